@@ -28,8 +28,8 @@ class AsyncRepository(ChatMemoryRepository):
     async def find_conversation(self, conversation_id: str) -> Conversation | None:
         return self._inner.find_conversation(conversation_id)
 
-    async def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        return self._inner.fetch_entries(key, selection)
+    async def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        return self._inner.fetch_entries(conversation, selection)
 
     async def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
         return self._inner.commit(before, after, entries)
@@ -65,13 +65,15 @@ class SharingIds(InMemoryChatMemoryRepository):
 
 
 class Unordered(InMemoryChatMemoryRepository):
-    def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        return super().fetch_entries(key, selection)[::-1]
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        return super().fetch_entries(conversation, selection)[::-1]
 
 
 class FirstForLast(InMemoryChatMemoryRepository):
-    def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        found = super().fetch_entries(key, EntrySelection(selection.after, selection.through, ids=selection.ids))
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        found = super().fetch_entries(
+            conversation, EntrySelection(selection.after, selection.through, ids=selection.ids)
+        )
         return found[: selection.last]
 
 

@@ -59,6 +59,22 @@ def test_an_expired_conversation_leaves_nothing_to_a_new_one_with_its_id(
     assert repository.conversations(attributes={"user": "u1"}) == ()
 
 
+def test_a_request_that_meets_an_expired_conversation_sees_the_one_that_somebody_begins_meanwhile(
+    repository: ChatMemoryRepository, clock: Callable[[timedelta], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.append("c", [said("old")], 0)
+    clock(timedelta(days=61))
+    remove = repository.remove
+
+    def begin_and_remove(conversation: Any) -> Any:
+        monkeypatch.setattr(repository, "remove", remove)
+        repository.append("c", [said("new")], 0)
+        return remove(conversation)
+
+    monkeypatch.setattr(repository, "remove", begin_and_remove)
+    assert texts(repository.read("c")) == ["new"]
+
+
 def test_delete_expired_keeps_a_conversation_that_somebody_continues_meanwhile(
     repository: ChatMemoryRepository, clock: Callable[[timedelta], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

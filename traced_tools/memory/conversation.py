@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from pydantic import AwareDatetime, Field
@@ -42,6 +43,19 @@ class Conversation(Value):
     created_at: AwareDatetime
     updated_at: AwareDatetime
     expires_at: AwareDatetime | None = None
+
+    @property
+    def revision(self) -> tuple[str, int]:
+        """Its key and its version, of which one differs whenever something was changed."""
+        return self.key, self.version
+
+    def matches(self, principal: str | None, attributes: Mapping[str, str], expired_by: datetime | None) -> bool:
+        """Return whether it meets the conditions of `ChatMemoryRepository.find_conversations`."""
+        return (
+            principal in (None, self.principal)
+            and attributes.items() <= self.attributes.items()
+            and (expired_by is None or (self.expires_at is not None and self.expires_at <= expired_by))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,18 @@ class EntrySelection:
     ids: tuple[str, ...] | None = None
     first: int | None = None
     last: int | None = None
+
+    def select(self, entries: Iterable[StoredEntry]) -> Sequence[StoredEntry]:
+        """Return the selected ones of `entries`, which are in the order of the log."""
+        return self.cut([entry for entry in entries if self._matches(entry)])
+
+    def _matches(self, entry: StoredEntry) -> bool:
+        return (
+            self.after < entry.position <= self.through
+            and entry.turn >= self.from_turn
+            and self.kind in (None, entry.kind)
+            and (self.ids is None or entry.id in self.ids)
+        )
 
     def cut(self, matching: Sequence[T]) -> Sequence[T]:
         """Return the first or the last of what meets the conditions."""

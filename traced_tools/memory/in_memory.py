@@ -28,7 +28,7 @@ class _Log:
         if entry.kind == "compaction":
             self.compactions.append(entry.position)
 
-    def select(self, selection: EntrySelection) -> list[StoredEntry]:
+    def select(self, selection: EntrySelection) -> Sequence[StoredEntry]:
         first, through = selection.after + 1, min(selection.through, len(self.entries))
         candidates: Sequence[int] = range(first, through + 1)
         if selection.ids is not None:
@@ -39,16 +39,7 @@ class _Log:
             candidates = sorted(p for turn, found in self.by_turn.items() if turn >= selection.from_turn for p in found)
         elif selection.kind is None:
             candidates = selection.cut(candidates)
-        matching = [entry for position in candidates if _matches(entry := self.entries[position - 1], selection)]
-        return list(selection.cut(matching))
-
-
-def _matches(entry: StoredEntry, selection: EntrySelection) -> bool:
-    return (
-        selection.after < entry.position <= selection.through
-        and entry.turn >= selection.from_turn
-        and selection.kind in (None, entry.kind)
-    )
+        return selection.select(self.entries[position - 1] for position in candidates)
 
 
 class InMemoryChatMemoryRepository(ChatMemoryRepository):
@@ -74,10 +65,10 @@ class InMemoryChatMemoryRepository(ChatMemoryRepository):
         with self._lock:
             return self._conversations.get(conversation_id)
 
-    def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        """Return the selected entries of the conversation with this key."""
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        """Return the selected entries of a conversation."""
         with self._lock:
-            log = self._logs.get(key)
+            log = self._logs.get(conversation.key)
             return [] if log is None else log.select(selection)
 
     def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
@@ -109,16 +100,10 @@ class InMemoryChatMemoryRepository(ChatMemoryRepository):
         """Return the conversations that match all conditions, the oldest first."""
         with self._lock:
             conversations = sorted(self._conversations.values(), key=lambda each: each.key)
-        return [
-            each
-            for each in conversations
-            if principal in (None, each.principal)
-            and attributes.items() <= each.attributes.items()
-            and (expired_by is None or (each.expires_at is not None and each.expires_at <= expired_by))
-        ]
+        return [each for each in conversations if each.matches(principal, attributes, expired_by)]
 
     def _is_current(self, expected: Conversation | None, conversation_id: str) -> bool:
         found = self._conversations.get(conversation_id)
         if found is None or expected is None:
             return found is expected
-        return (found.key, found.version) == (expected.key, expected.version)
+        return found.revision == expected.revision

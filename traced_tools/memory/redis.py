@@ -61,8 +61,9 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         return None if text is None else _conversation(text, conversation_id)
 
     @_without_texts
-    def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        """Return the selected entries of the conversation with this key."""
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        """Return the selected entries of a conversation."""
+        key = conversation.key
         positions = self._positions(key, selection)
         texts = self._many(f"{_PREFIX}:entries:{key}", positions)
         pairs = zip(positions, texts, strict=True)
@@ -142,15 +143,11 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         else:
             names = self._client.smembers((indexes or [f"{_PREFIX}:all"])[0])
         ids = [unquote(name.decode()) for name in names]
-        texts = [self._client.get(_conversation_key(each)) for each in ids]
+        keys = [_conversation_key(each) for each in ids]
+        parts = [self._client.mget(keys[start : start + _PART]) for start in range(0, len(keys), _PART)]
+        texts = [text for part in parts for text in part]
         found = [_conversation(text, each) for each, text in zip(ids, texts, strict=True) if text is not None]
-        matching = (
-            each
-            for each in found
-            if principal in (None, each.principal)
-            and attributes.items() <= each.attributes.items()
-            and (expired_by is None or (each.expires_at is not None and each.expires_at <= expired_by))
-        )
+        matching = [each for each in found if each.matches(principal, attributes, expired_by)]
         return sorted(matching, key=lambda each: each.key)
 
     @contextmanager
@@ -160,7 +157,7 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             transaction.watch(name)
             text = transaction.get(name)
             found = None if text is None else _conversation(text, conversation_id)
-            yield transaction if _identity(found) == _identity(expected) else None
+            yield transaction if _revision(found) == _revision(expected) else None
 
     def close(self) -> None:
         """Close the connections."""
@@ -191,8 +188,8 @@ def _executed(transaction: Any) -> bool:
     return True
 
 
-def _identity(conversation: Conversation | None) -> tuple[str, int] | None:
-    return None if conversation is None else (conversation.key, conversation.version)
+def _revision(conversation: Conversation | None) -> tuple[str, int] | None:
+    return None if conversation is None else conversation.revision
 
 
 def _conversation(text: bytes, conversation_id: str) -> Conversation:

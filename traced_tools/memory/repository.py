@@ -78,8 +78,10 @@ class ChatMemoryRepository(ABC):
         """Return the conversation with this id, expired or not; None if there is none."""
 
     @abstractmethod
-    def fetch_entries(self, key: str, selection: EntrySelection) -> MaybeAwaitable[Sequence[StoredEntry]]:
-        """Return the selected entries of the conversation with this key, by position; none if there is none."""
+    def fetch_entries(
+        self, conversation: Conversation, selection: EntrySelection
+    ) -> MaybeAwaitable[Sequence[StoredEntry]]:
+        """Return the selected entries of the conversation with this key, by position; none if it is deleted."""
 
     @abstractmethod
     def commit(
@@ -301,7 +303,7 @@ class ChatMemoryRepository(ABC):
         """Return the position of the last of `rows` if the log has all of them, None if it has none of them."""
         ids = tuple(row.id for row in rows)
         selection = EntrySelection(0, found.version, ids=ids)
-        stored = await Call[Sequence[StoredEntry]](self.fetch_entries, found.key, selection)
+        stored = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
         if not stored:
             return None
         if [(row.id, row.body) for row in stored] != [(row.id, row.body) for row in rows]:
@@ -332,7 +334,7 @@ class ChatMemoryRepository(ABC):
         while (found := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
             selection = EntrySelection(after, found.version, from_turn, kind, None, limit, last)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found.key, selection)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
                 entries = tuple(_loaded(row, conversation_id) for row in rows)

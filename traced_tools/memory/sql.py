@@ -100,18 +100,18 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         return None if row is None else _conversation(row)
 
     @_without_texts
-    def fetch_entries(self, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
-        """Return the selected entries of the conversation with this key."""
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        """Return the selected entries of a conversation."""
         with self._connection() as connection:
             if selection.ids is None:
-                return _selected(connection, key, selection)
+                return _selected(connection, conversation.key, selection)
             ids = [_escaped(each) for each in selection.ids]
             rows = [
                 row
                 for start in range(0, len(ids), _MOST_IDS)
                 for row in connection.execute(
                     select(*_STORED).where(
-                        ENTRIES.c.conversation_key == key, ENTRIES.c.id.in_(ids[start : start + _MOST_IDS])
+                        ENTRIES.c.conversation_key == conversation.key, ENTRIES.c.id.in_(ids[start : start + _MOST_IDS])
                     )
                 )
             ]
