@@ -12,7 +12,7 @@ import sys
 from tests.memory.made import said
 from traced_tools import SqlChatMemoryRepository
 
-ENTRIES = 5
+ENTRIES = 20
 
 
 def main() -> None:

@@ -13,7 +13,9 @@ from tests.memory.crashing import ENTRIES
 from tests.memory.made import said, texts
 from traced_tools import SqlChatMemoryRepository
 
-KILLS = 25
+KILLS = 20
+LONGEST = 0.002
+"""Seconds after an append has returned until its process is killed; the next append takes about as long."""
 
 
 @pytest.mark.slow
@@ -24,9 +26,12 @@ def test_a_killed_process_leaves_whole_appends_and_all_that_returned(url: str) -
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             returned = [int(process.stdout.readline())]
-            deadline = time.monotonic() + chance.random() * 0.05
+            deadline = time.monotonic() + chance.random() * 0.02
             while time.monotonic() < deadline:
                 returned.append(int(process.stdout.readline()))
+            moment = time.perf_counter() + chance.random() * LONGEST
+            while time.perf_counter() < moment:  # otherwise, each process would die at the beginning of an append
+                pass
             process.kill()
             returned += [int(line) for line in process.stdout if line.endswith("\n")]
         with SqlChatMemoryRepository(url) as repository:
