@@ -303,15 +303,15 @@ class ChatMemoryRepository(ABC):
         """Return the position of the last of `rows` if the log has all of them, None if it has none of them."""
         ids = tuple(row.id for row in rows)
         selection = EntrySelection(0, found.version, ids=ids)
-        stored = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-        if not stored:
+        present = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+        if not present:
             return None
-        if [(row.id, row.body) for row in stored] != [(row.id, row.body) for row in rows]:
+        if [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
             raise ValueError(
                 "the conversation has some of these entries, or other entries with their ids: "
                 "repeat an append with the same entries, and make each new entry with an id of its own"
             )
-        return stored[-1].position
+        return present[-1].position
 
     async def _read_flow(
         self,
