@@ -23,10 +23,14 @@ from traced_tools.observe import names
 MUTABLE = (MutableMapping, MutableSequence, MutableSet)
 ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
+PUBLIC = (
+    *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
+    "traced_tools.testing",
+)
 
 ROOMS = (
-    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools", "events", "otel"),
+    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
+    *("memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
     *("advisors", "client", "testing", "cli"),
 )
@@ -281,7 +285,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
     *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3"),
-    *("cryptography", "psycopg", "pyarrow", "rfc8785", "sqlalchemy"),
+    *("cryptography", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy"),
 )
 
 
@@ -291,6 +295,7 @@ HEAVY = (
         "import traced_tools",
         "import traced_tools.models, traced_tools.testing",
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
+        "from traced_tools import InMemoryChatMemoryRepository, MessageEntry",
         "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
     ],
 )

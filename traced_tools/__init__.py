@@ -59,7 +59,11 @@ if TYPE_CHECKING:
     from traced_tools.errors import AuditError as AuditError
     from traced_tools.errors import AuditUnavailable as AuditUnavailable
     from traced_tools.errors import AuthenticationError as AuthenticationError
+    from traced_tools.errors import ChatMemoryError as ChatMemoryError
+    from traced_tools.errors import ChatMemoryUnavailable as ChatMemoryUnavailable
     from traced_tools.errors import ConfigurationError as ConfigurationError
+    from traced_tools.errors import ConversationConflict as ConversationConflict
+    from traced_tools.errors import ConversationDenied as ConversationDenied
     from traced_tools.errors import InvalidArguments as InvalidArguments
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
@@ -74,9 +78,17 @@ if TYPE_CHECKING:
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
     from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
+    from traced_tools.errors import UnreadableConversation as UnreadableConversation
     from traced_tools.flow.flow import Step as Step
     from traced_tools.flow.steps import perform as perform
     from traced_tools.flow.workers import WorkerPool as WorkerPool
+    from traced_tools.memory.entries import CompactionEntry as CompactionEntry
+    from traced_tools.memory.entries import MemoryEntry as MemoryEntry
+    from traced_tools.memory.entries import MessageEntry as MessageEntry
+    from traced_tools.memory.in_memory import InMemoryChatMemoryRepository as InMemoryChatMemoryRepository
+    from traced_tools.memory.redis import RedisChatMemoryRepository as RedisChatMemoryRepository
+    from traced_tools.memory.repository import ChatMemoryRepository as ChatMemoryRepository
+    from traced_tools.memory.sql import SqlChatMemoryRepository as SqlChatMemoryRepository
     from traced_tools.models.step import CallModel as CallModel
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
@@ -97,6 +109,18 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
+    "ChatMemoryRepository": "traced_tools.memory.repository",
+    "InMemoryChatMemoryRepository": "traced_tools.memory.in_memory",
+    "SqlChatMemoryRepository": "traced_tools.memory.sql",
+    "RedisChatMemoryRepository": "traced_tools.memory.redis",
+    "MessageEntry": "traced_tools.memory.entries",
+    "CompactionEntry": "traced_tools.memory.entries",
+    "MemoryEntry": "traced_tools.memory.entries",
+    "ChatMemoryError": "traced_tools.errors",
+    "ChatMemoryUnavailable": "traced_tools.errors",
+    "ConversationConflict": "traced_tools.errors",
+    "ConversationDenied": "traced_tools.errors",
+    "UnreadableConversation": "traced_tools.errors",
     "Advisor": "traced_tools.advisors.base",
     "AdvisorChain": "traced_tools.advisors.chain",
     "AdvisorChainError": "traced_tools.errors",
@@ -203,23 +227,32 @@ __all__ = [
     "ChatClientRequest",
     "ChatClientRequestSpec",
     "ChatClientResponse",
+    "ChatMemoryError",
+    "ChatMemoryRepository",
+    "ChatMemoryUnavailable",
     "ChatOptions",
     "ChatRun",
     "ChatStream",
+    "CompactionEntry",
     "ConfigurationError",
     "ContentCapture",
+    "ConversationConflict",
+    "ConversationDenied",
     "DelegatingToolCallbackResolver",
     "EntryPointToolCallbackResolver",
     "ExecuteTools",
     "FunctionToolCallback",
     "GenaiPrices",
     "ImagePart",
+    "InMemoryChatMemoryRepository",
     "InvalidArguments",
     "InvalidRequest",
     "InvalidResponse",
     "LoopLimitExceeded",
     "LoopLimits",
+    "MemoryEntry",
     "Message",
+    "MessageEntry",
     "ModelError",
     "ModelTimeout",
     "NeedsEventLoop",
@@ -230,6 +263,8 @@ __all__ = [
     "ProviderPart",
     "RateLimited",
     "ReasoningPart",
+    "RedisChatMemoryRepository",
+    "SqlChatMemoryRepository",
     "StaticToolCallbackResolver",
     "Step",
     "StructuredOutputAdvisor",
@@ -260,6 +295,7 @@ __all__ = [
     "ToolTimeout",
     "TracedToolsError",
     "TranscriptAdvisor",
+    "UnreadableConversation",
     "Usage",
     "UserMessage",
     "WorkerPool",

@@ -18,8 +18,13 @@
     │   ├── InvalidRequest        400, 404, 422
     │   └── InvalidResponse       a response that cannot be parsed
     ├── ExportFailed              events could not be sent (`traced_tools.events`)
-    └── AuditError                an audit trail that cannot be read or written
-        └── AuditUnavailable      a record did not become durable in time
+    ├── AuditError                an audit trail that cannot be read or written
+    │   └── AuditUnavailable      a record did not become durable in time
+    └── ChatMemoryError           a conversation that cannot be read or appended to
+        ├── ConversationConflict  the log has another version
+        ├── ConversationDenied    the conversation belongs to another principal
+        ├── UnreadableConversation  a stored row that cannot be read
+        └── ChatMemoryUnavailable   the store is down or fails
 
 No message contains a prompt, an answer, an argument, a result or another exception's text, because messages end up in
 logs and spans. Only `ModelError.body` contains the provider's response.
@@ -287,3 +292,55 @@ class AuditError(TracedToolsError):
 
 class AuditUnavailable(AuditError):
     """A record did not become durable in time, so the step after it must not be treated as recorded."""
+
+
+class ChatMemoryError(TracedToolsError):
+    """A conversation that cannot be read or appended to. The text may name the conversation's id, never its owner."""
+
+
+class ConversationConflict(ChatMemoryError):
+    """The log of a conversation has another version than its caller expects: somebody has appended or deleted.
+
+    Attributes:
+        version: the version that the log has.
+    """
+
+    def __init__(self, conversation_id: str, expected_version: int, version: int) -> None:
+        super().__init__(
+            f"the log of the conversation {conversation_id!r} has version {version} and not {expected_version}: "
+            "read what was appended, and append again"
+        )
+        self.version = version
+
+
+class ConversationDenied(ChatMemoryError):
+    """The conversation belongs to another principal than the request names."""
+
+    def __init__(self, conversation_id: str, *, has_owner: bool) -> None:
+        problem = (
+            "belongs to another principal: pass its owner as principal="
+            if has_owner
+            else "was begun without a principal: omit principal=, or choose another conversation id"
+        )
+        super().__init__(f"the conversation {conversation_id!r} {problem}")
+
+
+class UnreadableConversation(ChatMemoryError):
+    """A stored row of a conversation cannot be read. Nothing is overwritten.
+
+    Attributes:
+        conversation_id: the id of the conversation.
+        row: the row, such as `entry 12`.
+    """
+
+    def __init__(self, conversation_id: str, row: str, problem: str) -> None:
+        super().__init__(
+            f"{row} of the conversation {conversation_id!r} cannot be read, {problem}: "
+            "restore the row, or delete the conversation from the store"
+        )
+        self.conversation_id = conversation_id
+        self.row = row
+
+
+class ChatMemoryUnavailable(ChatMemoryError):
+    """The store of conversations is down or fails, so nothing was read, or it is unknown whether it was appended."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.testing.chat_memory import check_chat_memory_repository as check_chat_memory_repository
     from traced_tools.testing.reply import Delay as Delay
     from traced_tools.testing.reply import Fault as Fault
     from traced_tools.testing.reply import Reply as Reply
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from traced_tools.testing.telemetry import capture_telemetry as capture_telemetry
 
 _EXPORTS = {
+    "check_chat_memory_repository": "traced_tools.testing.chat_memory",
     "Delay": "traced_tools.testing.reply",
     "Fault": "traced_tools.testing.reply",
     "Reply": "traced_tools.testing.reply",
@@ -46,6 +48,7 @@ __all__ = [
     "Scenario",
     "ScriptedChatModel",
     "capture_telemetry",
+    "check_chat_memory_repository",
     "split",
     "write_history",
 ]

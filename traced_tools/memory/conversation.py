@@ -1,0 +1,140 @@
+"""A conversation in a repository: who owns it, how far its log goes, and what is read of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from pydantic import AwareDatetime, Field
+
+from traced_tools.core.messages import Message, Value
+from traced_tools.memory.entries import CompactionEntry, EntryKind, MessageEntry
+
+T = TypeVar("T")
+MOST_ID = 256
+"""The maximum length in characters of a conversation's id, a principal and an attribute's value."""
+MOST_ATTRIBUTE_NAME = 128
+
+
+class Conversation(Value):
+    """A conversation as a repository keeps it, without its entries.
+
+    Args:
+        key: identifies the conversation among all that ever were, so that the entries of a deleted conversation never
+            appear in a new one with the same id. The repository makes it; keys sort by time.
+        id: the id that the application chose.
+        version: the number of entries in its log.
+        last_turn: the highest turn of its entries.
+        principal: the owner; None if it has none.
+        attributes: what an application finds it by.
+        created_at: the time of its first append.
+        updated_at: the time of its last append.
+        expires_at: when it expires unless something is appended before; None for never.
+    """
+
+    key: str
+    id: str
+    version: int = Field(ge=1)
+    last_turn: int = Field(ge=1)
+    principal: str | None = Field(default=None, repr=False)
+    attributes: Mapping[str, str] = Field(default={}, repr=False)
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+
+    @property
+    def revision(self) -> tuple[str, int]:
+        """Its key and its version, of which one differs whenever something was changed."""
+        return self.key, self.version
+
+    def matches(self, principal: str | None, attributes: Mapping[str, str], expired_by: datetime | None) -> bool:
+        """Return whether it meets the conditions of `ChatMemoryRepository.find_conversations`."""
+        return (
+            principal in (None, self.principal)
+            and attributes.items() <= self.attributes.items()
+            and (expired_by is None or (self.expires_at is not None and self.expires_at <= expired_by))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLog:
+    """What was read of the log of a conversation.
+
+    Attributes:
+        conversation_id: the id of the conversation.
+        version: the number of entries in the whole log, which the next append names; 0 if there is no conversation.
+        entries: the entries that were read, in the order of the log.
+    """
+
+    conversation_id: str
+    version: int
+    entries: tuple[MessageEntry | CompactionEntry, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages among the entries."""
+        return tuple(entry.message for entry in self.entries if isinstance(entry, MessageEntry))
+
+
+class StoredEntry(NamedTuple):
+    """An entry as a repository stores it. A store only compares and returns these values.
+
+    Attributes:
+        position: the place in the log, from 1 without gaps.
+        id: the id of the entry, unique in its conversation.
+        turn: the turn of the entry.
+        kind: `message` or `compaction`.
+        body: the whole entry as JSON text.
+    """
+
+    position: int
+    id: str
+    turn: int
+    kind: str
+    body: str
+
+    def __repr__(self) -> str:
+        return f"StoredEntry(position={self.position})"
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySelection:
+    """Which entries to read. All conditions apply; then, of the entries that meet them, the first or the last.
+
+    Attributes:
+        after: positions above this number.
+        through: positions up to this number.
+        from_turn: entries of this turn and later ones.
+        kind: entries of one kind; None for both.
+        ids: entries with these ids; None for all.
+        first: how many of them from the beginning; None for all.
+        last: how many of them from the end; None for all.
+    """
+
+    after: int
+    through: int
+    from_turn: int = 1
+    kind: EntryKind | None = None
+    ids: tuple[str, ...] | None = None
+    first: int | None = None
+    last: int | None = None
+
+    def select(self, entries: Iterable[StoredEntry]) -> Sequence[StoredEntry]:
+        """Return the selected ones of `entries`, which are in the order of the log."""
+        return self.cut([entry for entry in entries if self._matches(entry)])
+
+    def _matches(self, entry: StoredEntry) -> bool:
+        return (
+            self.after < entry.position <= self.through
+            and entry.turn >= self.from_turn
+            and self.kind in (None, entry.kind)
+            and (self.ids is None or entry.id in self.ids)
+        )
+
+    def cut(self, matching: Sequence[T]) -> Sequence[T]:
+        """Return the first or the last of what meets the conditions."""
+        if self.first is not None:
+            return matching[: self.first]
+        return matching if self.last is None else matching[-self.last :]

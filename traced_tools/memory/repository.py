@@ -1,0 +1,453 @@
+"""The repository of conversations: append-only logs with versions and owners.
+
+The rules of a log are written once, in `ChatMemoryRepository`, as flows. A repository of your own implements five
+methods that only load and store; each of them is a blocking or an `async def` method:
+
+    find_conversation      load a conversation by its id
+    fetch_entries          load the selected entries of a conversation
+    commit                 store a conversation and new entries in one step, unless it has changed meanwhile
+    remove                 remove a conversation and its entries, unless it has changed meanwhile
+    find_conversations     load the conversations that match
+
+`check_chat_memory_repository` in `traced_tools.testing` checks a repository against the contract.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Final, Self, TypeAlias, TypeVar
+
+from pydantic import ValidationError
+
+from traced_tools.core.checks import checked_mapping, expect, expect_whole
+from traced_tools.core.ids import time_ordered_id
+from traced_tools.errors import ChatMemoryError, ConversationConflict, ConversationDenied, UnreadableConversation
+from traced_tools.flow.flow import acall, call
+from traced_tools.flow.steps import Call
+from traced_tools.memory.conversation import (
+    MOST_ATTRIBUTE_NAME,
+    MOST_ID,
+    Conversation,
+    ConversationLog,
+    EntrySelection,
+    StoredEntry,
+)
+from traced_tools.memory.entries import (
+    CompactionEntry,
+    EntryKind,
+    MemoryEntry,
+    MessageEntry,
+    check_entries,
+    dump_entry,
+    load_entry,
+)
+
+T = TypeVar("T")
+MaybeAwaitable: TypeAlias = T | Awaitable[T]
+EXPIRE_AFTER: Final = timedelta(days=60)
+
+
+class ChatMemoryRepository(ABC):
+    """Keeps conversations, each as an append-only log. Threads, event loops and processes may share a store.
+
+    Every operation has a blocking and an async method. `append` names the version of the log that its caller has read,
+    and fails if the log has changed since. A conversation belongs to the `principal` of the append that began it;
+    requests that name another principal, or none, are refused. A conversation that nobody owns is only for requests
+    without a principal.
+
+    Conversation ids, principals and values of attributes are any text of 1 to 256 characters.
+
+    Args:
+        expire_after: how long a conversation is kept after its last append; None for ever. An expired conversation
+            counts as missing; `delete_expired` removes it from the store.
+    """
+
+    def __init__(self, *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
+        expect("expire_after", expire_after, (timedelta, type(None)), "a timedelta or None")
+        if expire_after is not None and expire_after <= timedelta(0):
+            raise ValueError("expire_after must be above 0, or None to keep conversations for ever")
+        self.expire_after: Final = expire_after
+
+    # What a repository implements.
+
+    @abstractmethod
+    def find_conversation(self, conversation_id: str) -> MaybeAwaitable[Conversation | None]:
+        """Return the conversation with this id, expired or not; None if there is none."""
+
+    @abstractmethod
+    def fetch_entries(
+        self, conversation: Conversation, selection: EntrySelection
+    ) -> MaybeAwaitable[Sequence[StoredEntry]]:
+        """Return the selected entries of the conversation with this key, by position; none if it is deleted."""
+
+    @abstractmethod
+    def commit(
+        self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]
+    ) -> MaybeAwaitable[bool]:
+        """Replace `before` by `after` and add `entries`: all of it, or nothing. Return whether it is stored.
+
+        Nothing is stored if the store no longer has a conversation with the key and the version of `before`, or,
+        without `before`, if it has a conversation with the id of `after`. The same goes if the conversation already has
+        an entry with the id of a new entry.
+        """
+
+    @abstractmethod
+    def remove(self, conversation: Conversation) -> MaybeAwaitable[bool]:
+        """Remove a conversation and all its entries, unless its key or version has changed. Return whether it is."""
+
+    @abstractmethod
+    def find_conversations(
+        self, principal: str | None, attributes: Mapping[str, str], expired_by: datetime | None
+    ) -> MaybeAwaitable[Iterable[Conversation]]:
+        """Return the conversations that match all conditions, the oldest first.
+
+        Args:
+            principal: the owner; None for any or no owner.
+            attributes: attributes that each conversation has with these values, beside others.
+            expired_by: the time at or before which each conversation expires; None for all conversations.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Close connections. By default, there is nothing to close."""
+
+    # What an application calls.
+
+    def append(
+        self,
+        conversation_id: str,
+        entries: Sequence[MemoryEntry],
+        expected_version: int,
+        *,
+        principal: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append entries, all or none, and return the version that the log has with the last of them.
+
+        If the log already has all of these entries, nothing changes, so that an append can be repeated when its
+        outcome is unknown.
+
+        Args:
+            conversation_id: the conversation, which begins with its first append.
+            entries: at least one entry.
+            expected_version: the version of the log that the caller has read; 0 for a new conversation.
+            principal: who asks: the owner of the conversation.
+            attributes: what `conversations` finds the conversation by; added to those it has.
+
+        Raises:
+            ConversationConflict: if the log has another version; read the entries after yours, and decide again.
+            ConversationDenied: if the conversation belongs to another principal.
+            ChatMemoryError: if the store fails.
+        """
+        return call(self._append_flow(conversation_id, entries, expected_version, principal, attributes))
+
+    async def aappend(
+        self,
+        conversation_id: str,
+        entries: Sequence[MemoryEntry],
+        expected_version: int,
+        *,
+        principal: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> int:
+        """Append entries on asyncio; see `append`."""
+        return await acall(self._append_flow(conversation_id, entries, expected_version, principal, attributes))
+
+    def read(
+        self,
+        conversation_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+        last_turns: int | None = None,
+        kind: EntryKind | None = None,
+        principal: str | None = None,
+    ) -> ConversationLog:
+        """Return a part of the log, by default all of it. The cost depends on the part and not on the log.
+
+        Args:
+            conversation_id: the conversation; the log of a missing one is empty.
+            after: the position after which to begin.
+            limit: the maximum number of entries, from the beginning.
+            last: the maximum number of entries, from the end.
+            last_turns: how many turns, from the end.
+            kind: entries of one kind only.
+            principal: who asks: the owner of the conversation.
+
+        Raises:
+            ConversationDenied: if the conversation belongs to another principal.
+            UnreadableConversation: if an entry cannot be read, or is missing.
+            ChatMemoryError: if the store fails.
+        """
+        return call(self._read_flow(conversation_id, after, limit, last, last_turns, kind, principal))
+
+    async def aread(
+        self,
+        conversation_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+        last_turns: int | None = None,
+        kind: EntryKind | None = None,
+        principal: str | None = None,
+    ) -> ConversationLog:
+        """Return a part of the log on asyncio; see `read`."""
+        return await acall(self._read_flow(conversation_id, after, limit, last, last_turns, kind, principal))
+
+    def version(self, conversation_id: str, *, principal: str | None = None) -> int:
+        """Return the number of entries in the log; 0 if there is no conversation."""
+        return call(self._version_flow(conversation_id, principal))
+
+    async def aversion(self, conversation_id: str, *, principal: str | None = None) -> int:
+        """Return the number of entries in the log on asyncio; see `version`."""
+        return await acall(self._version_flow(conversation_id, principal))
+
+    def delete(self, conversation_id: str, *, principal: str | None = None) -> bool:
+        """Delete a conversation with its log, and return whether there was one."""
+        return call(self._delete_flow(conversation_id, principal))
+
+    async def adelete(self, conversation_id: str, *, principal: str | None = None) -> bool:
+        """Delete a conversation with its log on asyncio; see `delete`."""
+        return await acall(self._delete_flow(conversation_id, principal))
+
+    def conversations(
+        self, *, attributes: Mapping[str, str] | None = None, principal: str | None = None
+    ) -> tuple[Conversation, ...]:
+        """Return the conversations that match, the oldest first. This is for the application, not for its users.
+
+        Args:
+            attributes: attributes that each conversation has with these values, beside others.
+            principal: the owner; None for any or no owner.
+        """
+        return call(self._conversations_flow(attributes, principal))
+
+    async def aconversations(
+        self, *, attributes: Mapping[str, str] | None = None, principal: str | None = None
+    ) -> tuple[Conversation, ...]:
+        """Return the conversations that match on asyncio; see `conversations`."""
+        return await acall(self._conversations_flow(attributes, principal))
+
+    def delete_expired(self, by: datetime | None = None) -> int:
+        """Delete the conversations that expire at or before a time, and return their number.
+
+        A conversation that somebody continues meanwhile is kept.
+
+        Args:
+            by: the time, with a time zone; None for now.
+        """
+        return call(self._delete_expired_flow(by))
+
+    async def adelete_expired(self, by: datetime | None = None) -> int:
+        """Delete expired conversations on asyncio; see `delete_expired`."""
+        return await acall(self._delete_expired_flow(by))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    # The rules of a log.
+
+    async def _append_flow(
+        self,
+        conversation_id: str,
+        entries: Sequence[MemoryEntry],
+        expected_version: int,
+        principal: str | None,
+        attributes: Mapping[str, str] | None,
+    ) -> int:
+        check_entries(entries)
+        expect_whole("expected_version", expected_version, 0)
+        added = _checked_attributes(attributes)
+        rows = [stored(entry, expected_version + index) for index, entry in enumerate(entries, 1)]
+        found = await self._find_flow(conversation_id, principal)
+        if _version(found) == expected_version:
+            after = self._continued(found, conversation_id, rows, principal, added)
+            if await Call[bool](self.commit, found, after, rows):
+                return after.version
+            found = await self._find_flow(conversation_id, principal)
+        if found is not None and (position := await self._position_of(found, rows)) is not None:
+            return position
+        if _version(found) != expected_version:
+            raise ConversationConflict(conversation_id, expected_version, _version(found))
+        raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
+
+    def _continued(
+        self,
+        found: Conversation | None,
+        conversation_id: str,
+        rows: Sequence[StoredEntry],
+        principal: str | None,
+        attributes: Mapping[str, str],
+    ) -> Conversation:
+        """Return a conversation as it is with `rows` appended."""
+        now = utc_now()
+        return Conversation(
+            key=found.key if found else time_ordered_id(),
+            id=conversation_id,
+            version=rows[-1].position,
+            last_turn=max(found.last_turn if found else 1, *(row.turn for row in rows)),
+            principal=principal,
+            attributes={**(found.attributes if found else {}), **attributes},
+            created_at=found.created_at if found else now,
+            updated_at=now,
+            expires_at=None if self.expire_after is None else now + self.expire_after,
+        )
+
+    async def _position_of(self, found: Conversation, rows: Sequence[StoredEntry]) -> int | None:
+        """Return the position of the last of `rows` if the log has all of them, None if it has none of them."""
+        ids = tuple(row.id for row in rows)
+        selection = EntrySelection(0, found.version, ids=ids)
+        present = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+        if not present:
+            return None
+        if [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
+            raise ValueError(
+                "the conversation has some of these entries, or other entries with their ids: "
+                "repeat an append with the same entries, and make each new entry with an id of its own"
+            )
+        return present[-1].position
+
+    async def _read_flow(
+        self,
+        conversation_id: str,
+        after: int,
+        limit: int | None,
+        last: int | None,
+        last_turns: int | None,
+        kind: EntryKind | None,
+        principal: str | None,
+    ) -> ConversationLog:
+        expect_whole("after", after, 0)
+        for name, number in (("limit", limit), ("last", last), ("last_turns", last_turns)):
+            if number is not None:
+                expect_whole(name, number, 1)
+        if limit is not None and last is not None:
+            raise ValueError("limit counts from the beginning and last from the end: pass one of them")
+        if kind not in (None, "message", "compaction"):
+            raise ValueError("kind must be message, compaction or None")
+        while (found := await self._find_flow(conversation_id, principal)) is not None:
+            from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
+            selection = EntrySelection(after, found.version, from_turn, kind, None, limit, last)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+            missing = _first_missing(rows, selection)
+            if missing is None:
+                entries = tuple(_loaded(row, conversation_id) for row in rows)
+                return ConversationLog(conversation_id, found.version, entries)
+            again = await self._find_flow(conversation_id, principal)
+            if again is not None and again.key == found.key:  # otherwise, somebody has deleted it meanwhile
+                raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
+        return ConversationLog(conversation_id, 0)
+
+    async def _version_flow(self, conversation_id: str, principal: str | None) -> int:
+        return _version(await self._find_flow(conversation_id, principal))
+
+    async def _delete_flow(self, conversation_id: str, principal: str | None) -> bool:
+        while (found := await self._find_flow(conversation_id, principal)) is not None:
+            if await Call[bool](self.remove, found):
+                return True
+        return False
+
+    async def _conversations_flow(
+        self, attributes: Mapping[str, str] | None, principal: str | None
+    ) -> tuple[Conversation, ...]:
+        _check_principal(principal)
+        wanted = _checked_attributes(attributes)
+        found = await Call[Iterable[Conversation]](self.find_conversations, principal, wanted, None)
+        now = utc_now()
+        return tuple(each for each in found if not _is_expired(each, now))
+
+    async def _delete_expired_flow(self, by: datetime | None) -> int:
+        time = utc_now() if by is None else by
+        expect("by", time, datetime, "a datetime or None")
+        if time.tzinfo is None:
+            raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
+        expired = await Call[Iterable[Conversation]](self.find_conversations, None, {}, time)
+        return sum([await Call[bool](self.remove, each) for each in expired])
+
+    async def _find_flow(self, conversation_id: str, principal: str | None) -> Conversation | None:
+        """Return the caller's conversation; None if there is none, or if it has expired and is removed now."""
+        _check_text("conversation_id", conversation_id, MOST_ID)
+        _check_principal(principal)
+        found = await Call[Conversation | None](self.find_conversation, conversation_id)
+        if found is None:
+            return None
+        if _is_expired(found, utc_now()):
+            removed = await Call[bool](self.remove, found)
+            return None if removed else await self._find_flow(conversation_id, principal)
+        if found.principal != principal:
+            raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
+        return found
+
+
+def utc_now() -> datetime:
+    """Return the time by which conversations expire."""
+    return datetime.now(UTC)
+
+
+def _version(found: Conversation | None) -> int:
+    return 0 if found is None else found.version
+
+
+def _is_expired(conversation: Conversation, now: datetime) -> bool:
+    return conversation.expires_at is not None and conversation.expires_at <= now
+
+
+def stored(entry: MemoryEntry, position: int) -> StoredEntry:
+    """Return an entry as a store gets it; raise `ValueError` if it has text that cannot be stored."""
+    assert isinstance(entry, MessageEntry | CompactionEntry)
+    try:
+        body = dump_entry(entry)
+    except ValueError:
+        body = None  # the error's text may quote the entry
+    if body is None:
+        raise ValueError(f"the entry {entry.id!r} has text that UTF-8 cannot encode: replace its lone surrogates")
+    return StoredEntry(position, entry.id, entry.turn, entry.kind, body)
+
+
+def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
+    """Return the entry that `row` stores, with its place in the log."""
+    try:
+        entry = load_entry(row.body)
+    except (ValidationError, TypeError):
+        entry = None  # the error's text may name what the body has
+    if entry is None or (entry.id, entry.turn, entry.kind) != (row.id, row.turn, row.kind):
+        problem = "its JSON is no entry of this version" if entry is None else "its id, turn or kind is another's"
+        raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
+    return entry.at(conversation_id, row.position)
+
+
+def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | None:
+    """Return the first position that `rows` lack; None for a selection by turn or kind, which can have gaps."""
+    if selection.from_turn > 1 or selection.kind is not None:
+        return None
+    expected = selection.cut(range(selection.after + 1, selection.through + 1))
+    found = {row.position for row in rows}
+    return next((position for position in expected if position not in found), None)
+
+
+def _check_text(argument: str, value: object, most: int) -> None:
+    expect(argument, value, str, "a str")
+    assert isinstance(value, str)
+    if not 1 <= len(value) <= most:
+        raise ValueError(f"{argument} must have 1 to {most} characters; it has {len(value)}")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{argument} must be text that UTF-8 can encode: replace its lone surrogates")
+
+
+def _check_principal(principal: str | None) -> None:
+    if principal is not None:
+        _check_text("principal", principal, MOST_ID)
+
+
+def _checked_attributes(attributes: Mapping[str, str] | None) -> Mapping[str, str]:
+    checked = checked_mapping("attributes", attributes)
+    for name, value in checked.items():
+        _check_text("each name in attributes", name, MOST_ATTRIBUTE_NAME)
+        _check_text("each value in attributes", value, MOST_ID)
+    return checked

@@ -1,0 +1,348 @@
+"""Conversations in a SQL database: an SQLite file beside the application, or a PostgreSQL server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    insert,
+    make_url,
+    select,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from traced_tools.core.fork import on_fork
+from traced_tools.errors import ConfigurationError, UnreadableConversation
+from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
+from traced_tools.memory.sql_schema import ATTRIBUTES, CONVERSATIONS, ENTRIES, is_current, prepare
+from traced_tools.memory.store_errors import translate_errors
+
+_BUSY: Final = 30.0
+"""Seconds that SQLite waits for another writer."""
+_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
+"""Connection options that keep an unresponsive server from blocking a run for minutes."""
+_MOST_IDS: Final = 500
+"""The number of ids in one statement; databases limit it."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def _problem_of(error: Exception) -> str | None:
+    """Return the class of a database's error, and SQLite's name of it; None for other errors."""
+    if not isinstance(error, SQLAlchemyError):
+        return None
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    name = type(original).__name__
+    code = getattr(original, "sqlite_errorname", None) if isinstance(original, sqlite3.Error) else None
+    return name if code is None else f"{name}, {code}"
+
+
+_without_texts: Final = translate_errors(_problem_of)
+
+
+class SqlChatMemoryRepository(ChatMemoryRepository):
+    """Keeps conversations in SQLite or PostgreSQL. It connects, and creates missing tables, when it is first used.
+
+    Args:
+        url: an SQLAlchemy URL: `sqlite:///memory.db`, or `postgresql+psycopg://user@host/database`, which needs the
+            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        expire_after: how long a conversation is kept after its last append; None for ever.
+
+    Raises:
+        ConfigurationError: for a URL that cannot be used.
+    """
+
+    def __init__(self, url: str, *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
+        super().__init__(expire_after=expire_after)
+        self._url: Final = _checked(url)
+        self._engine: Final = _engine(self._url)
+        self._begin()
+        on_fork(self._begin_in_child)
+
+    def _begin(self) -> None:
+        self._preparing = threading.Lock()
+        self._is_prepared = False
+
+    def _begin_in_child(self) -> None:
+        """Leave the parent's connections to the parent."""
+        self._engine.dispose(close=False)
+        self._begin()
+
+    @_without_texts
+    def find_conversation(self, conversation_id: str) -> Conversation | None:
+        """Return the conversation with this id."""
+        with self._connection() as connection:
+            row = connection.execute(_FIND, {"wanted": _escaped(conversation_id)}).first()
+        return None if row is None else _conversation(row)
+
+    @_without_texts
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        """Return the selected entries of a conversation."""
+        with self._connection() as connection:
+            if selection.ids is None:
+                return _selected(connection, conversation.key, selection)
+            ids = [_escaped(each) for each in selection.ids]
+            rows = [
+                row
+                for start in range(0, len(ids), _MOST_IDS)
+                for row in connection.execute(
+                    select(*_STORED).where(
+                        ENTRIES.c.conversation_key == conversation.key, ENTRIES.c.id.in_(ids[start : start + _MOST_IDS])
+                    )
+                )
+            ]
+        return sorted(map(_stored_entry, rows))
+
+    @_without_texts
+    def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
+        """Replace `before` by `after` and add `entries` in one transaction."""
+        try:
+            with self._connection() as connection, connection.begin():
+                if not _replace(connection, before, after):
+                    return False
+                added = [{**each._asdict(), "id": _escaped(each.id), "conversation_key": after.key} for each in entries]
+                connection.execute(_ADD, added)
+                if before is None or before.attributes != after.attributes:
+                    connection.execute(delete(ATTRIBUTES).where(ATTRIBUTES.c.conversation_key == after.key))
+                    for name, value in after.attributes.items():
+                        values = {"name": _escaped(name), "value": _escaped(value), "conversation_key": after.key}
+                        connection.execute(insert(ATTRIBUTES).values(values))
+        except IntegrityError:  # somebody else has stored a row with the same key meanwhile
+            return False
+        return True
+
+    @_without_texts
+    def remove(self, conversation: Conversation) -> bool:
+        """Remove a conversation and its entries in one transaction."""
+        with self._connection() as connection, connection.begin():
+            removed = connection.execute(_REMOVE, _identity(conversation))
+            if removed.rowcount != 1:
+                return False
+            for table in (ENTRIES, ATTRIBUTES):
+                connection.execute(delete(table).where(table.c.conversation_key == conversation.key))
+        return True
+
+    @_without_texts
+    def find_conversations(
+        self, principal: str | None, attributes: Mapping[str, str], expired_by: datetime | None
+    ) -> Iterable[Conversation]:
+        """Return the conversations that match all conditions, the oldest first."""
+        query = select(CONVERSATIONS).order_by(CONVERSATIONS.c.key)
+        if principal is not None:
+            query = query.where(CONVERSATIONS.c.principal == _escaped(principal))
+        for name, value in attributes.items():
+            has = and_(ATTRIBUTES.c.name == _escaped(name), ATTRIBUTES.c.value == _escaped(value))
+            query = query.where(CONVERSATIONS.c.key.in_(select(ATTRIBUTES.c.conversation_key).where(has)))
+        if expired_by is not None:
+            query = query.where(CONVERSATIONS.c.expires_at <= _microseconds(expired_by))
+        with self._connection() as connection:
+            rows = connection.execute(query).all()
+        return [_conversation(row) for row in rows]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def _connection(self) -> Connection:
+        """Return a connection to the store, which has its tables."""
+        self._prepare()
+        return self._engine.connect()
+
+    def _prepare(self) -> None:
+        with self._preparing:
+            if self._is_prepared:
+                return
+            if self._url.get_backend_name() == "sqlite":
+                _make_private(Path(self._url.database or ""))
+            with self._engine.connect() as connection:
+                is_prepared = is_current(connection)
+            if not is_prepared:
+                with self._engine.connect() as connection, connection.begin():
+                    if connection.dialect.name == "sqlite":
+                        connection.exec_driver_sql("BEGIN IMMEDIATE")
+                    prepare(connection)
+            self._is_prepared = True
+
+    def __repr__(self) -> str:
+        return f"SqlChatMemoryRepository({_name(self._url)!r})"
+
+
+_STORED: Final = tuple(ENTRIES.c[name] for name in StoredEntry._fields)
+
+
+# Statements are made once, because SQLAlchemy takes longer to make one than SQLite to run it.
+_FIND: Final = select(CONVERSATIONS).where(CONVERSATIONS.c.id == bindparam("wanted"))
+_IS_CURRENT: Final = and_(
+    CONVERSATIONS.c.key == bindparam("at_key"), CONVERSATIONS.c.version == bindparam("at_version")
+)
+_UPDATE: Final = update(CONVERSATIONS).where(_IS_CURRENT)
+_REMOVE: Final = delete(CONVERSATIONS).where(_IS_CURRENT)
+_ADD: Final = insert(ENTRIES)
+
+
+@cache
+def _selecting(by_turn: bool, by_kind: bool, backward: bool, is_limited: bool) -> Select[Any]:
+    """Return the statement of a selection with these conditions."""
+    position: Any = ENTRIES.c.position
+    query = select(*_STORED).where(ENTRIES.c.conversation_key == bindparam("conversation"))
+    if by_turn:
+        position = ENTRIES.c.position + 0  # so that the database searches by the turn
+        query = query.where(ENTRIES.c.turn >= bindparam("from_turn"))
+    if by_kind:
+        query = query.where(ENTRIES.c.kind == bindparam("of_kind"))
+    query = query.where(position > bindparam("after"), position <= bindparam("through"))
+    query = query.order_by(position.desc() if backward else position)
+    return query.limit(bindparam("most")) if is_limited else query
+
+
+def _selected(connection: Connection, key: str, selection: EntrySelection) -> list[StoredEntry]:
+    backward = selection.last is not None
+    values: dict[str, Any] = {"conversation": key, "after": selection.after, "through": selection.through}
+    if by_turn := selection.from_turn > 1:
+        values["from_turn"] = selection.from_turn
+    if by_kind := selection.kind is not None:
+        values["of_kind"] = selection.kind
+    if is_limited := backward or selection.first is not None:
+        values["most"] = selection.last if backward else selection.first
+    rows = connection.execute(_selecting(by_turn, by_kind, backward, is_limited), values)
+    found = [_stored_entry(row) for row in rows]
+    return found[::-1] if backward else found
+
+
+def _replace(connection: Connection, before: Conversation | None, after: Conversation) -> bool:
+    values = {
+        "version": after.version,
+        "last_turn": after.last_turn,
+        "attributes": json.dumps(dict(after.attributes)),
+        "updated_at": _microseconds(after.updated_at),
+        "expires_at": None if after.expires_at is None else _microseconds(after.expires_at),
+    }
+    if before is not None:
+        return connection.execute(_UPDATE, {**values, **_identity(before)}).rowcount == 1
+    own = {
+        "key": after.key,
+        "id": _escaped(after.id),
+        "principal": None if after.principal is None else _escaped(after.principal),
+        "created_at": _microseconds(after.created_at),
+    }
+    connection.execute(insert(CONVERSATIONS).values({**values, **own}))
+    return True
+
+
+def _identity(conversation: Conversation) -> Mapping[str, Any]:
+    return {"at_key": conversation.key, "at_version": conversation.version}
+
+
+def _conversation(row: Row[Any]) -> Conversation:
+    """Return the conversation in a row of `CONVERSATIONS`."""
+    conversation_id = _unescaped(str(row.id))
+    try:
+        return Conversation(
+            key=row.key,
+            id=conversation_id,
+            version=row.version,
+            last_turn=row.last_turn,
+            principal=None if row.principal is None else _unescaped(row.principal),
+            attributes=json.loads(row.attributes),
+            created_at=_time(row.created_at),
+            updated_at=_time(row.updated_at),
+            expires_at=None if row.expires_at is None else _time(row.expires_at),
+        )
+    except (ValidationError, ValueError, TypeError, OverflowError):
+        pass  # their texts may quote the row
+    raise UnreadableConversation(conversation_id, f"the row in {CONVERSATIONS.name}", "a column has no valid value")
+
+
+def _stored_entry(row: Row[Any]) -> StoredEntry:
+    position, entry_id, turn, kind, body = tuple(row)
+    return StoredEntry(position, _unescaped(str(entry_id)), turn, kind, body)
+
+
+def _escaped(text: str) -> str:
+    r"""Return a text without NUL, which PostgreSQL cannot store: NUL as `\0`, and a backslash as `\\`."""
+    return text.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\0" if found[1] == "0" else found[1], text, flags=re.DOTALL)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _checked(given: str) -> URL:
+    if not isinstance(given, str):
+        raise TypeError(f"url must be a str, not {type(given).__name__}")
+    try:
+        url: URL | None = make_url(given)
+    except (ArgumentError, ValueError):
+        url = None  # the error's text may hold the password
+    if url is None:
+        raise ConfigurationError("the chat memory's URL is invalid: pass a URL such as sqlite:///memory.db")
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
+        raise ConfigurationError("a chat memory on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise ConfigurationError(f"no chat memory for {url.drivername}: pass an sqlite or a postgresql+psycopg URL")
+    if url.get_backend_name() == "sqlite":
+        if url.database in (None, "", ":memory:"):
+            raise ConfigurationError(
+                "a chat memory in SQLite needs a file: pass its path, or use InMemoryChatMemoryRepository"
+            )
+        url = url.set(database=str(Path(url.database or "").absolute()))
+    return url
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True)
+        event.listen(engine, "connect", _use_wal)
+        return engine
+    liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}
+    return create_engine(url, connect_args=liveness, pool_pre_ping=True, hide_parameters=True)
+
+
+def _use_wal(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _make_private(path: Path) -> None:
+    """Create a missing file that only its owner can access; SQLite gives its other files the same mode."""
+    with suppress(OSError):  # it exists, or SQLite reports why it cannot be opened
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _name(url: URL) -> str:
+    return url.set(query={}).render_as_string(hide_password=True)

@@ -1,0 +1,477 @@
+"""The contract of a repository of conversations, as checks that anybody's repository can be given to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from traced_tools.core.messages import (
+    AssistantMessage,
+    ImagePart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.errors import ConversationConflict, ConversationDenied
+from traced_tools.flow.flow import acall, call
+from traced_tools.flow.steps import Call
+from traced_tools.flow.workers import run_all, run_async
+from traced_tools.memory.conversation import Conversation, ConversationLog
+from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
+from traced_tools.memory.repository import ChatMemoryRepository, stored
+
+T = TypeVar("T")
+Job = Callable[[], Awaitable[Any]]
+_APPENDERS: Final = 20
+
+
+def check_chat_memory_repository(factory: Callable[[], ChatMemoryRepository]) -> None:
+    """Check a repository against the contract, blocking and on asyncio.
+
+    Args:
+        factory: returns a repository with an empty store. It is called for each check, and closed after it.
+
+    Raises:
+        AssertionError: if a statement of the contract does not hold; the text names each of them.
+    """
+    failures: list[Exception] = []
+    for statement, check in CONTRACT.items():
+        for way in (_Blocking, _OnAsyncio):
+            try:
+                with factory() as repository:
+                    way(repository).run(check)
+            except Exception as error:
+                failure = AssertionError(f"({way.name}) {statement}: {_reason(error)}")
+                failures.append(failure.with_traceback(error.__traceback__))
+    if failures:
+        listed = "\n".join(f"- {failure}" for failure in failures)
+        raise AssertionError(f"{len(failures)} checks of the chat memory's contract fail:\n{listed}") from failures[0]
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+
+
+class _Blocking:
+    """The blocking methods of a repository, for checks that are written once as coroutines."""
+
+    name = "blocking"
+
+    def __init__(self, repository: ChatMemoryRepository) -> None:
+        self._repository = repository
+
+    def run(self, check: Check) -> None:
+        """Run a check to its end."""
+        call(check(self))
+
+    async def append(self, conversation: str, entries: Sequence[MemoryEntry], version: int, **options: Any) -> int:
+        return self._repository.append(conversation, entries, version, **options)
+
+    async def read(self, conversation: str, **options: Any) -> ConversationLog:
+        return self._repository.read(conversation, **options)
+
+    async def version(self, conversation: str, **options: Any) -> int:
+        return self._repository.version(conversation, **options)
+
+    async def delete(self, conversation: str, **options: Any) -> bool:
+        return self._repository.delete(conversation, **options)
+
+    async def ids(self, **options: Any) -> list[str]:
+        return [each.id for each in self._repository.conversations(**options)]
+
+    async def attributes(self, conversation: str) -> Mapping[str, str]:
+        found = self._repository.conversations()
+        return next(each.attributes for each in found if each.id == conversation)
+
+    async def delete_expired(self, by: datetime | None = None) -> int:
+        return self._repository.delete_expired(by)
+
+    async def find(self, conversation: str) -> Conversation:
+        found = await Call[Conversation | None](self._repository.find_conversation, conversation)
+        if found is None:
+            raise AssertionError("find_conversation does not return a conversation that was stored")
+        return found
+
+    async def commit(self, before: Conversation | None, after: Conversation, *entries: MemoryEntry) -> bool:
+        first = after.version - len(entries) + 1
+        rows = [stored(entry, position) for position, entry in enumerate(entries, first)]
+        return await Call[bool](self._repository.commit, before, after, rows)
+
+    async def remove(self, conversation: Conversation) -> bool:
+        return await Call[bool](self._repository.remove, conversation)
+
+    async def together(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run jobs in threads, and return their results."""
+        return _results(run_all([partial(_called, job) for job in jobs]))
+
+
+class _OnAsyncio(_Blocking):
+    """The async methods of a repository."""
+
+    name = "asyncio"
+
+    def run(self, check: Check) -> None:
+        run_async(lambda: acall(check(self)))
+
+    async def append(self, conversation: str, entries: Sequence[MemoryEntry], version: int, **options: Any) -> int:
+        return await self._repository.aappend(conversation, entries, version, **options)
+
+    async def read(self, conversation: str, **options: Any) -> ConversationLog:
+        return await self._repository.aread(conversation, **options)
+
+    async def version(self, conversation: str, **options: Any) -> int:
+        return await self._repository.aversion(conversation, **options)
+
+    async def delete(self, conversation: str, **options: Any) -> bool:
+        return await self._repository.adelete(conversation, **options)
+
+    async def ids(self, **options: Any) -> list[str]:
+        return [each.id for each in await self._repository.aconversations(**options)]
+
+    async def attributes(self, conversation: str) -> Mapping[str, str]:
+        found = await self._repository.aconversations()
+        return next(each.attributes for each in found if each.id == conversation)
+
+    async def delete_expired(self, by: datetime | None = None) -> int:
+        return await self._repository.adelete_expired(by)
+
+    async def together(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run jobs as tasks, and return their results."""
+        return _results(await asyncio.gather(*(job() for job in jobs), return_exceptions=True))
+
+
+Check = Callable[[_Blocking], Any]
+CONTRACT: Final[dict[str, Check]] = {}
+"""The checks of the contract, by the statement that each of them proves."""
+
+
+def _states(statement: str) -> Callable[[Check], Check]:
+    def register(check: Check) -> Check:
+        CONTRACT[statement] = check
+        return check
+
+    return register
+
+
+def _called(job: Callable[[], Any]) -> Any:
+    return call(job())
+
+
+def _results(outcomes: Sequence[Any]) -> list[Any]:
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return list(outcomes)
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+@contextmanager
+def _refused(by: type[Exception], what: str) -> Iterator[None]:
+    try:
+        yield
+    except by:
+        return
+    raise AssertionError(f"{what} raises no {by.__name__}")
+
+
+def _said(text: str, turn: int = 1, **fields: Any) -> MessageEntry:
+    return MessageEntry(UserMessage(text), turn=turn, **fields)
+
+
+def _texts(log: ConversationLog) -> list[str]:
+    return [message.text for message in log.messages if isinstance(message, UserMessage)]
+
+
+def _named() -> str:
+    return f"conversation-{uuid4()}"
+
+
+@_states("a conversation that nobody began has an empty log of version 0")
+async def _(memory: _Blocking) -> None:
+    log = await memory.read("nobody")
+    _expect((log.version, log.entries) == (0, ()), f"the log has version {log.version} and {len(log.entries)} entries")
+    _expect(await memory.version("nobody") == 0, "its version is not 0")
+    _expect(await memory.delete("nobody") is False, "delete returns that there was one")
+
+
+@_states("entries are returned as they were appended, with everything in them, in their order")
+async def _(memory: _Blocking) -> None:
+    image = ImagePart(data=b"\x89PNG\r\n\x1a\n\x00\xff")
+    called = ToolCall("search", {"q": "\x00 \\0 ümläut 𝄞 \u2028"}, "c1", signature="s")
+    result = ToolResultPart(call_id="c1", name="search", content="'; --", images=(image,))
+    entries = [
+        MessageEntry(SystemMessage("Be brief."), turn=1, run_id="r1", agent="assistant"),
+        MessageEntry(UserMessage([TextPart("What is this?\n\x00"), image]), turn=1, run_id="r1"),
+        MessageEntry(AssistantMessage([ReasoningPart("hm", signature="x", id="i"), TextPart("one"), called]), turn=1),
+        MessageEntry(ToolMessage([result]), turn=1),
+        _said("from below", 1, branch="research.search", agent="search", time=datetime(2020, 1, 2, tzinfo=UTC)),
+        CompactionEntry(
+            turn=2, through=4, keeps=("a",), summary=(UserMessage("short"),), trigger="tokens", strategy="summarize"
+        ),
+    ]
+    name = _named()
+    _expect(await memory.append(name, entries, 0) == len(entries), "append does not return the number of entries")
+    log = await memory.read(name)
+    _expect(log.version == len(entries), f"the version is {log.version} after {len(entries)} entries")
+    for position, (entry, read) in enumerate(zip(entries, log.entries, strict=True), 1):
+        _expect(read == entry.at(name, position), f"entry {position} is read as another")
+
+
+@_states("an append with another version than the log has is refused and changes nothing")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+    with _refused(ConversationConflict, "an append at version 1 of a new conversation"):
+        await memory.append(name, [_said("early")], 1)
+    await memory.append(name, [_said("one"), _said("two")], 0)
+    for version in (0, 1, 3):
+        with _refused(ConversationConflict, f"an append at version {version} of 2"):
+            await memory.append(name, [_said("late")], version)
+    _expect(_texts(await memory.read(name)) == ["one", "two"], "the log has other entries than before")
+    _expect(await memory.append(name, [_said("three")], 2) == 3, "an append at the log's version is not stored")
+
+
+@_states("an append that is repeated changes nothing and returns the same version")
+async def _(memory: _Blocking) -> None:
+    name, first, second = _named(), [_said("one"), _said("two")], [_said("three")]
+    await memory.append(name, first, 0)
+    _expect(await memory.append(name, first, 0) == 2, "the first append, repeated at its version, does not return 2")
+    _expect(await memory.append(name, first, 2) == 2, "the first append, repeated at version 2, does not return 2")
+    await memory.append(name, second, 2)
+    _expect(await memory.append(name, first, 0) == 2, "an earlier append, repeated, does not return its version")
+    _expect(_texts(await memory.read(name)) == ["one", "two", "three"], "the log repeats or lacks entries")
+
+
+@_states("an append of which a part is stored already, or with an id that is taken, is refused as a whole")
+async def _(memory: _Blocking) -> None:
+    name, first = _named(), _said("one")
+    await memory.append(name, [first], 0)
+    for what, entries in (
+        ("an append with a new and an old entry", [_said("new"), first]),
+        ("an append with an old and a new entry", [first, _said("new")]),
+        ("another entry with the same id", [_said("other", id=first.id)]),
+    ):
+        with _refused(ValueError, what):
+            await memory.append(name, entries, 1)
+    log = await memory.read(name)
+    _expect((log.version, _texts(log)) == (1, ["one"]), "a part of the append is stored")
+
+
+@_states("commit and remove change nothing if the conversation has changed since it was found")
+async def _(memory: _Blocking) -> None:
+    name, first = _named(), _said("one")
+    await memory.append(name, [first], 0, principal="ana")
+    old = await memory.find(name)
+    await memory.append(name, [_said("two")], 1, principal="ana")
+    current = await memory.find(name)
+    for what, before, after, entries in (
+        ("from an outdated version", old, old.replace(version=2), [_said("lost")]),
+        ("from no conversation, of an id that exists", None, old.replace(key="other", version=1), [_said("lost")]),
+        (
+            "from a conversation with another key",
+            current.replace(key="other"),
+            current.replace(version=3),
+            [_said("x")],
+        ),
+        ("with the id of a stored entry", current, current.replace(version=4), [_said("half"), first]),
+    ):
+        _expect(await memory.commit(before, after, *entries) is False, f"a commit {what} returns that it is stored")
+        log = await memory.read(name, principal="ana")
+        _expect((log.version, _texts(log)) == (2, ["one", "two"]), f"a commit {what} changes the log")
+    for what, outdated in (("version", old), ("key", current.replace(key="other"))):
+        _expect(await memory.remove(outdated) is False, f"a remove of an outdated {what} returns that it is removed")
+        _expect(await memory.version(name, principal="ana") == 2, f"a remove of an outdated {what} removes the log")
+
+
+@_states("entries with the same id in different conversations don't disturb each other")
+async def _(memory: _Blocking) -> None:
+    entry, here, there = _said("same"), _named(), _named()
+    for name in (here, there):
+        _expect(await memory.append(name, [entry], 0) == 1, "the entry is not stored in both conversations")
+        _expect(_texts(await memory.read(name)) == ["same"], "the entry is not read from both conversations")
+
+
+@_states("a part of the log can be read: after a position, the first, the last, the last turns, of one kind")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+    entries: list[MemoryEntry] = [_said(f"{turn}.{part}", turn) for turn in (1, 2, 3, 4) for part in (1, 2, 3)]
+    entries.insert(6, CompactionEntry(turn=2, through=3, trigger="turns", strategy="keep_turns"))
+    entries.append(_said("2.late", 2))
+    await memory.append(name, entries, 0)
+    positions = range(1, len(entries) + 1)
+    late = [each for each, entry in zip(positions, entries, strict=True) if entry.turn >= 3]
+    for options, expected in (
+        ({"after": 5}, list(positions[5:])),
+        ({"after": len(entries)}, []),
+        ({"after": 1000}, []),
+        ({"limit": 4}, list(positions[:4])),
+        ({"after": 5, "limit": 3}, list(positions[5:8])),
+        ({"last": 3}, list(positions[-3:])),
+        ({"last": 1000}, list(positions)),
+        ({"after": 12, "last": 1000}, list(positions[12:])),
+        ({"last_turns": 2}, late),
+        ({"last_turns": 2, "last": 2}, late[-2:]),
+        ({"last_turns": 2, "after": late[0]}, late[1:]),
+        ({"last_turns": 1000}, list(positions)),
+        ({"kind": "compaction"}, [7]),
+        ({"kind": "compaction", "last": 1}, [7]),
+        ({"kind": "message", "limit": 8}, [*positions[:6], 8, 9]),
+    ):
+        log = await memory.read(name, **options)
+        read = [entry.position for entry in log.entries]
+        _expect(read == expected, f"read({options}) returns the positions {read} and not {expected}")
+        _expect(log.version == len(entries), f"read({options}) returns version {log.version} and not {len(entries)}")
+
+
+@_states("a conversation is only for the principal that began it")
+async def _(memory: _Blocking) -> None:
+    name, unowned = _named(), _named()
+    await memory.append(name, [_said("mine")], 0, principal="ana")
+    await memory.append(unowned, [_said("nobody's")], 0)
+    for conversation, other in ((name, "bob"), (name, None), (name, "Ana"), (unowned, "ana")):
+        who = f"{other!r} for a conversation of {'ana' if conversation == name else 'nobody'}"
+        with _refused(ConversationDenied, f"read by {who}"):
+            await memory.read(conversation, principal=other)
+        with _refused(ConversationDenied, f"version by {who}"):
+            await memory.version(conversation, principal=other)
+        with _refused(ConversationDenied, f"append by {who}"):
+            await memory.append(conversation, [_said("theirs")], 1, principal=other)
+        with _refused(ConversationDenied, f"delete by {who}"):
+            await memory.delete(conversation, principal=other)
+    await memory.append(name, [_said("mine too")], 1, principal="ana")
+    log = await memory.read(name, principal="ana")
+    _expect(_texts(log) == ["mine", "mine too"], "the owner cannot read what the owner has appended")
+
+
+@_states("conversations are found by owner and attributes, the oldest first")
+async def _(memory: _Blocking) -> None:
+    one, two, three = (_named() for _ in range(3))
+    await memory.append(one, [_said("1")], 0, principal="ana", attributes={"user": "u1", "team": "red"})
+    await memory.append(two, [_said("2")], 0, principal="ana", attributes={"user": "u2", "team": "red"})
+    await memory.append(three, [_said("3")], 0, attributes={"user": "u1", "te\x00am\\": "%_*?[\\"})
+    await memory.append(one, [_said("4")], 1, principal="ana", attributes={"ticket": "7"})
+    for options, expected in (
+        ({}, [one, two, three]),
+        ({"principal": "ana"}, [one, two]),
+        ({"principal": "bob"}, []),
+        ({"attributes": {"user": "u1"}}, [one, three]),
+        ({"attributes": {"user": "u1", "team": "red"}}, [one]),
+        ({"attributes": {"user": "u1"}, "principal": "ana"}, [one]),
+        ({"attributes": {"user": "red"}}, []),
+        ({"attributes": {"te\x00am\\": "%_*?[\\"}}, [three]),
+        ({"attributes": {"ticket": "7"}}, [one]),
+    ):
+        found = await memory.ids(**options)
+        _expect(found == expected, f"conversations({options}) returns {found} and not {expected}")
+    _expect(
+        await memory.attributes(one) == {"user": "u1", "team": "red", "ticket": "7"},
+        "attributes of a later append are not added to those of the conversation",
+    )
+
+
+@_states("a deleted conversation is gone, and a new one with its id has nothing of it")
+async def _(memory: _Blocking) -> None:
+    name, first = _named(), _said("old")
+    await memory.append(name, [first, _said("older")], 0, principal="ana", attributes={"user": "u1"})
+    _expect(await memory.delete(name, principal="ana") is True, "delete does not return that there was one")
+    _expect(await memory.version(name) == 0, "it still has a version")
+    _expect(await memory.ids(attributes={"user": "u1"}) == [], "it is still found by its attributes")
+    with _refused(ConversationConflict, "an append at the version of the deleted conversation"):
+        await memory.append(name, [_said("late")], 2)
+    _expect(await memory.append(name, [first], 0) == 1, "an entry of the deleted one cannot be appended to the new one")
+    log = await memory.read(name)
+    _expect(_texts(log) == ["old"], "the new conversation has entries of the deleted one")
+    _expect(await memory.ids(principal="ana") == [], "the new conversation has the owner of the deleted one")
+
+
+@_states("delete_expired deletes the conversations that have expired, and only them")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+    await memory.append(name, [_said("kept")], 0, principal="ana", attributes={"user": "u1"})
+    _expect(await memory.delete_expired() == 0, "a conversation that has not expired is deleted")
+    _expect(await memory.version(name, principal="ana") == 1, "a conversation that has not expired is gone")
+    if await memory.delete_expired(datetime.now(UTC) + timedelta(days=36_500)):
+        _expect(await memory.version(name) == 0, "an expired conversation is still there")
+        _expect(await memory.ids(principal="ana") == [], "an expired conversation is still found by its owner")
+    else:
+        _expect(await memory.version(name, principal="ana") == 1, "a conversation is deleted and not counted")
+
+
+@_states("ids, owners and attributes are any text, and texts that look alike are different")
+async def _(memory: _Blocking) -> None:
+    names = [
+        *("'; DROP TABLE x; --", "a:b", "a%3Ab", "a*", "a", "A", "a ", "a\\0", "a\x00", "a\\\\0", "{x}", "[a]"),
+        *("line\nbreak\r", "ümläut", "u\u0308", "\u00fc", "𝄞" * 256, "x" * 256, "/../..", " ", "\ufeff", "$a.b"),
+    ]
+    for name in names:
+        await memory.append(
+            name, [_said(name, id=name, agent=name)], 0, principal=name, attributes={f"a{name}"[:128]: name}
+        )
+    for name in names:
+        log = await memory.read(name, principal=name)
+        _expect(_texts(log) == [name], f"the conversation {name[:20]!r} has other entries than its own")
+        _expect(log.entries[0].id == name, f"the entry {name[:20]!r} has another id")
+        for options in ({"principal": name}, {"attributes": {f"a{name}"[:128]: name}}):
+            found = await memory.ids(**options)
+            _expect(found == [name], f"conversations() by {name[:20]!r} returns {[each[:20] for each in found]}")
+    _expect(sorted(await memory.ids()) == sorted(names), "conversations() does not return all ids as they were given")
+
+
+@_states("appends of twenty callers at once, each repeated on conflict, lose nothing and repeat nothing")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+
+    async def append(caller: int) -> None:
+        entries = [_said(f"{caller}.{part}", caller + 1) for part in range(3)]
+        for attempt in range(1000):
+            try:
+                await memory.append(name, entries, await memory.version(name))
+            except ConversationConflict:
+                if attempt % 2:
+                    await memory.read(name, last=1)
+            else:
+                return
+        raise AssertionError("an append is refused a thousand times")
+
+    await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
+    texts = _texts(await memory.read(name))
+    expected = sorted(f"{caller}.{part}" for caller in range(_APPENDERS) for part in range(3))
+    _expect(sorted(texts) == expected, f"the log has {len(texts)} entries, {len(set(texts))} different ones")
+    firsts = [text for text in texts if text.endswith(".0")]
+    _expect(texts == [f"{text[:-1]}{part}" for text in firsts for part in range(3)], "entries of appends are mixed")
+
+
+@_states("of appends at the same version, one is stored")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+
+    async def append(caller: int) -> bool:
+        try:
+            await memory.append(name, [_said(str(caller))], 0)
+        except ConversationConflict:
+            return False
+        return True
+
+    stored = await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
+    _expect(sum(stored) == 1, f"{sum(stored)} of {_APPENDERS} appends are stored")
+    _expect(await memory.version(name) == 1, "the log has not one entry")
+
+
+@_states("an append that is sent twice at once is stored once")
+async def _(memory: _Blocking) -> None:
+    name, entries = _named(), [_said("one"), _said("two")]
+    versions = await memory.together([partial(memory.append, name, entries, 0) for _ in range(8)])
+    _expect(versions == [2] * 8, f"the appends return {versions}")
+    _expect(_texts(await memory.read(name)) == ["one", "two"], "the log repeats or lacks entries")
