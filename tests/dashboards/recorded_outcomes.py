@@ -138,5 +138,6 @@ def recording(folder: Path, jobs: Mapping[str, Exposition], *, alertmanagers: It
         file.write("# EOF\n")
     backfill(text, folder)
     with scraping({}, folder, rules=RULES, alertmanagers=alertmanagers, every="5s") as prometheus:
-        evaluated = prometheus.evaluated_after(end)
+        once = prometheus.evaluated_after(end)
+        evaluated = prometheus.evaluated_after(once)  # by now, all groups have read what the others recorded
         yield Asked(prometheus, evaluated - _SAMPLES * _STEP, evaluated, _STEP, f"{_SAMPLES * _STEP}s", "")
