@@ -12,7 +12,7 @@ from typing import Any, Final
 from dashboards.panels import WIDTH
 from dashboards.promql import RANGE, RATE_INTERVAL
 from dashboards.rules import GROUPS
-from tests.dashboards.board_queries import files
+from tests.dashboards.board_queries import files, queries_of_board
 from tests.dashboards.promql_reader import Expression, Selector
 from tests.judges.programs import ROOT
 from traced_tools.observe import names
@@ -173,6 +173,15 @@ def counters(board: Board) -> Findings:
                 yield f"{where} shows the counter {selector.names[0]} as it is"
 
 
+def sums_of_spans(board: Board) -> Findings:
+    """A sum over spans leaves out spans without the attribute, because Tempo's sum is wrong if it meets one."""
+    for query in queries_of_board(board):
+        summed = re.findall(r"sum_over_time\((span\.[\w.]+)\)", query.text)
+        for attribute in summed if query.language == "traceql" else ():
+            if f"{attribute} > 0" not in query.text:
+                yield f"panel {query.panel}: {attribute} is added up without {attribute} > 0"
+
+
 def quantiles(board: Board) -> Findings:
     """A quantile of buckets is one of sums by `le`."""
     for where, _, expression in _expressions(board):
@@ -238,7 +247,7 @@ def grid(board: Board) -> Findings:
 
 
 RULES_OF_BOARDS: Final = (
-    *(identity, panel_ids, texts, data_sources, selection, windows, counters, quantiles),
+    *(identity, panel_ids, texts, data_sources, selection, windows, counters, quantiles, sums_of_spans),
     *(known_names, few_series, links, grid),
 )
 

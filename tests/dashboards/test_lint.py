@@ -95,6 +95,12 @@ BUCKETS = RUNS.replace("count", "bucket")
         (lint.windows, EXPRESSION, f"sum(rate({RUNS}[5m]))", "window 5m instead of $__range"),
         (lint.windows, ("panels", 4, "targets", 0, "expr"), f"rate({RUNS}[$__range])", "window $__range instead of"),
         (lint.counters, EXPRESSION, f"sum({RUNS})", "shows the counter"),
+        (
+            lint.sums_of_spans,
+            ("panels", 11, "targets", 0, "query"),
+            "{ } | sum_over_time(span.x)",
+            "without span.x > 0",
+        ),
         (lint.quantiles, EXPRESSION, f"histogram_quantile(0.9, sum(rate({BUCKETS}[$__range])))", "is not by le"),
         (lint.known_names, EXPRESSION, "sum(rate(gen_ai_agent_runs_total[$__range]))", "no metric is called"),
         (lint.known_names, EXPRESSION, f"sum by (agent) (rate({RUNS}[$__range]))", "no label is called agent"),
