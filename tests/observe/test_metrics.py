@@ -9,6 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import CallbackOptions
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.captured import Telemetry, series_key, total
 from tests.modes import MODES, run
@@ -29,8 +32,11 @@ from traced_tools import (
 )
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
+from traced_tools.observe.instruments import Instruments
+from traced_tools.observe.meter import ApiMeter, Observe
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.otel.prometheus import iter_metrics
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -242,3 +248,29 @@ def test_the_duration_of_embeddings_is_the_spans_duration(telemetry: Telemetry) 
     span = telemetry.one("embeddings embedder")
     (counted,) = telemetry.metric(names.OPERATION_DURATION.name)
     assert total(counted) == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
+
+
+class EagerMeter(ApiMeter):
+    """A meter whose readers collect each observable instrument while the next ones are created."""
+
+    def observe_up_down_counter(self, metric: Metric, observe: Observe) -> None:
+        super().observe_up_down_counter(metric, observe)
+        list(observe(CallbackOptions()))
+
+    def observe_gauge(self, metric: Metric, observe: Observe) -> None:
+        super().observe_gauge(metric, observe)
+        list(observe(CallbackOptions()))
+
+    def observe_counter(self, metric: Metric, observe: Observe) -> None:
+        super().observe_counter(metric, observe)
+        list(observe(CallbackOptions()))
+
+
+def test_a_collection_while_instruments_are_created_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    Instruments(EagerMeter(provider.get_meter("test")), "stable")
+    found = {metric.name for metric in iter_metrics(reader.get_metrics_data())}
+    provider.shutdown()
+    assert caplog.text == ""
+    assert names.TELEMETRY_FAILURES.name not in found

@@ -40,6 +40,7 @@ class Instruments:
     """
 
     def __init__(self, meter: ApiMeter, conventions: Conventions) -> None:
+        self._meter = meter  # before any callback: a collection may run while instruments are created
         self.models: ModelMetrics = LatestModelMetrics(meter) if conventions == "latest" else StableModelMetrics(meter)
         self.invoke_agent_duration = meter.histogram(names.INVOKE_AGENT_DURATION)
         self.inference_calls = meter.histogram(names.INVOKE_AGENT_INFERENCE_CALLS)
@@ -69,7 +70,6 @@ class Instruments:
         self.audit_checkpoints_lost = meter.counter(names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
         self.exports = ExportMetrics(meter)
-        self._meter = meter
 
     def aggregate(self) -> None:
         """Aggregate the values that wait for it, as the end of a run and each collection do."""
