@@ -152,6 +152,7 @@ class ChatClient:
         options: ChatOptions | None = None,
         tool_context: Mapping[str, Any] | None = None,
         conversation_id: str | None = None,
+        principal: str | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
         tool_calling: bool = True,
         limits: LoopLimits | None = None,
@@ -173,7 +174,9 @@ class ChatClient:
             advisors: advisors in addition to the client's.
             options: the model's options; they override the client's.
             tool_context: data about the caller for tools, merged into the client's.
-            conversation_id: identifies the conversation in telemetry and for memories.
+            conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
+                keeps the conversation with this id. Without a memory, nothing is remembered.
+            principal: the owner of the conversation. A memory refuses a conversation that belongs to somebody else.
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
@@ -194,6 +197,7 @@ class ChatClient:
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
+        expect("principal", principal, (str, type(None)), "a str or None")
         expect("tool_calling", tool_calling, bool, "True or False")
         own = self._settings
         added = _advisors(advisors)
@@ -212,6 +216,7 @@ class ChatClient:
                 RunContext,
                 agent=own["name"],
                 conversation_id=conversation_id,
+                principal=principal,
                 tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
                 limits=limits or own["limits"] or DEFAULT_LIMITS,
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
@@ -220,6 +225,7 @@ class ChatClient:
                 listeners=chain.listeners,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
                 enforces_schema=own["model"].enforces_schema,
+                transcripts=chain.transcripts,
                 attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
             ),
         )

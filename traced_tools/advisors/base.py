@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.enums import Hook
+from traced_tools.core.messages import Message
 from traced_tools.observe.observations import observe_hook
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
@@ -76,6 +77,17 @@ class TranscriptAdvisor(Advisor):
     Outside the tool loop (`MEMORY_ORDER`), the advisor sees a run's question and its final answer. Inside the loop
     (above `TOOL_LOOP_ORDER`), it keeps every message, and the default loop keeps no history.
     """
+
+    async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
+        """Keep what the model was not sent anymore, such as the results of the last tools.
+
+        The loop calls this on advisors inside it when it ends, however it ends.
+
+        Args:
+            run: the run.
+            messages: the conversation of the loop: its first request, and every answer and result since then.
+            failing: whether an error or the caller ends the loop. What is raised here is then logged and not raised.
+        """
 
 
 async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iteration: int) -> T:

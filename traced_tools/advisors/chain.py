@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor
+from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
@@ -53,6 +53,7 @@ class AdvisorChain:
         self._stages = self._stages_of_entries()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
+        self.transcripts = tuple(each for each in self.advisors[place:] if isinstance(each, TranscriptAdvisor))
         inside = listening(self.advisors[place:])
         pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
         self.listeners = EventListeners(

@@ -113,8 +113,10 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
             response = await loop.run(call_next)
         except BaseException as error:
             with place:
+                await loop.complete_transcripts(failing=True)
                 await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
+        await loop.complete_transcripts(failing=False)
         return await loop.hook("finalize", response)
 
 
@@ -146,6 +148,11 @@ class _Loop:
             observe_hook(telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
         return False
 
+    async def complete_transcripts(self, *, failing: bool) -> None:
+        """Pass the conversation to the advisors that keep it, because they have not seen the last results."""
+        for advisor in self._run.transcripts:
+            await advisor.complete(self._run, self._conversation(), failing=failing)
+
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)
         self._history = self._messages = self._request.messages
@@ -176,14 +183,19 @@ class _Loop:
             observed.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
-            result = await advisor.manager.execute(
-                run,
-                self._history,
-                response,
-                tools if broken else response.offered or self._request.tools,
-                iteration=iteration,
-                spent=broken or run.tally.exhausted_budget(run.totals.spent),
-            )
+            try:
+                result = await advisor.manager.execute(
+                    run,
+                    self._history,
+                    response,
+                    tools if broken else response.offered or self._request.tools,
+                    iteration=iteration,
+                    spent=broken or run.tally.exhausted_budget(run.totals.spent),
+                )
+            except BaseException:
+                if run.interrupted is not None:
+                    self._history = (*self._history, response.message, run.interrupted)
+                raise
             self._history = result.conversation_history
             run.results.extend(result.results)
             messages = advisor.next_instructions(self._request, response, result)

@@ -10,6 +10,8 @@ from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Tool
 
 NOT_RUN: Final = "The call was not run: "
 """Prefix of the result of a refused call."""
+UNKNOWN_OUTCOME: Final = "The outcome of the call is unknown, and it may have run: "
+"""Prefix of the result of a call whose tool had begun when its run was interrupted."""
 _NO_RESULT: Final = f"{NOT_RUN}the conversation went on without its result."
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]

@@ -16,6 +16,7 @@ class ToolContext(Mapping[str, Any]):
         tool_name: the tool's name.
         iteration: the iteration of the loop, from 1; 0 outside a loop.
         conversation_id: the id of the caller's conversation, if it passed one.
+        principal: the owner of the conversation, if the caller passed one.
         run_id: the run's id.
         deadline: when the time of the run or of this attempt ends, whichever is first, on the clock of
             `time.monotonic()`; None without a limit.
@@ -30,6 +31,7 @@ class ToolContext(Mapping[str, Any]):
         "conversation_id",
         "deadline",
         "iteration",
+        "principal",
         "run_id",
         "tool_name",
     )
@@ -42,6 +44,7 @@ class ToolContext(Mapping[str, Any]):
         tool_name: str = "",
         iteration: int = 0,
         conversation_id: str | None = None,
+        principal: str | None = None,
         run_id: str = "",
         deadline: float | None = None,
     ) -> None:
@@ -50,6 +53,7 @@ class ToolContext(Mapping[str, Any]):
         self.tool_name = tool_name
         self.iteration = iteration
         self.conversation_id = conversation_id
+        self.principal = principal
         self.run_id = run_id
         self.deadline = deadline
         self.cancelled = False
@@ -62,6 +66,7 @@ class ToolContext(Mapping[str, Any]):
             tool_name=self.tool_name,
             iteration=self.iteration,
             conversation_id=self.conversation_id,
+            principal=self.principal,
             run_id=self.run_id,
             deadline=self.deadline,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -14,6 +14,7 @@ from traced_tools.core.messages import Message, Value
 EntryKind = Literal["message", "compaction"]
 _MOST_NAME: Final = 256
 _Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
+_OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
 _LoggedMessage = Annotated[Message, Field(discriminator="role")]
 
 
@@ -52,10 +53,20 @@ class MemoryEntry(Value):
 
 
 class MessageEntry(MemoryEntry):
-    """A message of the conversation, whole: with tool calls, results, reasoning, images and signatures."""
+    """A message of the conversation, whole: with tool calls, results, reasoning, images and signatures.
+
+    Args:
+        message: the message.
+        context_tokens: the tokens of what the model was sent and of this answer to it, as the provider reported them;
+            None for other messages, and if the provider reports nothing.
+        placeholder: whether the message holds results that never arrived, because a run was interrupted. Results of the
+            same calls in another entry replace them.
+    """
 
     kind: Literal["message"] = "message"
     message: _LoggedMessage = Field(repr=False)
+    context_tokens: Annotated[int | None, _OMIT_NONE] = Field(default=None, ge=0)
+    placeholder: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
 
     def __init__(self, message: Message, **data: Any) -> None:
         Value.__init__(self, message=message, **data)
@@ -70,21 +81,25 @@ class CompactionEntry(MemoryEntry):
     Args:
         through: the position up to which it covers the entries of its branch.
         keeps: the ids of the entries up to `through` that stay in the view.
+        cuts: the number of characters that the view shows of each tool result, by the id of the entry with the results.
         summary: the messages that replace the covered entries.
         trigger: the name of what caused it.
         strategy: the name of the strategy that chose what it covers.
         tokens_before: the tokens of the view before it, if known.
         tokens_after: the tokens of the view after it, if known.
+        tokens_estimated: whether either number is an estimate.
     """
 
     kind: Literal["compaction"] = "compaction"
     through: int = Field(ge=1)
     keeps: tuple[_Name, ...] = ()
+    cuts: Mapping[_Name, Annotated[int, Field(ge=0)]] = {}
     summary: tuple[_LoggedMessage, ...] = Field(default=(), repr=False)
     trigger: _Name
     strategy: _Name
     tokens_before: int | None = Field(default=None, ge=0)
     tokens_after: int | None = Field(default=None, ge=0)
+    tokens_estimated: bool = False
 
 
 _ENTRY: Final[TypeAdapter[MessageEntry | CompactionEntry]] = TypeAdapter(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
-from traced_tools.core.messages import Message
+from traced_tools.core.messages import Message, ToolMessage
 from traced_tools.core.prices import cost_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
@@ -41,6 +41,13 @@ class FindsTools(Protocol):
         """Return the tool with this name, or None if there is none."""
 
 
+class KeepsTranscript(Protocol):
+    """An advisor inside the tool loop that keeps every message; see `TranscriptAdvisor`."""
+
+    def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> Awaitable[None]:
+        """Keep what the model was not sent anymore; see `TranscriptAdvisor.complete`."""
+
+
 class EnforcesSchema(Protocol):
     """Returns whether the model of a run accepts a schema for its answer; see `ChatModel.enforces_schema`."""
 
@@ -56,6 +63,7 @@ class RunContext:
     Args:
         agent: the client's name.
         conversation_id: the id of the conversation, if the caller passed one.
+        principal: the owner of the conversation, if the caller passed one.
         tool_context: data about the caller for tools; never sent to the model.
         limits: the limits of the run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -65,15 +73,18 @@ class RunContext:
         resolver_fallback: finds tools that the model calls and the request does not contain.
         attributes: the application's attributes of the run, merged into the attributes of the enclosing run.
         enforces_schema: returns whether the model accepts a schema for its answer; None if the run has no model.
+        transcripts: the advisors inside the tool loop that keep every message.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
+        interrupted: what is known of the results of tools that an error or the caller interrupted; None before that.
         complete: the last conversation that was found to have a result for each tool call.
         results: the results of the tool calls that loops have run so far.
         reached: each tuple of results that `all_results` has returned.
     """
 
     __slots__ = (
+        "__weakref__",
         "_outer",
         "agent",
         "attributes",
@@ -83,8 +94,10 @@ class RunContext:
         "enforces_schema",
         "events",
         "id",
+        "interrupted",
         "limits",
         "parent_id",
+        "principal",
         "reached",
         "resolver_fallback",
         "results",
@@ -95,6 +108,7 @@ class RunContext:
         "tool_errors",
         "totals",
         "trace_id",
+        "transcripts",
     )
 
     def __init__(
@@ -102,6 +116,7 @@ class RunContext:
         *,
         agent: str = "assistant",
         conversation_id: str | None = None,
+        principal: str | None = None,
         tool_context: Mapping[str, Any] | None = None,
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
@@ -111,6 +126,7 @@ class RunContext:
         resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
         enforces_schema: EnforcesSchema | None = None,
+        transcripts: tuple[KeepsTranscript, ...] = (),
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -120,12 +136,14 @@ class RunContext:
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
+        self.principal = principal
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
         self.resolver_fallback = resolver_fallback
         self.enforces_schema = enforces_schema
+        self.transcripts = transcripts
         self.telemetry = RunTelemetry(
             telemetry or TelemetryOptions(),
             agent,
@@ -141,6 +159,7 @@ class RunContext:
         self.reached: list[tuple[ToolResult, ...]] = []
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
+        self.interrupted: ToolMessage | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
@@ -160,6 +179,7 @@ class RunContext:
             tool_name=tool,
             iteration=iteration,
             conversation_id=self.conversation_id,
+            principal=self.principal,
             run_id=self.id,
             deadline=self.tally.deadline,
         )

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect
-from traced_tools.core.conversation import NOT_RUN
+from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.enums import Decision
-from traced_tools.core.messages import ToolCall
+from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
 from traced_tools.core.tool_context import ToolContext
@@ -140,6 +140,12 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
     return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
 
 
+def interrupted_result(call: ToolCall, *, has_begun: bool) -> ToolResultPart:
+    """Return the result of a call whose run was interrupted: its outcome is unknown if its tool has begun."""
+    text = f"{UNKNOWN_OUTCOME}the run was interrupted." if has_begun else f"{NOT_RUN}the run ended before."
+    return result_part_of_text(call.id or "", call.name, text, is_error=True)
+
+
 def check_by(by: object) -> None:
     """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
     expect("by", by, (str, type(None)), "a str or None")
@@ -208,7 +214,8 @@ class ToolExecution:
         self._unbound: Exception | None = None
         self._context: ToolContext | None = None
         self._cancelled = False
-        self._has_run = False
+        self._has_run = self._has_begun = False
+        self._result: ToolResult | None = None
         self._clock = SelfClock() if run.tool_advisors else None
 
     async def result(self) -> ToolResult:
@@ -238,12 +245,19 @@ class ToolExecution:
                 result = replace(result, decision="approved", by=self._approved.by)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
+            self._result = result
             observed.decided(result)
             if (error := self._error_for_run(result)) is not None:
                 observed.fails_run(error)
         if error is not None:
             raise error from None
         return result
+
+    def result_so_far(self) -> ToolResultPart:
+        """Return what is known of the call when its run is interrupted, as a result for the model."""
+        if self._result is not None:
+            return self._result.part()
+        return interrupted_result(self._call, has_begun=self._has_begun)
 
     def emit_skipped_span(self) -> None:
         """Emit the span of a call that never started because the run ended first."""
@@ -400,6 +414,7 @@ class ToolExecution:
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
+        self._has_begun = True
         observed.started()
         try:
             if failure is None:

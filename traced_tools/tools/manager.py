@@ -19,6 +19,7 @@ from traced_tools.core.messages import (
     AssistantMessage,
     Message,
     ToolCall,
+    ToolResultPart,
     Usage,
     UsageSum,
     tool_message_of,
@@ -44,7 +45,7 @@ from traced_tools.tools.advice import (
     listening_to_calls,
     sort_advisors,
 )
-from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
+from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result, interrupted_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
@@ -214,6 +215,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._most_characters,
         )
 
+    def results_so_far(self) -> list[ToolResultPart]:
+        """Return what is known of each call when the step is interrupted, as results for the model, in call order."""
+        if not self._under_way:  # the step was never performed
+            return [interrupted_result(call, has_begun=False) for call in self.calls]
+        return [execution.result_so_far() for execution in self._under_way]
+
     def on_flow_skipped(self, place: int) -> None:
         """Emit the span of a call that never started because the batch ended early."""
         self._under_way[place].emit_skipped_span()
@@ -312,6 +319,9 @@ class ToolCallingManager:
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 results = await self._admitted(step, run, tools, spent)
+        except BaseException:
+            run.interrupted = tool_message_of(step.results_so_far())
+            raise
         finally:
             run.telemetry.clock.downstream_ns += perf_counter_ns() - began
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)

@@ -1,0 +1,73 @@
+"""Reads the log of one conversation for one branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from weakref import WeakValueDictionary
+
+from traced_tools.memory.conversation import ConversationLog
+from traced_tools.memory.entries import EntryKind, MessageEntry
+from traced_tools.memory.repository import ChatMemoryRepository
+from traced_tools.memory.view import Turn, turns_of
+from traced_tools.run.context import RunContext
+
+_ACTIVE: Final[WeakValueDictionary[str, RunContext]] = WeakValueDictionary()
+"""The runs of this process that use a memory, by id."""
+
+
+def register_run(run: RunContext) -> None:
+    """Make the turn of `run` invisible to other runs until it has ended."""
+    _ACTIVE[run.id] = run
+
+
+class LogReader:
+    """Reads what a branch of a conversation has in its log, on behalf of a principal.
+
+    Args:
+        repository: where the conversation is.
+        conversation_id: the conversation.
+        principal: who asks.
+        branch: the branch; empty for the main agent's.
+
+    Attributes:
+        log: what was read last; its version is the one that the next append expects.
+        hidden: the ids of entries that were read and belong to runs that have not ended.
+    """
+
+    def __init__(
+        self, repository: ChatMemoryRepository, conversation_id: str, principal: str | None, branch: str = ""
+    ) -> None:
+        self.repository = repository
+        self.conversation_id = conversation_id
+        self.principal = principal
+        self.branch = branch
+        self.log = ConversationLog(conversation_id, 0)
+        self.hidden: frozenset[str] = frozenset()
+
+    async def read(
+        self,
+        *,
+        after: int = 0,
+        last: int | None = None,
+        kind: EntryKind | None = None,
+        ids: tuple[str, ...] | None = None,
+    ) -> ConversationLog:
+        """Return the entries of the branch that meet all conditions, as a flow; see `ChatMemoryRepository.read`."""
+        self.log = await self.repository.read_flow(
+            self.conversation_id, after, None, last, None, kind, self.principal, (self.branch,), ids
+        )
+        return self.log
+
+    def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
+        """Return entries as turns, without the turns of runs of this process that have not ended."""
+        found = turns_of(entries)
+        ended = tuple(turn for turn in found if not _is_active(turn))
+        self.hidden |= {entry.id for turn in found if _is_active(turn) for entry in turn.entries}
+        return ended
+
+
+def _is_active(turn: Turn) -> bool:
+    """Return whether the run of a turn has not ended, as far as this process knows."""
+    runs = [_ACTIVE.get(entry.run_id) for entry in turn.entries[-1:] if entry.run_id is not None]
+    return any(run is not None and not run.totals.ended for run in runs)

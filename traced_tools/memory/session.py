@@ -1,0 +1,371 @@
+"""The access of one run to one conversation: what it reads, what it appends, and the view that its model is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Final, Literal
+
+from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
+from traced_tools.core.messages import AssistantMessage, Message, ToolMessage, ToolResultPart, Usage, UserMessage
+from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict
+from traced_tools.memory.chat_memory import ChatMemory
+from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
+from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
+from traced_tools.memory.log_reader import LogReader, register_run
+from traced_tools.memory.view import MemoryView, Turn, turns_of
+from traced_tools.observe.failures import error_type
+from traced_tools.observe.observations import memory_failed, observe_memory, observe_missing_results
+from traced_tools.run.context import RunContext
+
+OnFailure = Literal["raise", "warn"]
+_LOG = logging.getLogger(__name__)
+_OUTAGES: Final = (ChatMemoryUnavailable, OSError)
+_MOST_ATTEMPTS: Final = 100
+"""How often an append is repeated because other runs append meanwhile. Each time, one of them makes progress."""
+_UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
+
+
+class MemorySession:
+    """The access of one run to one conversation. The memory advisor opens it and appends what the run adds.
+
+    If a tool of an agent asks another agent in the same conversation, the inner agent writes to a branch of its own. It
+    sees what the outer agent's model has been sent and has answered so far, and its own branch.
+
+    Args:
+        memory: decides what the model is sent.
+        run: the run.
+        outer: the session of the run that this run is nested in, if that one has the same conversation.
+        on_failure: what happens if the store is down: `raise` fails the run, `warn` goes on without the store.
+
+    Attributes:
+        view: what the model is sent.
+        turn: the number of the run's turn.
+        iteration: the iteration of the tool loop, from 1; 0 outside the loop.
+    """
+
+    def __init__(
+        self, memory: ChatMemory, run: RunContext, outer: MemorySession | None = None, on_failure: OnFailure = "raise"
+    ) -> None:
+        assert run.conversation_id is not None
+        self.memory: Final = memory
+        self.run: Final = run
+        self.branch: Final[str] = "" if outer is None else _branch_below(outer.branch, run.agent)
+        self.view = MemoryView(inherited=() if outer is None else outer.settled_messages())
+        self.turn: int = 1 if outer is None else outer.turn
+        self.iteration = 0
+        self._is_inner = outer is not None
+        self._reader = LogReader(memory.repository, run.conversation_id, run.principal, self.branch)
+        self._on_failure = on_failure
+        self._is_out = self._has_read = False
+        self._unsaved: list[MessageEntry] = []
+        self._last: Message | None = None
+
+    # The view.
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return what the model is sent, besides the instructions."""
+        return self.view.messages()
+
+    def settled_messages(self) -> tuple[Message, ...]:
+        """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
+        running = self.view.running
+        settled = replace(running, rounds=tuple(each for each in running.rounds if not each.open_calls()))
+        return replace(self.view, running=settled).messages()
+
+    async def fit(self) -> None:
+        """Let the memory leave messages out of the view, as a flow."""
+        self.view = await self.memory.fit(self.view, self)
+
+    # What the run adds.
+
+    async def begin(self, conversation: Sequence[Message]) -> None:
+        """Read the view, and append what is new in the conversation that the run is asked to send, as a flow.
+
+        Calls of an earlier run without a result get a placeholder.
+
+        Args:
+            conversation: the messages without the instructions.
+
+        Raises:
+            ConversationDenied: if the conversation belongs to another principal.
+            ChatMemoryError: if the conversation cannot be read, or, with `on_failure="raise"`, if the store is down.
+        """
+        register_run(self.run)
+        for _ in range(_MOST_ATTEMPTS):
+            view = await self._read()
+            asked, request_only = _split(view.messages(), conversation)
+            turn = self._turn_of(asked, view)
+            placeholders = _placeholders(view.turns, asked)
+            added = await self._extend([*placeholders, *self._entries(asked, turn)])
+            if added is not None:
+                break
+        else:
+            raise self._conflict()
+        self.turn = turn
+        self._last = asked[-1] if asked else None
+        answered = added[: len(placeholders)]
+        self.view = replace(
+            view,
+            turns=_with_placeholders(view.turns, answered) if answered else view.turns,
+            request_only=request_only,
+            running=Turn.of(added[len(placeholders) :]),
+        )
+        if answered:
+            calls = sum(len(_results(entry)) for entry in answered)
+            observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
+
+    async def go_on(self, conversation: Sequence[Message]) -> None:
+        """Append what is new in a further request of the run, as a flow.
+
+        Args:
+            conversation: the messages without the instructions: the whole conversation, or only what is new in it.
+        """
+        new = self._after_last(conversation)
+        if new is None:
+            answers = [index for index, each in enumerate(conversation) if isinstance(each, AssistantMessage)]
+            new = conversation[answers[-1] + 1 :] if answers else conversation
+        await self.append(new)
+
+    async def finish(self, conversation: Sequence[Message], *, failing: bool = False) -> None:
+        """Append what the model was not sent anymore, such as the results of the last tools, as a flow.
+
+        Args:
+            conversation: the messages of the run so far.
+            failing: whether an error is on its way already; a failure of the store is then counted and not raised.
+        """
+        self._is_out = self._is_out and not self._has_read  # the store may be up again
+        if failing:
+            self._on_failure = "warn"
+        left = self._after_last(conversation) or ()
+        await self.append(left)
+        if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
+            contents = [part.content for part in self.run.interrupted.results]
+            unknown = sum(each.startswith(UNKNOWN_OUTCOME) for each in contents)
+            not_run = sum(each.startswith(NOT_RUN) for each in contents)
+            observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
+
+    async def finish_streamed(self, text: str) -> None:
+        """Append the part of an answer that was streamed before an error or the caller ended the run, as a flow."""
+        self._on_failure = "warn"
+        if text.strip():
+            await self.append([AssistantMessage(text)])
+
+    async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
+        """Append messages to the log and to the turn of the run, as a flow.
+
+        Args:
+            messages: the messages.
+            usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
+        """
+        entries = self._entries(messages, self.turn)
+        if usage is not None and entries and usage.input_tokens is not None:
+            tokens = usage.input_tokens + (usage.output_tokens or 0)
+            entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
+        if not entries and not self._unsaved:
+            return
+        for _ in range(_MOST_ATTEMPTS):
+            added = await self._extend(entries)
+            if added is not None:
+                break
+            await self._catch_up()
+        else:
+            raise self._conflict()
+        if entries:
+            self._last = messages[-1]
+            self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *added)))
+
+    # Compactions.
+
+    @property
+    def can_compact(self) -> bool:
+        """Whether the log has all that the run has added, so that a compaction can cover it."""
+        return self._has_read and not self._is_out and not self._unsaved
+
+    @property
+    def unfinished(self) -> frozenset[str]:
+        """The ids of entries that a compaction must keep, because their runs may not have ended."""
+        return self._reader.hidden
+
+    async def append_compaction(self, compaction: CompactionEntry) -> CompactionEntry | None:
+        """Append a compaction, as a flow; return it with its place in the log.
+
+        It returns None, and appends nothing, if another run has compacted the branch since this run read it.
+        """
+        for _ in range(_MOST_ATTEMPTS):
+            found = await self._extend_with([compaction])
+            if found is not None:
+                added = found[-1]
+                assert isinstance(added, CompactionEntry)
+                return added
+            version = self._reader.log.version
+            if (await self._reader.read(after=version, kind="compaction")).entries:
+                return None
+        raise self._conflict()
+
+    # The log.
+
+    async def _read(self) -> MemoryView:
+        """Return the view of the log; an empty one if the store is down and the run goes on without it."""
+        inherited = self.view.inherited
+        try:
+            with observe_memory(self.run, "search_memory", self.iteration) as observed:
+                view = replace(await self.memory.read(self._reader), inherited=inherited)
+                observed.read(len(view.entries), view.left_out)
+        except _OUTAGES as error:
+            self._failed("search_memory", error)
+            return MemoryView(inherited=inherited)
+        self._has_read = True
+        return view
+
+    async def _catch_up(self) -> None:
+        """Read the version of a log that has changed."""
+        try:
+            await self._reader.read(last=1)
+        except _OUTAGES as error:
+            self._failed("upsert_memory", error)
+
+    async def _extend(self, entries: Sequence[MessageEntry]) -> tuple[MessageEntry, ...] | None:
+        """Append entries, after those that an outage has kept from the log; return None if the log has changed.
+
+        During an outage, the entries are kept for the end of the run.
+        """
+        pending = [*self._unsaved, *entries]
+        if not pending:
+            return ()
+        if self._is_out:
+            self._unsaved = pending
+            return tuple(entries)
+        try:
+            added = await self._extend_with(pending)
+        except _OUTAGES as error:
+            self._failed("upsert_memory", error)
+            self._unsaved = pending
+            return tuple(entries)
+        if added is None:
+            return None
+        self._unsaved = []
+        return tuple(each for each in added[len(pending) - len(entries) :] if isinstance(each, MessageEntry))
+
+    async def _extend_with(self, entries: Sequence[MemoryEntry]) -> Sequence[MemoryEntry] | None:
+        """Append entries to the log as it was read; return them with their places, or None if the log has changed."""
+        with observe_memory(self.run, "upsert_memory", self.iteration) as observed:
+            try:
+                log = await self.memory.repository.extend_flow(
+                    self._reader.log, entries, principal=self.run.principal, attributes=self._attributes()
+                )
+            except ConversationConflict:
+                observed.conflict()
+                return None
+            self._reader.log = log
+            observed.stored(len(entries))
+        return log.entries
+
+    def _attributes(self) -> dict[str, str]:
+        """Return the texts among the run's attributes, by which an application finds the conversation."""
+        return {
+            name: value
+            for name, value in self.run.attributes.items()
+            if isinstance(value, str) and len(name) <= MOST_ATTRIBUTE_NAME and 1 <= len(value) <= MOST_ID
+        }
+
+    def _failed(self, operation: Literal["search_memory", "upsert_memory"], error: Exception) -> None:
+        """Go on without the store, and count that; or raise `error`, if the run is to fail."""
+        if self._on_failure == "raise":
+            raise error
+        memory_failed(self.run, operation, error)
+        if not self._is_out:
+            _LOG.warning("a conversation's store fails (%s): the run goes on without it", error_type(error))
+        self._is_out = True
+
+    def _conflict(self) -> ConversationConflict:
+        version = self._reader.log.version
+        return ConversationConflict(self._reader.conversation_id, version, version)
+
+    # Entries.
+
+    def _entries(self, messages: Iterable[Message], turn: int) -> list[MessageEntry]:
+        run = self.run
+        return [
+            MessageEntry(message, turn=turn, run_id=run.id, branch=self.branch, agent=run.agent) for message in messages
+        ]
+
+    def _turn_of(self, asked: Sequence[Message], view: MemoryView) -> int:
+        """Return the number of the run's turn: a new one if the user says something, and else the last one."""
+        if self._is_inner:
+            return self.turn
+        if any(isinstance(each, UserMessage) for each in asked):
+            return self._reader.log.last_turn + 1
+        return view.turns[-1].number if view.turns else max(1, self._reader.log.last_turn)
+
+    def _after_last(self, conversation: Sequence[Message]) -> Sequence[Message] | None:
+        """Return what follows the last message that the run added; None if the conversation does not have it."""
+        for index in reversed(range(len(conversation))):
+            if conversation[index] is self._last or conversation[index] == self._last:
+                return conversation[index + 1 :]
+        return None
+
+
+def _branch_below(branch: str, agent: str) -> str:
+    """Return the branch of an agent that an agent with `branch` asks."""
+    below = ".".join(part for part in (branch, agent.replace(".", "_")) if part)
+    if len(below) <= MOST_ID:
+        return below
+    return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
+
+
+def _split(known: Sequence[Message], conversation: Sequence[Message]) -> tuple[Sequence[Message], tuple[Message, ...]]:
+    """Return the messages to append, and the messages to send with this request only.
+
+    What the view has already is not appended again. If the conversation does not continue the view, only the last
+    message of the user and what follows it is appended.
+    """
+    if (end := _end_of_known(known, conversation)) is not None:
+        return conversation[end:], ()
+    questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
+    begin = questions[-1] if questions else 0
+    return conversation[begin:], tuple(conversation[:begin])
+
+
+def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> int | None:
+    """Return where in a conversation the known messages end; None if it does not have them.
+
+    It has all of them in a row, or it begins with the last of them.
+    """
+    known, conversation, size = list(known), list(conversation), len(known)
+    if not known:
+        return None
+    for begin in reversed(range(len(conversation) - size + 1)):
+        if conversation[begin : begin + size] == known:
+            return begin + size
+    for shared in reversed(range(1, min(size, len(conversation)) + 1)):
+        if known[-shared:] == conversation[:shared]:
+            return shared
+    return None
+
+
+def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[MessageEntry]:
+    """Return entries with results for the calls of ended runs that have none, also not in what the run is asked."""
+    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
+    found = []
+    for turn in turns:
+        for each in turn.rounds:
+            parts = [
+                ToolResultPart(call_id=call.id or "", name=call.name, content=_UNKNOWN, is_error=True)
+                for call in each.open_calls()
+                if call.id not in given
+            ]
+            if parts:
+                made = {name: getattr(each.answer, name) for name in ("turn", "run_id", "branch", "agent")}
+                found.append(MessageEntry(ToolMessage(parts), placeholder=True, **made))
+    return found
+
+
+def _with_placeholders(turns: Iterable[Turn], placeholders: Iterable[MessageEntry]) -> tuple[Turn, ...]:
+    return turns_of([*(entry for turn in turns for entry in turn.entries), *placeholders])
+
+
+def _results(entry: MessageEntry) -> Sequence[ToolResultPart]:
+    return entry.message.results if isinstance(entry.message, ToolMessage) else ()

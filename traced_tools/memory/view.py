@@ -1,0 +1,239 @@
+"""The view of a conversation: the messages of its log that a model is sent, in turns.
+
+A log has the entries of all runs in the order in which they were appended. If two runs of a conversation overlap, their
+entries alternate. The view has the entries of one run together, and each call directly before its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from traced_tools.core.conversation import answers_to
+from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.memory.entries import CompactionEntry, MessageEntry
+from traced_tools.memory.tokens import TokenCount, estimate_tokens
+
+_NO_CUTS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """An answer of the model, and what followed it before the next answer: the results of its calls.
+
+    Attributes:
+        answer: the entry with the answer.
+        following: the entries with results, and with messages of the user that an advisor added.
+    """
+
+    answer: MessageEntry
+    following: tuple[MessageEntry, ...] = ()
+
+    @property
+    def entries(self) -> tuple[MessageEntry, ...]:
+        """All entries, in order."""
+        return (self.answer, *self.following)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the answer."""
+        message = self.answer.message
+        return message.tool_calls if isinstance(message, AssistantMessage) else ()
+
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls that have no result, not even a placeholder."""
+        if not self.calls:
+            return ()
+        return tuple(call for call, found in zip(self.calls, self._results(_NO_CUTS), strict=True) if found is None)
+
+    def messages(self, cuts: Mapping[str, int]) -> Iterator[Message]:
+        """Yield the messages, with the results of the calls in one message directly after the answer."""
+        yield self.answer.message
+        if self.calls:
+            first = self.following[0] if self.following else None
+            if first is not None and first.id not in cuts and len(self.following) == 1 and self._answers(first):
+                yield first.message  # the common case
+                return
+            found = [part for part in self._results(cuts) if part is not None]
+            if found:
+                yield ToolMessage(found)
+        yield from (entry.message for entry in self.following if not isinstance(entry.message, ToolMessage))
+
+    def _answers(self, entry: MessageEntry) -> bool:
+        message = entry.message
+        return isinstance(message, ToolMessage) and [part.call_id for part in message.results] == [
+            call.id for call in self.calls
+        ]
+
+    def _results(self, cuts: Mapping[str, int]) -> list[ToolResultPart | None]:
+        """Return the result of each call; a placeholder only for a call that has no other."""
+        real, placeholders = [
+            [part for entry in self.following if entry.placeholder is wanted for part in _shown_results(entry, cuts)]
+            for wanted in (False, True)
+        ]
+        found = answers_to(self.calls, real)
+        if None not in found:
+            return found
+        instead = answers_to(self.calls, placeholders)
+        return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one run added to a conversation in a turn.
+
+    Attributes:
+        question: the entries before the first answer, usually one message of the user.
+        rounds: the answers, each with the results of its calls. The last one of a turn that has ended has no calls.
+    """
+
+    question: tuple[MessageEntry, ...] = ()
+    rounds: tuple[Round, ...] = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[MessageEntry]) -> Turn:
+        """Return the turn that consists of `entries`, which are in the order of the log."""
+        question: list[MessageEntry] = []
+        rounds: list[list[MessageEntry]] = []
+        for entry in entries:
+            if isinstance(entry.message, AssistantMessage):
+                rounds.append([entry])
+            else:
+                _place_of(entry.message, rounds, question).append(entry)
+        return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
+
+    @property
+    def number(self) -> int:
+        """The number of the turn in the conversation, from 1."""
+        return self.entries[0].turn
+
+    @property
+    def entries(self) -> tuple[MessageEntry, ...]:
+        """All entries, in order."""
+        return (*self.question, *(entry for each in self.rounds for entry in each.entries))
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it ends with an answer that calls no tools."""
+        return bool(self.rounds) and not self.rounds[-1].calls and not self.rounds[-1].following
+
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls that have no result, not even a placeholder."""
+        return tuple(call for each in self.rounds for call in each.open_calls())
+
+    def messages(self, cuts: Mapping[str, int] = _NO_CUTS) -> Iterator[Message]:
+        """Yield the messages; `cuts` has the number of characters to show of the results in an entry, by its id."""
+        for entry in self.question:
+            yield entry.message
+        for each in self.rounds:
+            yield from each.messages(cuts)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    """What a model is sent of a conversation.
+
+    Attributes:
+        inherited: the messages that a sub-agent sees of the agents that called it.
+        summary: the messages that replace what a compaction left out.
+        turns: the turns before this run, the oldest first.
+        request_only: messages of the request that the log does not keep, such as examples.
+        running: the turn of this run.
+        cuts: the number of characters that are shown of each tool result, by the id of the entry with the results.
+        compacted: the last compaction of the branch, which is in the log; None if there is none.
+        left_out: the number of messages that were read or shown before, and are not in the view.
+    """
+
+    inherited: tuple[Message, ...] = ()
+    summary: tuple[Message, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    request_only: tuple[Message, ...] = ()
+    running: Turn = Turn()
+    cuts: Mapping[str, int] = _NO_CUTS
+    compacted: CompactionEntry | None = None
+    left_out: int = 0
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the messages, in the order in which the model is sent them."""
+        earlier = (message for turn in self.turns for message in turn.messages(self.cuts))
+        return (*self.inherited, *self.summary, *earlier, *self.request_only, *self.running.messages(self.cuts))
+
+    @property
+    def entries(self) -> tuple[MessageEntry, ...]:
+        """The entries of all turns, in order."""
+        return tuple(entry for turn in (*self.turns, self.running) for entry in turn.entries)
+
+    def tokens(self) -> TokenCount:
+        """Return the tokens of the view: as far as possible, the number that the provider reported.
+
+        That is the number for the last answer, plus an estimate of the messages after it. After a compaction and before
+        the next answer, it is the number that the compaction states, plus an estimate of the entries after it.
+        """
+        compacted_at = 0 if self.compacted is None else self.compacted.position or 0
+        after: list[Message] = []
+        for entry in reversed(self.entries):
+            if entry.position is not None and entry.position < compacted_at:
+                continue  # the number of the compaction includes it
+            if entry.context_tokens is not None:
+                return TokenCount(entry.context_tokens + estimate_tokens(after), bool(after))
+            after.append(entry.message)
+        if self.compacted is not None and self.compacted.tokens_after is not None:
+            return TokenCount(self.compacted.tokens_after + estimate_tokens(after), True)
+        return TokenCount(estimate_tokens(self.messages()), True)
+
+
+def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
+    """Return entries of a branch, which are in the order of the log, as turns, in the order of their numbers.
+
+    Each run has a turn of its own, unless it begins with results: it then continues the turn that has the calls.
+    """
+    turns: list[list[MessageEntry]] = []
+    by_run: dict[tuple[int, str | None], list[MessageEntry]] = {}
+    last: dict[int, list[MessageEntry]] = {}
+    for entry in entries:
+        key = (entry.turn, entry.run_id)
+        if key not in by_run:
+            continued = last.get(entry.turn) if isinstance(entry.message, ToolMessage) else None
+            if continued is None:
+                turns.append([])
+            by_run[key] = last[entry.turn] = turns[-1] if continued is None else continued
+        by_run[key].append(entry)
+    turns.sort(key=lambda each: each[0].turn)
+    return tuple(map(Turn.of, turns))
+
+
+def _place_of(
+    message: Message, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
+) -> list[MessageEntry]:
+    """Return the part of a turn that a message belongs to: for results, the last round with one of their calls."""
+    if isinstance(message, ToolMessage):
+        ids = {part.call_id for part in message.results}
+        for entries in reversed(rounds):
+            answer = entries[0].message
+            if isinstance(answer, AssistantMessage) and any(call.id in ids for call in answer.tool_calls):
+                return entries
+    return rounds[-1] if rounds else question
+
+
+def _shown_results(entry: MessageEntry, cuts: Mapping[str, int]) -> Sequence[ToolResultPart]:
+    """Return the results in an entry, each cut to the number of characters that `cuts` has for the entry."""
+    if not isinstance(entry.message, ToolMessage):
+        return ()
+    most = cuts.get(entry.id)
+    if most is None:
+        return entry.message.results
+    return [_cut(part, most, entry.position) for part in entry.message.results]
+
+
+def _cut(part: ToolResultPart, most: int, position: int | None) -> ToolResultPart:
+    """Return a result with its first `most` characters and a reference to the entry that has all of it."""
+    size = len(part.content)
+    if size <= most and not part.images:
+        return part
+    left_out = [f"{size - most:,} of {size:,} characters"] if size > most else []
+    if part.images:
+        left_out.append(f"{len(part.images)} images")
+    note = f"[left out here: {' and '.join(left_out)}; entry {position} of the conversation has them]"
+    return part.replace(content=f"{part.content[:most]}\n{note}", images=())

@@ -1,0 +1,66 @@
+"""The memory that sends the last messages of a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from traced_tools.core.checks import expect_whole
+from traced_tools.core.messages import UserMessage
+from traced_tools.memory.chat_memory import ChatMemory
+from traced_tools.memory.entries import MessageEntry
+from traced_tools.memory.log_reader import LogReader
+from traced_tools.memory.repository import ChatMemoryRepository
+from traced_tools.memory.view import MemoryView, Turn
+
+if TYPE_CHECKING:
+    from traced_tools.memory.session import MemorySession
+
+
+class MessageWindowChatMemory(ChatMemory):
+    """Sends the last messages of a conversation, in whole turns, and always the whole turn of the run.
+
+    It reads no more than the window, however long the conversation is. A turn of which a part is outside the window is
+    left out. Nothing is removed from the log.
+
+    Args:
+        repository: where the conversations are.
+        max_messages: how many messages are sent at most, besides the instructions. The turn of the run is sent even if
+            it has more.
+    """
+
+    def __init__(self, repository: ChatMemoryRepository, max_messages: int = 20) -> None:
+        super().__init__(repository)
+        expect_whole("max_messages", max_messages, 1)
+        self.max_messages = max_messages
+
+    async def read(self, log: LogReader) -> MemoryView:
+        """Return the turns within the window, as a flow."""
+        most = self.max_messages + 1
+        found = [
+            entry for entry in (await log.read(last=most, kind="message")).entries if isinstance(entry, MessageEntry)
+        ]
+        turns = log.turns(found)
+        if len(found) == most:  # there may be more, so that the first turns may have begun before
+            turns = tuple(turn for turn in turns if _is_whole(turn))
+        shown = sum(len(turn.entries) for turn in turns)
+        return self._within(MemoryView(turns=turns, left_out=len(found) - len(log.hidden) - shown))
+
+    async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
+        """Return the view without its oldest turns, so that it is within the window, as a flow."""
+        return self._within(view)
+
+    def _within(self, view: MemoryView) -> MemoryView:
+        sizes = [len(turn.entries) for turn in view.turns]
+        room = self.max_messages - len(view.running.entries)
+        kept = len(sizes)
+        while kept and sum(sizes[-kept:]) > room:
+            kept -= 1
+        if kept == len(sizes):
+            return view
+        left_out = sum(sizes[: len(sizes) - kept])
+        return replace(view, turns=view.turns[len(sizes) - kept :], left_out=view.left_out + left_out)
+
+
+def _is_whole(turn: Turn) -> bool:
+    return bool(turn.question) and isinstance(turn.question[0].message, UserMessage)
