@@ -68,7 +68,7 @@ class MemoryAdvisor(TranscriptAdvisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Send the view of the conversation, and keep what is new in the request and in the answer."""
-        if request.conversation_id is None:
+        if request.conversation_id is None and not request.iteration:
             return await call_next(request)
         instructions = [each for each in request.messages if isinstance(each, SystemMessage)]
         conversation = [each for each in request.messages if not isinstance(each, SystemMessage)]

@@ -32,6 +32,8 @@ _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorde
 class MemorySession:
     """The access of one run to one conversation. The memory advisor opens it and appends what the run adds.
 
+    A run without a conversation id has a view as well, of which nothing is stored.
+
     If a tool of an agent asks another agent in the same conversation, the inner agent writes to a branch of its own. It
     sees what the outer agent's model has been sent and has answered so far, and its own branch.
 
@@ -51,7 +53,6 @@ class MemorySession:
     """
 
     def __init__(self, owner: object, memory: ChatMemory, run: RunContext, on_failure: OnFailure = "raise") -> None:
-        assert run.conversation_id is not None
         self.owner: Final = owner
         self.memory: Final = memory
         self.run: Final = run
@@ -64,18 +65,19 @@ class MemorySession:
         self.view = MemoryView(inherited=() if outer is None else outer.settled_messages())
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
-        self._reader = LogReader(memory.repository, run.conversation_id, run.principal, self.branch)
+        self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
         self._on_failure = on_failure
         self._streamed: list[str] = []
         self._streamed_iteration = 0
-        self._is_out = self._has_read = False
+        self._is_out = run.conversation_id is None
+        self._has_read = False
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
         """Return the session of the run that asks this one in the same conversation, if there is one."""
-        session = self.enclosing
+        session = None if self.run.conversation_id is None else self.enclosing
         while session is not None and (
             session.run is self.run or session.run.conversation_id != self.run.conversation_id
         ):
@@ -242,6 +244,8 @@ class MemorySession:
     async def _read(self) -> MemoryView:
         """Return the view of the log; an empty one if the store is down and the run goes on without it."""
         inherited = self.view.inherited
+        if self._is_out:
+            return MemoryView(inherited=inherited)
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = replace(await self.memory.read(self._reader), inherited=inherited)
