@@ -1,4 +1,4 @@
-"""What the tests of the memory advisor share: agents with a memory, and what holds of every conversation that is sent."""
+"""What the tests of the memory advisor share: agents with a memory, and the rules of a conversation that is sent."""
 
 from __future__ import annotations
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, logged, remembering, sent, shown
-from tests.modes import MODES, STREAMING_MODES, run
+from tests.modes import ASYNC_MODES, MODES, STREAMING_MODES, arun, run
 from traced_tools import (
     Advisor,
     AssistantMessage,
-    ChatClient,
     ChatClientRequest,
     ChatClientResponse,
     ChatMemoryRepository,
@@ -25,14 +24,12 @@ from traced_tools import (
     ImagePart,
     InMemoryChatMemoryRepository,
     LoopLimits,
-    MemoryAdvisor,
     MessageEntry,
     MessageWindowChatMemory,
     ReasoningPart,
     StructuredOutputAdvisor,
     TextPart,
     ToolCall,
-    ToolContext,
     ToolErrors,
     ToolExecutionError,
     ToolMessage,
@@ -41,7 +38,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.memory import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory import Conversation, EntrySelection
 from traced_tools.models import ChatResponse
 
 LOOK = ToolCall("look", {"at": "the sky"})
@@ -141,7 +138,9 @@ def test_a_conversation_that_the_caller_passes_as_well_is_not_sent_twice(mode: s
     first = run(mode, client.prompt("1?", conversation_id="c"))
     second = run(mode, client.prompt("2?", messages=first.messages, conversation_id="c"))
     assert sent(model, 1) == ["system Hi.", "user 1?", "assistant One.", "user 2?"]
-    history = [message for message in second.messages if order == INSIDE or shown([message])[0][:4] not in ("call", "tool")]
+    history = [
+        message for message in second.messages if order == INSIDE or shown([message])[0][:4] not in ("call", "tool")
+    ]
     run(mode, client.prompt("3?", messages=history, conversation_id="c"))
     kept = logged(repository)
     assert sent(model) == ["system Hi.", *kept[:-1]]
@@ -178,7 +177,7 @@ def test_results_of_a_tool_that_answers_directly_are_kept(mode: str, order: int)
 
 
 def test_a_run_that_reaches_a_limit_leaves_no_call_without_a_result(mode: str, order: int) -> None:
-    limits = LoopLimits(max_iterations=1)
+    limits = LoopLimits(max_iterations=1, on_limit="stop")
     client, model = remembering([[LOOK], "Blue."], order=order, tools=[look])
     assert run(mode, client.prompt("The sky?", conversation_id="c", limits=limits)).stop_reason == "max_iterations"
     run(mode, client.prompt("And now?", conversation_id="c"))
@@ -189,7 +188,9 @@ def test_a_run_that_reaches_a_limit_leaves_no_call_without_a_result(mode: str, o
 
 def test_an_answer_with_text_beside_its_calls_is_kept_when_a_limit_ends_the_run(mode: str) -> None:
     repository = InMemoryChatMemoryRepository()
-    client, _ = remembering([["Let me look.", LOOK]], repository, tools=[look], limits=LoopLimits(max_iterations=1))
+    client, _ = remembering(
+        [["Let me look.", LOOK]], repository, tools=[look], limits=LoopLimits(max_iterations=1, on_limit="stop")
+    )
     run(mode, client.prompt("The sky?", conversation_id="c"))
     assert logged(repository) == ["user The sky?", "assistant Let me look."]
 
@@ -204,7 +205,7 @@ def test_a_failed_tool_leaves_what_is_known_of_each_call(mode: str) -> None:
     calls = [LOOK.replace(id="1"), ToolCall("fail", id="2")]
     client, model = remembering([calls, "Sorry."], repository, order=INSIDE, tools=[look, fail])
     with pytest.raises(ToolExecutionError):
-        run(mode, client.prompt("Go.", conversation_id="c", tool_errors=ToolErrors(policy="raise")))
+        run(mode, client.prompt("Go.", conversation_id="c", tool_errors=ToolErrors(always_raise=True)))
     run(mode, client.prompt("What happened?", conversation_id="c"))
     assert_well_formed(model.requests[-1].messages)
     assert sent(model)[2].startswith("tool the sky is blue, ")
@@ -299,25 +300,40 @@ def test_a_run_that_is_closed_before_its_tools_leaves_calls_that_were_not_run() 
     assert sent(model)[2].startswith("tool The call was not run: ")
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, asyncio.CancelledError])
-def test_an_interrupt_in_a_tool_leaves_an_unknown_outcome(mode: str, interrupt: type[BaseException]) -> None:
-    if interrupt is asyncio.CancelledError and mode in ("call", "stream"):
-        pytest.skip("a blocking run is not cancelled by asyncio")
-
+def test_an_interrupt_in_a_tool_leaves_an_unknown_outcome(mode: str) -> None:
     @tool
     async def pay() -> str:
         """Pay."""
-        raise interrupt
+        raise KeyboardInterrupt
 
-    @tool
-    async def wait() -> str:
-        """Wait."""
-        await asyncio.sleep(0)
-        return "waited"
-
-    client, model = remembering([[ToolCall("pay")], "Sorry."], order=INSIDE, tools=[pay, wait])
-    with pytest.raises(BaseException):  # noqa: B017, PT011
+    calls = [LOOK.replace(id="1"), ToolCall("pay", id="2")] if mode in ASYNC_MODES else [ToolCall("pay", id="2")]
+    client, model = remembering([calls, "Sorry."], order=INSIDE, tools=[pay, look])
+    with pytest.raises(KeyboardInterrupt):
         run(mode, client.prompt("Pay.", conversation_id="c"))
+    client.prompt("Did you?", conversation_id="c").call()
+    assert_well_formed(model.requests[-1].messages)
+    assert "The outcome of the call is unknown, and it may have run: the run was interrupted." in sent(model)[2]
+
+
+@pytest.mark.parametrize("mode", ASYNC_MODES)
+def test_a_cancelled_task_leaves_an_unknown_outcome(mode: str) -> None:
+    async def cancel_in_tool() -> None:
+        begun = asyncio.Event()
+
+        @tool
+        async def pay() -> str:
+            """Pay."""
+            begun.set()
+            return await asyncio.Future()
+
+        task = asyncio.ensure_future(arun(mode, client.prompt("Pay.", conversation_id="c", tools=[pay])))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    client, model = remembering([[ToolCall("pay")], "Sorry."], order=INSIDE)
+    asyncio.run(cancel_in_tool())
     client.prompt("Did you?", conversation_id="c").call()
     assert_well_formed(model.requests[-1].messages)
     assert sent(model)[2].startswith("tool The outcome of the call is unknown")
@@ -424,9 +440,7 @@ def test_a_store_that_is_down_fails_the_run_before_the_model_is_called(mode: str
     assert model.requests == []
 
 
-def test_with_warn_a_run_goes_on_without_a_store(
-    mode: str, order: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_with_warn_a_run_goes_on_without_a_store(mode: str, order: int, caplog: pytest.LogCaptureFixture) -> None:
     repository = _Flaky(lambda call: True)
     client, model = remembering([[LOOK], "Blue."], repository, order=order, tools=[look], on_failure="warn")
     assert run(mode, client.prompt("The sky?", conversation_id="c")).content == "Blue."
@@ -467,7 +481,7 @@ def test_twenty_runs_of_a_conversation_at_once_lose_nothing_and_repeat_nothing(
         return f"Answer to {request.messages[-1].text}"
 
     with open_repository() as repository:
-        client, model = remembering([answer] * 20, repository, order=order)
+        client, _ = remembering([answer] * 20, repository, order=order)
         with ThreadPoolExecutor(20) as threads:
             list(threads.map(lambda number: client.prompt(f"{number}?", conversation_id="c").call(), range(20)))
         kept = logged(repository)

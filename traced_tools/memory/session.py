@@ -10,7 +10,16 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.messages import AssistantMessage, Message, ToolMessage, ToolResultPart, Usage, UserMessage
+from traced_tools.core.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolMessage,
+    ToolResultPart,
+    Usage,
+    UserMessage,
+)
 from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
@@ -190,11 +199,15 @@ class MemorySession:
     async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
         """Append messages to the log and to the turn of the run, as a flow.
 
+        An answer that says nothing is left out, because providers refuse such a message.
+
         Args:
             messages: the messages.
             usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
         """
-        entries = self._entries(messages, self.turn)
+        entries = self._entries([each for each in messages if _says_something(each)], self.turn)
+        if messages:
+            self._last = messages[-1]
         if usage is not None and entries and usage.input_tokens is not None:
             tokens = usage.input_tokens + (usage.output_tokens or 0)
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
@@ -208,7 +221,6 @@ class MemorySession:
         else:
             raise self._conflict()
         if entries:
-            self._last = messages[-1]
             self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *added)))
 
     # Compactions.
@@ -366,6 +378,15 @@ def _branch_below(branch: str, agent: str) -> str:
     if len(below) <= MOST_ID:
         return below
     return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
+
+
+def _says_something(message: Message) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return True
+    return any(
+        part.text.strip() if isinstance(part, TextPart) else not isinstance(part, ReasoningPart)
+        for part in message.parts
+    )
 
 
 def _split(known: Sequence[Message], conversation: Sequence[Message]) -> tuple[Sequence[Message], tuple[Message, ...]]:
