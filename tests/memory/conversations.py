@@ -66,8 +66,8 @@ def assert_well_formed(messages: Sequence[Message]) -> None:
     """Check what strict providers demand of a conversation.
 
     The instructions come first. Each call has exactly one result, in the message right behind it, and each result has a
-    call there. The first message is the user's, and no message is empty. Nor has the request got a result for a call that
-    the memory left without one.
+    call there. The first message is the user's, and no message is empty. The memory left no call without a result, for
+    which the client would add one.
     """
     assert not any("went on without its result" in text for text in shown(messages)), shown(messages)
     rest = [message for message in messages if not isinstance(message, SystemMessage)]

@@ -11,13 +11,12 @@ from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.entries import MessageEntry
 from traced_tools.memory.session import MemorySession, session_of
-from traced_tools.memory.words import Match
+from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match
 from traced_tools.observe.observations import observe_memory
 from traced_tools.tools.decorator import tool
 from traced_tools.tools.selection import tool_callbacks
 
 _MOST_FOUND: Final = 10
-_MOST_WORDS: Final = 20
 _MOST_EXCERPT: Final = 1_000
 _MATCHES: Final[tuple[Match, ...]] = ("all", "any")
 _NOTHING: Final = "Nothing was found. Try other words, or fewer."
@@ -43,6 +42,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
         """Look up earlier messages of this conversation that are not shown anymore.
 
         Args:
+            context: identifies the run.
             words: words to search for; a message that has all of them is preferred.
             entry: the number of an entry to read whole, instead of a search.
         """
@@ -50,7 +50,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
         if session is None or session.memory is not memory or session.run.conversation_id is None:
             raise RuntimeError("recall needs a MemoryAdvisor with its memory, and a request with a conversation id")
         with observe_memory(session.run, "search_memory", context.iteration) as observed:
-            found = _search(session, words.split()[:_MOST_WORDS]) if entry is None else _entry(session, entry)
+            found = _search(session, words.split()) if entry is None else _entry(session, entry)
             observed.read(len(found), 0)
         if entry is not None:
             return (
@@ -65,6 +65,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
 def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
     """Return the newest messages with all words, or else with any of them, without those that the model is shown."""
     shown = session.shown_whole()
+    words = [word[:MOST_WORD] for word in words[:MOST_WORDS]]
     for match in _MATCHES if words else ():
         found = [
             entry
