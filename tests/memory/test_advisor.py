@@ -412,14 +412,12 @@ def test_two_memories_of_one_repository_are_refused(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"memory": None}, {"order": "first"}, {"on_failure": "ignore"}, {"name": 1}],
-    ids=lambda each: [*each][0],
+    ("argument", "value"), [("memory", None), ("order", "first"), ("on_failure", "ignore"), ("name", 1)]
 )
-def test_an_invalid_argument_is_named(arguments: dict[str, Any]) -> None:
+def test_an_invalid_argument_is_named(argument: str, value: Any) -> None:
     memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
-    with pytest.raises((TypeError, ValueError), match=[*arguments][0]):
-        MemoryAdvisor(**{"memory": memory, **arguments})
+    with pytest.raises((TypeError, ValueError), match=argument):
+        MemoryAdvisor(**{"memory": memory, argument: value})
 
 
 # Owners and stores.

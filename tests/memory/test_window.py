@@ -144,9 +144,5 @@ async def get(memory: MessageWindowChatMemory) -> tuple[Message, ...]:
 
 
 def test_messages_are_added_and_returned_on_asyncio() -> None:
-    import asyncio
-
-    assert shown(asyncio.run(get(MessageWindowChatMemory(InMemoryChatMemoryRepository())))) == [
-        "user 1?",
-        "assistant 1!",
-    ]
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    assert shown(asyncio.run(get(memory))) == ["user 1?", "assistant 1!"]
