@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from traced_tools.advisors.base import ToolLoopAdvisor as ToolLoopAdvisor
     from traced_tools.advisors.base import TranscriptAdvisor as TranscriptAdvisor
     from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
+    from traced_tools.advisors.evaluation import EvaluationAdvisor as EvaluationAdvisor
     from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
     from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
+    from traced_tools.advisors.function import advisor as advisor
+    from traced_tools.advisors.log import LoggingAdvisor as LoggingAdvisor
+    from traced_tools.advisors.model_judge import ModelJudge as ModelJudge
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
+    from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
     from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
+    from traced_tools.core.evaluation import Evaluation as Evaluation
     from traced_tools.core.limits import LoopLimits as LoopLimits
     from traced_tools.core.messages import AssistantMessage as AssistantMessage
     from traced_tools.core.messages import ImagePart as ImagePart
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ConfigurationError as ConfigurationError
     from traced_tools.errors import ConversationConflict as ConversationConflict
     from traced_tools.errors import ConversationDenied as ConversationDenied
+    from traced_tools.errors import EvaluationError as EvaluationError
     from traced_tools.errors import InvalidArguments as InvalidArguments
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
@@ -93,6 +100,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
+    from traced_tools.run.log_filter import RunIdFilter as RunIdFilter
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
     from traced_tools.run_handles import ChatStream as ChatStream
@@ -109,6 +117,14 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
+    "RunIdFilter": "traced_tools.run.log_filter",
+    "EvaluationError": "traced_tools.errors",
+    "Evaluation": "traced_tools.core.evaluation",
+    "SafeguardAdvisor": "traced_tools.advisors.safeguard",
+    "ModelJudge": "traced_tools.advisors.model_judge",
+    "LoggingAdvisor": "traced_tools.advisors.log",
+    "advisor": "traced_tools.advisors.function",
+    "EvaluationAdvisor": "traced_tools.advisors.evaluation",
     "ChatMemoryRepository": "traced_tools.memory.repository",
     "InMemoryChatMemoryRepository": "traced_tools.memory.in_memory",
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
@@ -240,6 +256,9 @@ __all__ = [
     "ConversationDenied",
     "DelegatingToolCallbackResolver",
     "EntryPointToolCallbackResolver",
+    "Evaluation",
+    "EvaluationAdvisor",
+    "EvaluationError",
     "ExecuteTools",
     "FunctionToolCallback",
     "GenaiPrices",
@@ -248,12 +267,14 @@ __all__ = [
     "InvalidArguments",
     "InvalidRequest",
     "InvalidResponse",
+    "LoggingAdvisor",
     "LoopLimitExceeded",
     "LoopLimits",
     "MemoryEntry",
     "Message",
     "MessageEntry",
     "ModelError",
+    "ModelJudge",
     "ModelTimeout",
     "NeedsEventLoop",
     "NestedUsage",
@@ -264,6 +285,8 @@ __all__ = [
     "RateLimited",
     "ReasoningPart",
     "RedisChatMemoryRepository",
+    "RunIdFilter",
+    "SafeguardAdvisor",
     "SqlChatMemoryRepository",
     "StaticToolCallbackResolver",
     "Step",
@@ -300,6 +323,7 @@ __all__ = [
     "UserMessage",
     "WorkerPool",
     "__version__",
+    "advisor",
     "configure",
     "dump_messages",
     "load_messages",

@@ -77,6 +77,12 @@ ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"]
 OPENINFERENCE_KINDS: Final = get_args(OpenInferenceKind)
 
+RetryReason = Literal["invalid_output", "evaluation"]
+RETRY_REASONS: Final = get_args(RetryReason)
+
+Safeguarded = Literal["request", "response"]
+SAFEGUARDED: Final = get_args(Safeguarded)
+
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 
 FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")

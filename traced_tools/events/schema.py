@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, TypeAdapter
 
 from traced_tools.observe.typed_events.types import (
+    AnswerEvaluated,
     IterationFinished,
     IterationStarted,
     ModelResponded,
@@ -24,6 +25,7 @@ AnyEvent = Annotated[
     RunStarted
     | IterationStarted
     | ModelResponded
+    | AnswerEvaluated
     | ToolIntended
     | ToolDecided
     | ToolStarted

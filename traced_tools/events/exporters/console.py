@@ -110,6 +110,9 @@ def _tokens(usage: Usage) -> str:
 
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "call_id": _plain,
+    "name": _plain,
+    "score": _named("score"),
+    "label": _plain,
     "model": _named("model"),
     "stop_reason": _plain,
     "finish_reason": _plain,
@@ -127,6 +130,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "arguments_size": _counted("byte"),
     "result_size": _counted("byte"),
     "size": _counted("byte"),
+    "explanation": _quoted("feedback"),
     "intent": _quoted("reason"),
     "arguments": _quoted("arguments"),
     "result": _quoted("result"),

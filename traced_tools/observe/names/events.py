@@ -64,6 +64,28 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     tuple(name for name in CHAT_SPAN.attributes if name != at.OPENINFERENCE_KIND),
     tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has its own event
 )
+EVALUATION_RESULT_EVENT: Final = EventType(
+    "gen_ai.evaluation.result",
+    "INFO",
+    "A judge evaluated an answer, or failed to; then the event has an error type and no score.",
+    (
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.ADVISOR_NAME,
+        at.EVALUATION_NAME,
+        at.EVALUATION_SCORE,
+        at.EVALUATION_LABEL,
+        at.RESPONSE_ID,
+        at.ERROR_TYPE,
+    ),
+    (at.EVALUATION_EXPLANATION, at.CONTENT_TRUNCATED),
+)
+SAFEGUARD_BLOCK_EVENT: Final = EventType(
+    "traced_tools.safeguard.block",
+    "WARN",
+    "A safeguard blocked a request or an answer. The event contains neither its text nor the word that it matches.",
+    (*_RUN, at.ITERATION_INDEX, at.ADVISOR_NAME, at.SAFEGUARD_WHERE),
+)
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
     *_RECORD,
@@ -136,6 +158,8 @@ EVENTS: Final = {
         TOOL_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
+        EVALUATION_RESULT_EVENT,
+        SAFEGUARD_BLOCK_EVENT,
         AUDIT_INTENT_EVENT,
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,

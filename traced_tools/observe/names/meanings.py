@@ -19,7 +19,8 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
         "awaiting_approval": "Reserved, not emitted yet: a call awaits approval.",
-        "advisor": "An advisor ended the run with the result of a call, or answered without a model call.",
+        "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
+        "answer.",
         "cancelled": "The run was cancelled, or its stream was closed early.",
         "error": "The run raised an exception.",
     },
@@ -62,6 +63,10 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "number_as_string": "A number in a string field was converted to a string.",
         "json_string": "An array or object was written as a JSON string, which was decoded.",
         "dummy_argument": "The tool takes no arguments, and a placeholder argument was removed.",
+    },
+    at.RETRY_REASON: {
+        "invalid_output": "The answer was no valid output.",
+        "evaluation": "A judge scored the answer below the threshold.",
     },
     at.OPENINFERENCE_KIND: {
         "AGENT": "A run.",
