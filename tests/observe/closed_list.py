@@ -89,6 +89,8 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.TOOL_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.OPERATION_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.INFERENCE_DETAILS_EVENT.name: _MODEL,
+    names.EVALUATION_RESULT_EVENT.name: {*_RUN_EVENT, names.ADVISOR_NAME, names.EVALUATION_NAME},
+    names.SAFEGUARD_BLOCK_EVENT.name: {*_RUN_EVENT, names.ADVISOR_NAME, names.SAFEGUARD_WHERE},
     names.EXPORTED_EVENT.name: {*_RUN_EVENT, names.EVENT_TYPE, names.EVENT_ID, names.EVENT_SEQUENCE},
     names.AUDIT_INTENT_EVENT.name: {
         *_RECORD_OF_CALL,

@@ -11,6 +11,7 @@ RUNS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 BYTES = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -31,6 +32,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
         ("traced_tools.loop.cost", "{USD}", DOLLARS),
         ("traced_tools.iteration.duration", "s", STEPS),
         ("traced_tools.tool.result.size", "By", BYTES),
+        ("traced_tools.evaluation.score", "{score}", SCORES),
     ],
 )
 def test_a_histogram_has_the_unit_and_the_buckets_of_the_contract(
@@ -50,6 +52,8 @@ def test_the_buckets_of_advisors_reach_from_a_tenth_of_a_millisecond_to_ten_seco
     [
         ("traced_tools.tool.decisions", "counter", "{decision}"),
         ("traced_tools.tool.retries", "counter", "{retry}"),
+        ("traced_tools.answer.retries", "counter", "{retry}"),
+        ("traced_tools.safeguard.blocks", "counter", "{block}"),
         ("traced_tools.tool.active", "updowncounter", "{tool_call}"),
         ("traced_tools.run.active", "updowncounter", "{run}"),
         ("traced_tools.run.oldest_active", "gauge", "s"),
