@@ -89,7 +89,7 @@ class EvaluationAdvisor(Advisor):
                 if all(each.passed for each in response.evaluations):
                     return response
                 judged.append(response)
-                limit = self._limit(request)
+                limit = None if len(judged) == self.max_attempts else self._limit(request)
                 if limit is not None or len(judged) == self.max_attempts:
                     return _best(judged, attempts, response, limit or "answered")
                 observe_answer_retry(run, self.name, "evaluation")
