@@ -225,9 +225,11 @@ def test_a_limit_that_is_reached_with_the_last_attempt_changes_nothing(mode: str
     assert run(mode, agent.prompt("?", limits=LoopLimits(max_iterations=1))).stop_reason == "answered"
 
 
-def test_an_attempt_that_a_limit_ends_leaves_the_best_answer(mode: str) -> None:
-    agent, _ = client(BAD, SUM, GOOD, tools=[add])
-    response, chunks = run_chunks(mode, agent.prompt("?", limits=LoopLimits(max_iterations=2)))
+@pytest.mark.parametrize("on_limit", ["conclude", "stop"])
+def test_an_attempt_that_a_limit_ends_leaves_the_best_answer(mode: str, on_limit: Any) -> None:
+    agent, _ = client(BAD, [WORSE, SUM], GOOD, tools=[add])
+    response, chunks = run_chunks(mode, agent.prompt("?", limits=LoopLimits(max_iterations=2, on_limit=on_limit)))
+    assert not response.tool_calls
     assert (response.content, response.stop_reason) == (BAD, "max_iterations")
     assert [each.content for each in response.tool_results] == ["3"]
     assert mode not in STREAMING_MODES or shown(chunks) == BAD
@@ -480,6 +482,12 @@ def test_the_structured_output_counts_its_retries(mode: str, telemetry: Telemetr
     (retries,) = telemetry.metric("traced_tools.answer.retries")
     assert retries.attributes[names.ADVISOR_NAME] == "structured_output"
     assert (retries.attributes[names.RETRY_REASON], retries.value) == ("invalid_output", 1)
+
+
+def test_an_advisor_that_is_in_a_chain_twice_judges_twice(mode: str) -> None:
+    advisor = EvaluationAdvisor(polite)
+    agent = ChatClient(ScriptedChatModel([BAD, GOOD]), advisors=[advisor])
+    assert run(mode, agent.prompt("?", advisors=[advisor])).content == GOOD
 
 
 def test_an_advisor_keeps_nothing_of_a_run_that_has_ended(mode: str) -> None:

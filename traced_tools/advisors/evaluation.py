@@ -21,7 +21,7 @@ Verdict = Evaluation | float
 """What a judge returns; a bool is 1 or 0."""
 Judge = Callable[[ChatClientResponse], Verdict | Awaitable[Verdict]] | ModelJudge
 
-_NOT_OF_THE_MODEL: Final = ("return_direct", "advisor")
+_NO_LIMITS: Final = ("answered", "return_direct", "advisor")
 
 
 class EvaluationAdvisor(Advisor):
@@ -83,8 +83,9 @@ class EvaluationAdvisor(Advisor):
             while True:
                 response = attempts.add(await call_next(attempts.next_request()))
                 if not _is_final(response):
-                    limited = bool(judged) and not response.tool_calls and response.stop_reason not in _NOT_OF_THE_MODEL
-                    return _best(judged, attempts, response, response.stop_reason) if limited else response
+                    if judged and response.stop_reason not in _NO_LIMITS:
+                        return _best(judged, attempts, response, response.stop_reason)
+                    return response
                 response = response.replace(evaluations=await self._evaluations(request, response))
                 if all(each.passed for each in response.evaluations):
                     return response
@@ -96,7 +97,7 @@ class EvaluationAdvisor(Advisor):
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()
         finally:
-            del self._streamed[run.id]
+            self._streamed.pop(run.id, None)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Mark the first chunk of each further attempt."""

@@ -77,7 +77,7 @@ class LoggingAdvisor(Advisor):
             self._log_end(request, arrived, perf_counter() - began, error_type(error))
             raise
         finally:
-            del self._pieces[run.id]
+            self._pieces.pop(run.id, None)
         self._log_end(request, response, perf_counter() - began, None)
         return response
 

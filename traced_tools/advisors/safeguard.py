@@ -87,7 +87,7 @@ class SafeguardAdvisor(Advisor):
         try:
             response = await call_next(request)
         finally:
-            del self._streamed[run.id]
+            self._streamed.pop(run.id, None)
         if not await self._matches([*_texts(response.message)]):
             return response
         if not answer.is_blocked:  # else it is recorded already
