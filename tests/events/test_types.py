@@ -160,6 +160,7 @@ def test_a_repr_shows_no_content(event: Event) -> None:
     assert contents == {
         *({"input_messages"} if event.type == "run_started" else ()),
         *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
+        *({"explanation"} if event.type == "answer_evaluated" else ()),
         *({"arguments"} if event.type == "tool_intended" else ()),
         *({"intent"} if event.type == "tool_decided" else ()),
         *({"result"} if event.type == "tool_finished" else ()),
