@@ -83,6 +83,12 @@ MemoryOperation = Literal["search_memory", "upsert_memory"]
 CompactionOutcome = Literal["compacted", "unchanged", "superseded", "failed"]
 COMPACTION_OUTCOMES: Final = get_args(CompactionOutcome)
 
+RetryReason = Literal["invalid_output", "evaluation"]
+RETRY_REASONS: Final = get_args(RetryReason)
+
+Safeguarded = Literal["request", "response"]
+SAFEGUARDED: Final = get_args(Safeguarded)
+
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 
 FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")

@@ -169,6 +169,11 @@ class RunTelemetry:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
         return None if capture is None else RunContent(capture, self.telemetry_failed)
 
+    def content_on_events(self) -> RunContent | None:
+        """Return which contents logs of the run may carry, also if nothing else is emitted; None for no content."""
+        content = self.content or self._content()
+        return content if content is not None and content.capture.on_events else None
+
     def failed_at(self, error: BaseException, step: Callable[[], str], error_type: str | None) -> bool:
         """Record that an error leaves a step of the run, and return whether it arose there, in the innermost step.
 

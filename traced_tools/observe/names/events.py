@@ -87,6 +87,28 @@ MISSING_RESULTS_EVENT: Final = EventType(
     "An earlier run was interrupted, and tool calls that it left without results were answered in the conversation.",
     (*_RUN, at.ITERATION_INDEX, at.MISSING_RESULTS_NOT_RUN, at.MISSING_RESULTS_UNKNOWN),
 )
+EVALUATION_RESULT_EVENT: Final = EventType(
+    "gen_ai.evaluation.result",
+    "INFO",
+    "A judge evaluated an answer, or failed to; then the event has an error type and no score.",
+    (
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.ADVISOR_NAME,
+        at.EVALUATION_NAME,
+        at.EVALUATION_SCORE,
+        at.EVALUATION_LABEL,
+        at.RESPONSE_ID,
+        at.ERROR_TYPE,
+    ),
+    (at.EVALUATION_EXPLANATION, at.CONTENT_TRUNCATED),
+)
+SAFEGUARD_BLOCK_EVENT: Final = EventType(
+    "traced_tools.safeguard.block",
+    "WARN",
+    "A safeguard blocked a request or an answer. The event contains neither its text nor the word that it matches.",
+    (*_RUN, at.ITERATION_INDEX, at.ADVISOR_NAME, at.SAFEGUARD_WHERE),
+)
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
     *_RECORD,
@@ -161,6 +183,8 @@ EVENTS: Final = {
         INFERENCE_DETAILS_EVENT,
         MEMORY_COMPACTION_EVENT,
         MISSING_RESULTS_EVENT,
+        EVALUATION_RESULT_EVENT,
+        SAFEGUARD_BLOCK_EVENT,
         AUDIT_INTENT_EVENT,
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,

@@ -27,7 +27,8 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
         "awaiting_approval": "Reserved, not emitted yet: a call awaits approval.",
-        "advisor": "An advisor ended the run with the result of a call, or answered without a model call.",
+        "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
+        "answer.",
         "cancelled": "The run was cancelled, or its stream was closed early.",
         "error": "The run raised an exception.",
     },
@@ -85,6 +86,10 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     at.MISSING_RESULTS_KIND: {
         "not_run": "The tool did not start, and the model was told so.",
         "unknown": "The tool may have run, and the model was told that its outcome is unknown.",
+    },
+    at.RETRY_REASON: {
+        "invalid_output": "The answer was no valid output.",
+        "evaluation": "A judge scored the answer below the threshold.",
     },
     at.OPENINFERENCE_KIND: {
         "AGENT": "A run.",
