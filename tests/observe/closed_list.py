@@ -105,6 +105,13 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     },
     names.AUDIT_DECISION_EVENT.name: {*_RECORD_OF_CALL, names.TOOL_DECISION},
     names.AUDIT_OUTCOME_EVENT.name: {*_RECORD_OF_CALL, names.AUDIT_OUTCOME},
+    names.AUDIT_COMPACTION_EVENT.name: {
+        *_RECORD,
+        *_RUN_EVENT,
+        names.COMPACTION_TRIGGER,
+        names.COMPACTION_STRATEGY,
+        names.COMPACTION_COVERED,
+    },
     names.AUDIT_CHECKPOINT_EVENT.name: _RECORD,
     names.AUDIT_GAP_EVENT.name: _RECORD,
     names.AUDIT_ERASURE_EVENT.name: _RECORD,

@@ -96,6 +96,6 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
-AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "checkpoint", "gap", "erasure")
+AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure")
 
 AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "invalid_arguments")

@@ -144,6 +144,22 @@ AUDIT_OUTCOME_EVENT: Final = EventType(
     "An outcome record was stored: how a tool call ended.",
     (*_RECORD_OF_CALL, at.AUDIT_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
 )
+AUDIT_COMPACTION_EVENT: Final = EventType(
+    "traced_tools.audit.compaction",
+    "INFO",
+    "A compaction record was stored: a conversation was compacted, so that the model is sent less of it.",
+    (
+        *_RECORD,
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.COMPACTION_TRIGGER,
+        at.COMPACTION_STRATEGY,
+        at.COMPACTION_COVERED,
+        at.COMPACTION_TOKENS_BEFORE,
+        at.COMPACTION_TOKENS_AFTER,
+        at.COMPACTION_TOKENS_ESTIMATED,
+    ),
+)
 AUDIT_CHECKPOINT_EVENT: Final = EventType(
     "traced_tools.audit.checkpoint",
     "INFO",
@@ -188,6 +204,7 @@ EVENTS: Final = {
         AUDIT_INTENT_EVENT,
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,
+        AUDIT_COMPACTION_EVENT,
         AUDIT_CHECKPOINT_EVENT,
         AUDIT_GAP_EVENT,
         AUDIT_ERASURE_EVENT,

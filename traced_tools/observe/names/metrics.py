@@ -377,7 +377,7 @@ AUDIT_RECORDS: Final = _metric(
     "traced_tools.audit.records",
     "counter",
     "{record}",
-    "Audit records that became durable; the records of a call have its agent.",
+    "Audit records that became durable; the records of calls and compactions have their agent.",
     (at.AUDIT_RECORD, at.AGENT_NAME),
 )
 AUDIT_LAG: Final = _metric(
