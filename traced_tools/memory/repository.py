@@ -609,7 +609,8 @@ def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionE
     if entry is None or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
-    return entry.at(conversation_id, row.position)
+    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
+    return entry
 
 
 def _searched(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
