@@ -16,10 +16,11 @@ from statistics import median
 
 import pytest
 
-from tests.audit.postgresql import Database, serving
+from tests.audit.postgresql import serving
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import repeated
+from tests.memory.conftest import new_database
 from traced_tools import MessageEntry, SqlChatMemoryRepository, UserMessage
 from traced_tools.flow.flow import call
 from traced_tools.memory import ChatMemoryRepository
@@ -49,7 +50,7 @@ def conversations_section(quick: bool) -> Section:
         rows = [*_turn_rows(Path(folder), rounds), *_read_rows("SQLite", f"sqlite:///{folder}/reads.db", rounds)]
     try:
         with serving() as server:
-            rows += _read_rows("PostgreSQL", Database(server, "bench_memory").url(), rounds)
+            rows += _read_rows("PostgreSQL", new_database(server), rounds)
         title = "memory of conversations"
     except pytest.skip.Exception as why:
         title = f"memory of conversations; PostgreSQL: not measured, {why}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from traced_tools.memory.redis import RedisChatMemoryRepository as RedisChatMemoryRepository
     from traced_tools.memory.repository import ChatMemoryRepository as ChatMemoryRepository
     from traced_tools.memory.sql import SqlChatMemoryRepository as SqlChatMemoryRepository
+    from traced_tools.memory.words import WordSearch as WordSearch
 
 _EXPORTS = {
     "ChatMemoryRepository": "traced_tools.memory.repository",
@@ -31,6 +32,7 @@ _EXPORTS = {
     "RedisChatMemoryRepository": "traced_tools.memory.redis",
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
     "StoredEntry": "traced_tools.memory.conversation",
+    "WordSearch": "traced_tools.memory.words",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "RedisChatMemoryRepository",
     "SqlChatMemoryRepository",
     "StoredEntry",
+    "WordSearch",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -9,6 +9,8 @@ methods that only load and store; each of them is a blocking or an `async def` m
     remove                 remove a conversation and its entries, unless it has changed meanwhile
     find_conversations     load the conversations that match
 
+A store with an index of words also implements `search_entries`; by default, a search reads messages from the end.
+
 `check_chat_memory_repository` in `traced_tools.testing` checks a repository against the contract.
 """
 
