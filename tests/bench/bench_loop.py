@@ -31,6 +31,7 @@ from importlib.metadata import version
 
 from tests.bench.bench_audit import audit_sections
 from tests.bench.bench_export import export_section
+from tests.bench.bench_memory import conversations_section
 from tests.bench.bench_models import models_section
 from tests.bench.bench_telemetry import telemetry_sections
 from tests.bench.bench_tools import tools_section
@@ -255,6 +256,7 @@ def sections(quick: bool) -> list[Section]:
         ]
     providers.shutdown()
     made += audit_sections(quick)
+    made.append(conversations_section(quick))
     made.append(export_section(1, 1_000) if quick else export_section(5, 3_000))
     spans, records = len(captured.spans), len(captured.records)
     made[0] = Section(f"{made[0].title} ({spans} spans, {records} records when everything is on)", made[0].rows)

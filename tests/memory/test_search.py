@@ -100,9 +100,9 @@ def test_a_search_indexes_only_what_is_new(
     added: list[int] = []
     add = type(repository._index).add
 
-    def record(index: Any, connection: Any, key: str, position: int, words: Any) -> None:
-        added.append(position)
-        add(index, connection, key, position, words)
+    def record(index: Any, connection: Any, key: str, words: Any) -> None:
+        added.extend(words)
+        add(index, connection, key, words)
 
     monkeypatch.setattr(type(repository._index), "add", record)
     assert found(repository, "word119") == [120]

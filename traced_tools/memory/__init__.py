@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from traced_tools.memory.view import Round as Round
     from traced_tools.memory.view import Turn as Turn
     from traced_tools.memory.window import MessageWindowChatMemory as MessageWindowChatMemory
+    from traced_tools.memory.words import WordSearch as WordSearch
 
 _EXPORTS = {
     "ChatMemory": "traced_tools.memory.chat_memory",
@@ -45,6 +46,7 @@ _EXPORTS = {
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
     "StoredEntry": "traced_tools.memory.conversation",
     "Turn": "traced_tools.memory.view",
+    "WordSearch": "traced_tools.memory.words",
 }
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "SqlChatMemoryRepository",
     "StoredEntry",
     "Turn",
+    "WordSearch",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -9,6 +9,8 @@ methods that only load and store; each of them is a blocking or an `async def` m
     remove                 remove a conversation and its entries, unless it has changed meanwhile
     find_conversations     load the conversations that match
 
+A store with an index of words also implements `search_entries`; by default, a search reads messages from the end.
+
 `check_chat_memory_repository` in `traced_tools.testing` checks a repository against the contract.
 """
 
@@ -613,7 +615,8 @@ def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionE
     if entry is None or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
-    return entry.at(conversation_id, row.position)
+    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
+    return entry
 
 
 def _searched(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:

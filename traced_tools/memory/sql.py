@@ -6,23 +6,24 @@ import json
 import os
 import re
 import sqlite3
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from pydantic import ValidationError
 from sqlalchemy import (
     URL,
+    ClauseElement,
     Connection,
     Engine,
-    Row,
     Select,
     and_,
     bindparam,
@@ -35,7 +36,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError, UnreadableConversation
@@ -46,6 +47,9 @@ from traced_tools.memory.sql_schema import ATTRIBUTES, CONVERSATIONS, ENTRIES, i
 from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
 from traced_tools.memory.store_errors import translate_errors
 from traced_tools.memory.words import WordSearch, words_of
+
+Execute: TypeAlias = Callable[[ClauseElement, Mapping[str, Any]], Any]
+"""Executes a statement with its values, and returns the driver's cursor."""
 
 _BUSY: Final = 30.0
 """Seconds that SQLite waits for another writer."""
@@ -59,7 +63,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 def _problem_of(error: Exception) -> str | None:
     """Return the class of a database's error, and SQLite's name of it; None for other errors."""
-    if not isinstance(error, SQLAlchemyError):
+    psycopg = sys.modules.get("psycopg")
+    drivers = (sqlite3.Error,) if psycopg is None else (sqlite3.Error, psycopg.Error)
+    if not isinstance(error, (SQLAlchemyError, *drivers)):
         return None
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     name = type(original).__name__
@@ -86,6 +92,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         super().__init__(expire_after=expire_after)
         self._url: Final = _checked(url)
         self._engine: Final = _engine(self._url)
+        self._texts: Final[dict[ClauseElement, str]] = {}
         self._index: Final[WordIndex] = Fts5Index() if self._is_sqlite else TsvectorIndex()
         self._begin()
         on_fork(self._begin_in_child)
@@ -106,17 +113,18 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     @_without_texts
     def find_conversation(self, conversation_id: str) -> Conversation | None:
         """Return the conversation with this id."""
-        with self._connection() as connection:
-            row = connection.execute(_FIND, {"wanted": _escaped(conversation_id)}).first()
+        with self._transaction() as execute:
+            row = execute(_FIND, {"wanted": _escaped(conversation_id)}).fetchone()
         return None if row is None else _conversation(row)
 
     @_without_texts
     def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
         """Return the selected entries of a conversation."""
+        if selection.ids is None:
+            with self._transaction() as execute:
+                return _selected(execute, conversation.key, selection)
+        ids = [_escaped(each) for each in selection.ids]
         with self._connection() as connection:
-            if selection.ids is None:
-                return _selected(connection, conversation.key, selection)
-            ids = [_escaped(each) for each in selection.ids]
             rows = [
                 row
                 for start in range(0, len(ids), _MOST_IDS)
@@ -132,16 +140,17 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
         """Replace `before` by `after` and add `entries` in one transaction."""
         try:
-            with self._connection() as connection, connection.begin():
-                if not _replace(connection, before, after):
+            with self._transaction() as execute:
+                if not _replace(execute, before, after):
                     return False
-                connection.execute(_ADD, [_row(after.key, each) for each in entries])
+                for each in entries:
+                    execute(_ADD, _row(after.key, each))
                 if before is None or before.attributes != after.attributes:
-                    connection.execute(delete(ATTRIBUTES).where(ATTRIBUTES.c.conversation_key == after.key))
+                    execute(_CLEAR_ATTRIBUTES, {"of_key": after.key})
                     for name, value in after.attributes.items():
                         values = {"name": _escaped(name), "value": _escaped(value), "conversation_key": after.key}
-                        connection.execute(insert(ATTRIBUTES).values(values))
-        except IntegrityError:  # somebody else has stored a row with the same key meanwhile
+                        execute(_ADD_ATTRIBUTE, values)
+        except self._engine.dialect.loaded_dbapi.IntegrityError:  # another process has stored a row with the same key
             return False
         return True
 
@@ -189,6 +198,32 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         """Close the connections."""
         self._engine.dispose()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Execute]:
+        """Return what executes statements in a transaction. They go to the driver, as text that is made once.
+
+        SQLAlchemy takes several times as long to execute a statement as SQLite.
+        """
+        self._prepare()
+        connection = self._engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+
+            def execute(statement: ClauseElement, values: Mapping[str, Any]) -> Any:
+                cursor.execute(self._text(statement), values)
+                return cursor
+
+            yield execute
+            connection.commit()
+        finally:
+            connection.close()  # which gives it back to the pool, and rolls back what was not committed
+
+    def _text(self, statement: ClauseElement) -> str:
+        """Return a statement in the language of the database."""
+        if (text := self._texts.get(statement)) is None:
+            text = self._texts[statement] = str(statement.compile(self._engine))
+        return text
+
     def _connection(self) -> Connection:
         """Return a connection to the store, which has its tables."""
         self._prepare()
@@ -216,14 +251,18 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
 _STORED: Final = tuple(ENTRIES.c[name] for name in StoredEntry._fields)
 
 
-# Statements are made once, because SQLAlchemy takes longer to make one than SQLite to run it.
 _FIND: Final = select(CONVERSATIONS).where(CONVERSATIONS.c.id == bindparam("wanted"))
 _IS_CURRENT: Final = and_(
     CONVERSATIONS.c.key == bindparam("at_key"), CONVERSATIONS.c.version == bindparam("at_version")
 )
-_UPDATE: Final = update(CONVERSATIONS).where(_IS_CURRENT)
+_CHANGED: Final = ("version", "last_turn", "attributes", "updated_at", "expires_at")
+_UPDATE: Final = update(CONVERSATIONS).where(_IS_CURRENT).values({each: bindparam(f"new_{each}") for each in _CHANGED})
+_BEGIN: Final = insert(CONVERSATIONS)
 _REMOVE: Final = delete(CONVERSATIONS).where(_IS_CURRENT)
 _ADD: Final = insert(ENTRIES)
+_CLEAR_ATTRIBUTES: Final = delete(ATTRIBUTES).where(ATTRIBUTES.c.conversation_key == bindparam("of_key"))
+_ADD_ATTRIBUTE: Final = insert(ATTRIBUTES)
+_ZERO: Final[Any] = literal_column("0")
 _KINDS: Final[Mapping[str, Any]] = {each: literal_column(f"'{each}'") for each in get_args(EntryKind)}
 """Kinds as literals, because a database matches no parameter with the condition of a partial index."""
 
@@ -234,7 +273,7 @@ def _selecting(by_turn: bool, by_branch: bool, kind: str | None, backward: bool,
     position: Any = ENTRIES.c.position
     query = select(*_STORED).where(ENTRIES.c.conversation_key == bindparam("conversation"))
     if by_turn:
-        position = ENTRIES.c.position + 0  # so that the database searches by the turn
+        position = ENTRIES.c.position + _ZERO  # so that the database searches by the turn
         query = query.where(ENTRIES.c.turn >= bindparam("from_turn"))
     if by_branch:
         query = query.where(ENTRIES.c.branch == bindparam("of_branch"))
@@ -242,19 +281,19 @@ def _selecting(by_turn: bool, by_branch: bool, kind: str | None, backward: bool,
         query = query.where(ENTRIES.c.kind == _KINDS[kind])
     query = query.where(position > bindparam("after"), position <= bindparam("through"))
     query = query.order_by(position.desc() if backward else position)
-    return query.limit(bindparam("most")) if is_limited else query
+    if is_limited:  # without an offset, SQLAlchemy adds one as a parameter
+        query = query.limit(bindparam("most")).offset(_ZERO)
+    return query
 
 
-def _selected(connection: Connection, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
+def _selected(execute: Execute, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
     if selection.branches is None:
-        return _selected_of_branch(connection, key, selection, None)
-    parts = [_selected_of_branch(connection, key, selection, each) for each in selection.branches]
+        return _selected_of_branch(execute, key, selection, None)
+    parts = [_selected_of_branch(execute, key, selection, each) for each in selection.branches]
     return selection.cut(sorted(chain.from_iterable(parts)))
 
 
-def _selected_of_branch(
-    connection: Connection, key: str, selection: EntrySelection, branch: str | None
-) -> list[StoredEntry]:
+def _selected_of_branch(execute: Execute, key: str, selection: EntrySelection, branch: str | None) -> list[StoredEntry]:
     """Return the selected entries of a branch, or of all branches."""
     backward = selection.last is not None
     values: dict[str, Any] = {"conversation": key, "after": selection.after, "through": selection.through}
@@ -264,12 +303,12 @@ def _selected_of_branch(
         values["of_branch"] = _escaped(branch)
     if is_limited := backward or selection.first is not None:
         values["most"] = selection.last if backward else selection.first
-    rows = connection.execute(_selecting(by_turn, branch is not None, selection.kind, backward, is_limited), values)
+    rows = execute(_selecting(by_turn, branch is not None, selection.kind, backward, is_limited), values)
     found = [_stored_entry(row) for row in rows]
     return found[::-1] if backward else found
 
 
-def _replace(connection: Connection, before: Conversation | None, after: Conversation) -> bool:
+def _replace(execute: Execute, before: Conversation | None, after: Conversation) -> bool:
     values = {
         "version": after.version,
         "last_turn": after.last_turn,
@@ -278,14 +317,15 @@ def _replace(connection: Connection, before: Conversation | None, after: Convers
         "expires_at": None if after.expires_at is None else _microseconds(after.expires_at),
     }
     if before is not None:
-        return connection.execute(_UPDATE, {**values, **_identity(before)}).rowcount == 1
+        changed = {f"new_{name}": values[name] for name in _CHANGED}
+        return bool(execute(_UPDATE, {**changed, **_identity(before)}).rowcount == 1)
     own = {
         "key": after.key,
         "id": _escaped(after.id),
         "principal": None if after.principal is None else _escaped(after.principal),
         "created_at": _microseconds(after.created_at),
     }
-    connection.execute(insert(CONVERSATIONS).values({**values, **own}))
+    execute(_BEGIN, {**values, **own})
     return True
 
 
@@ -293,20 +333,21 @@ def _identity(conversation: Conversation) -> Mapping[str, Any]:
     return {"at_key": conversation.key, "at_version": conversation.version}
 
 
-def _conversation(row: Row[Any]) -> Conversation:
+def _conversation(row: Sequence[Any]) -> Conversation:
     """Return the conversation in a row of `CONVERSATIONS`."""
-    conversation_id = _unescaped(str(row.id))
+    key, escaped_id, version, last_turn, principal, attributes, created_at, updated_at, expires_at = row
+    conversation_id = _unescaped(str(escaped_id))
     try:
         return Conversation(
-            key=row.key,
+            key=key,
             id=conversation_id,
-            version=row.version,
-            last_turn=row.last_turn,
-            principal=None if row.principal is None else _unescaped(row.principal),
-            attributes=json.loads(row.attributes),
-            created_at=_time(row.created_at),
-            updated_at=_time(row.updated_at),
-            expires_at=None if row.expires_at is None else _time(row.expires_at),
+            version=version,
+            last_turn=last_turn,
+            principal=None if principal is None else _unescaped(principal),
+            attributes=json.loads(attributes),
+            created_at=_time(created_at),
+            updated_at=_time(updated_at),
+            expires_at=None if expires_at is None else _time(expires_at),
         )
     except (ValidationError, ValueError, TypeError, OverflowError):
         pass  # their texts may quote the row
@@ -323,12 +364,12 @@ def _row(key: str, entry: StoredEntry) -> Mapping[str, Any]:
     }
 
 
-def _stored_entry(row: Row[Any]) -> StoredEntry:
-    position, entry_id, turn, branch, kind, body = tuple(row)
+def _stored_entry(row: Sequence[Any]) -> StoredEntry:
+    position, entry_id, turn, branch, kind, body = row
     return StoredEntry(position, _unescaped(str(entry_id)), turn, _unescaped(str(branch)), kind, body)
 
 
-def _words_of(conversation_id: str, row: Row[Any]) -> Set[str]:
+def _words_of(conversation_id: str, row: Sequence[Any]) -> Set[str]:
     entry = loaded(_stored_entry(row), conversation_id)
     return words_of(entry.message) if isinstance(entry, MessageEntry) else set()
 
@@ -339,6 +380,8 @@ def _escaped(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
     return re.sub(r"\\(.)", lambda found: "\0" if found[1] == "0" else found[1], text, flags=re.DOTALL)
 
 
@@ -376,7 +419,7 @@ def _checked(given: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True)
+        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True, paramstyle="named")
         event.listen(engine, "connect", _use_wal)
         return engine
     liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}

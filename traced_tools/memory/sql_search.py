@@ -22,7 +22,7 @@ from traced_tools.memory.conversation import Conversation, StoredEntry
 from traced_tools.memory.sql_schema import ONE_AT_A_TIME
 from traced_tools.memory.words import WordSearch
 
-_PAGE: Final = 50
+_PAGE: Final = 100
 """How many messages a transaction indexes, so that it is short."""
 _MOST_BYTES: Final = 500_000
 """The bytes of the words in a row of PostgreSQL, which limits a `tsvector` to a megabyte."""
@@ -97,8 +97,8 @@ class WordIndex(ABC):
         connection.execute(_BEGIN, key)
         after = connection.execute(text(f"{_INDEXED} {self.lock}"), key).scalar_one()
         rows = connection.execute(_NEXT, {**key, "after": after}).all()
-        for row in rows:
-            self.add(connection, conversation.key, row.position, words_of(row))
+        if rows:
+            self.add(connection, conversation.key, {row.position: words_of(row) for row in rows})
         last = rows[-1].position if rows else after
         indexed = last if len(rows) == _PAGE else max(last, conversation.version)
         connection.execute(_ADVANCE, {**key, "position": indexed})
@@ -118,8 +118,8 @@ class WordIndex(ABC):
             connection.exec_driver_sql(statement)
 
     @abstractmethod
-    def add(self, connection: Connection, key: str, position: int, words: Collection[str]) -> None:
-        """Add the words of a message."""
+    def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
+        """Add the words of messages, by position and in the order of the log."""
 
     @abstractmethod
     def find(self, connection: Connection, key: str, search: WordSearch) -> Sequence[Row[Any]]:
@@ -157,12 +157,10 @@ class Fts5Index(WordIndex):
                 return False
         return True
 
-    def add(self, connection: Connection, key: str, position: int, words: Collection[str]) -> None:
-        """Add the words of a message."""
-        connection.execute(
-            text("INSERT INTO chat_memory_words (position, words) VALUES (:position, :words)"),
-            {"position": position, "words": " ".join([_mark(key), *sorted(words)])},
-        )
+    def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
+        """Add the words of messages."""
+        rows = [{"position": position, "words": " ".join([_mark(key), *each])} for position, each in words.items()]
+        connection.execute(text("INSERT INTO chat_memory_words (position, words) VALUES (:position, :words)"), rows)
 
     def find(self, connection: Connection, key: str, search: WordSearch) -> Sequence[Row[Any]]:
         """Return the rows of the indexed messages that a search finds, the newest first."""
@@ -200,14 +198,16 @@ class TsvectorIndex(WordIndex):
     share = "FOR KEY SHARE"
     lock = "FOR UPDATE"
 
-    def add(self, connection: Connection, key: str, position: int, words: Collection[str]) -> None:
-        """Add the words of a message."""
-        parts = list(_parts(words))
-        marks = [_mark(key)] if len(parts) == 1 else [_mark(key), _PART]
-        rows = [
-            {"key": key, "position": position, "part": number, "words": [*marks, *part]}
-            for number, part in enumerate(parts)
-        ]
+    def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
+        """Add the words of messages."""
+        rows = []
+        for position, each in words.items():
+            parts = list(_parts(each))
+            marks = [_mark(key)] if len(parts) == 1 else [_mark(key), _PART]
+            rows += [
+                {"key": key, "position": position, "part": number, "words": [*marks, *part]}
+                for number, part in enumerate(parts)
+            ]
         vector = "array_to_tsvector(CAST(:words AS TEXT[]))"
         connection.execute(text(f"INSERT INTO chat_memory_words VALUES (:key, :position, :part, {vector})"), rows)
 
