@@ -307,8 +307,8 @@ class ConversationConflict(ChatMemoryError):
 
     def __init__(self, conversation_id: str, expected_version: int, version: int) -> None:
         super().__init__(
-            f"the log of the conversation {conversation_id!r} has version {version} and not {expected_version}: "
-            "read what was appended, and append again"
+            f"the log of the conversation {conversation_id!r} is not as it was at version {expected_version}, its "
+            f"version is {version} now: read what has changed, and append again"
         )
         self.version = version
 

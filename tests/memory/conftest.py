@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.audit.postgresql import OWNER, Server
 from tests.audit.postgresql import serving as serving_postgresql
+from tests.memory.made import NOW
 from tests.memory.redis_server import RedisServer
 from tests.memory.redis_server import serving as serving_redis
 from traced_tools import (
@@ -16,6 +18,7 @@ from traced_tools import (
     RedisChatMemoryRepository,
     SqlChatMemoryRepository,
 )
+from traced_tools.memory import repository as module
 
 numbers = itertools.count()
 
@@ -91,3 +94,14 @@ def repository(open_repository: Callable[[], ChatMemoryRepository]) -> Iterator[
     """A repository with an empty store: one of those that this package has."""
     with open_repository() as repository:
         yield repository
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
+    """Sets the time that has passed since a conversation began."""
+
+    def set_time(passed: timedelta) -> None:
+        monkeypatch.setattr(module, "utc_now", lambda: NOW + passed)
+
+    set_time(timedelta(0))
+    return set_time

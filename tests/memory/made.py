@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from traced_tools import ConversationConflict, MessageEntry, UserMessage
 from traced_tools.memory import ChatMemoryRepository, ConversationLog
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def said(text: str, turn: int = 1, **fields: Any) -> MessageEntry:

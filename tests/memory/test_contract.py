@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -77,6 +78,11 @@ class FirstForLast(InMemoryChatMemoryRepository):
         return found[: selection.last]
 
 
+class EveryBranch(InMemoryChatMemoryRepository):
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        return super().fetch_entries(conversation, replace(selection, branches=None))
+
+
 class CaseInsensitive(InMemoryChatMemoryRepository):
     def find_conversation(self, conversation_id: str) -> Conversation | None:
         return next(
@@ -121,6 +127,7 @@ BROKEN: dict[Any, str] = {
     SharingIds: "entries with the same id in different conversations",
     Unordered: "entries are returned as they were appended",
     FirstForLast: "a part of the log can be read",
+    EveryBranch: "the entries of branches can be read",
     CaseInsensitive: "texts that look alike are different",
     Ownerless: "a conversation is only for the principal that began it",
     Undeleting: "a deleted conversation is gone",
@@ -139,4 +146,4 @@ def test_the_contract_names_the_statement_that_a_broken_repository_violates(brok
 
 
 def test_every_check_has_a_statement_of_its_own() -> None:
-    assert len(CONTRACT) == 16
+    assert len(CONTRACT) == 17

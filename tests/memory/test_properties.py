@@ -16,13 +16,14 @@ from traced_tools.memory.entries import EntryKind
 
 NAMES = ("c", "d")
 OWNERS = (*["ana"] * 6, "bob", None)
+BRANCHES = ("", "", "a", "a.b")
 PARTS: tuple[dict[str, int], ...] = ({}, {"limit": 2}, {"last": 2})
 SMALL = st.integers(1, 6)
 APPEND = st.tuples(
     st.just("append"),
     st.sampled_from(NAMES),
     st.sampled_from(OWNERS),
-    st.lists(st.tuples(SMALL, st.booleans()), min_size=1, max_size=4),
+    st.lists(st.tuples(SMALL, st.booleans(), st.sampled_from(BRANCHES)), min_size=1, max_size=4),
     st.sampled_from([0, 0, 0, 0, -1, 1]),  # how far the expected version is from the log's
 )
 AGAIN = st.tuples(st.just("again"), st.sampled_from(NAMES), st.sampled_from(OWNERS), st.integers(0, 5))
@@ -36,6 +37,7 @@ READ = st.tuples(
         optional={
             "last_turns": SMALL,
             "kind": st.sampled_from(["message", "compaction"]),
+            "branches": st.sampled_from([[""], ["a"], ["a.b", ""]]),
         },
     ),
     st.one_of(st.just({}), st.fixed_dictionaries({"limit": SMALL}), st.fixed_dictionaries({"last": SMALL})),
@@ -53,7 +55,15 @@ class Model:
     def refuses(self, name: str, owner: str | None) -> bool:
         return name in self.logs and self.owners[name] != owner
 
-    def read(self, name: str, after: int, part: dict[str, Any], kind: Any = None, last_turns: int = 99) -> Any:
+    def read(
+        self,
+        name: str,
+        after: int,
+        part: dict[str, Any],
+        kind: Any = None,
+        last_turns: int = 99,
+        branches: Any = BRANCHES,
+    ) -> Any:
         log = self.logs.get(name, [])
         newest = max((entry.turn for entry in log), default=0)
         found = [
@@ -61,6 +71,7 @@ class Model:
             for position, entry in enumerate(log, 1)
             if position > after
             and entry.turn > newest - last_turns
+            and entry.branch in branches
             and kind in (None, "compaction" if isinstance(entry, CompactionEntry) else "message")
         ]
         if "limit" in part:
@@ -68,10 +79,10 @@ class Model:
         return found[-part["last"] :] if "last" in part else found
 
 
-def made(turn: int, is_compaction: bool) -> MemoryEntry:
+def made(turn: int, is_compaction: bool, branch: str) -> MemoryEntry:
     if is_compaction:
-        return CompactionEntry(turn=turn, through=1, trigger="turns", strategy="keep_turns")
-    return said("text", turn)
+        return CompactionEntry(turn=turn, branch=branch, through=1, trigger="turns", strategy="keep_turns")
+    return said("text", turn, branch=branch)
 
 
 def play(repository: ChatMemoryRepository, model: Model, step: Any) -> None:
@@ -123,11 +134,11 @@ def test_a_repository_answers_as_a_list_of_entries_would(repository: ChatMemoryR
         play(repository, model, step)
     kinds: tuple[EntryKind | None, ...] = (None, "message", "compaction")
     for name, log in model.logs.items():
-        for after, part, turns, kind in product((0, 1, len(log) - 1), PARTS, (99, 1, 2), kinds):
+        for after, part, turns, kind, some in product((0, len(log) - 1), PARTS, (99, 1, 2), kinds, (BRANCHES, [""])):
             found = repository.read(
-                name, after=after, last_turns=turns, kind=kind, **part, principal=model.owners[name]
+                name, after=after, last_turns=turns, kind=kind, branches=some, **part, principal=model.owners[name]
             )
-            assert list(found.entries) == model.read(name, after, part, kind, turns)
+            assert list(found.entries) == model.read(name, after, part, kind, turns, some)
     assert [(each.id, each.version) for each in repository.conversations()] == [
         (name, len(log)) for name, log in model.logs.items()
     ]

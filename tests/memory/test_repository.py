@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.memory.made import said, texts
+from tests.memory.made import NOW, said, texts
 from tests.sweeps import check_each
 from traced_tools import (
     ChatMemoryError,
@@ -17,20 +17,6 @@ from traced_tools import (
     ConversationDenied,
     InMemoryChatMemoryRepository,
 )
-from traced_tools.memory import repository as module
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
-    """Sets the time that has passed since a conversation began."""
-
-    def set_time(passed: timedelta) -> None:
-        monkeypatch.setattr(module, "utc_now", lambda: NOW + passed)
-
-    set_time(timedelta(0))
-    return set_time
 
 
 def test_a_conversation_expires_sixty_days_after_its_last_append(
@@ -142,6 +128,17 @@ def test_arguments_that_cannot_be_are_named() -> None:
         ),
         "two ends": (lambda: repository.read("c", limit=1, last=1), ValueError, "limit counts from the beginning"),
         "no entries": (lambda: repository.read("c", last=0), ValueError, "last must be at least 1"),
+        "one branch alone": (
+            lambda: repository.read("c", branches=""),
+            TypeError,
+            "a sequence of str or None, not str",
+        ),
+        "no branches": (lambda: repository.read("c", branches=[]), ValueError, "branches must not be empty"),
+        "a long branch": (
+            lambda: repository.read("c", branches=["x" * 257]),
+            ValueError,
+            "each of branches must have 0",
+        ),
         "an unknown kind": (lambda: repository.read("c", kind="note"), ValueError, "kind must be"),  # type: ignore[arg-type]
         "a time without zone": (lambda: repository.delete_expired(datetime(2026, 1, 1)), ValueError, "time zone"),
         "no time": (lambda: InMemoryChatMemoryRepository(expire_after=timedelta(0)), ValueError, "expire_after"),

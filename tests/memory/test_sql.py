@@ -20,11 +20,12 @@ from tests.sweeps import check_each
 from traced_tools import (
     ChatMemoryError,
     ChatMemoryUnavailable,
+    CompactionEntry,
     ConfigurationError,
     SqlChatMemoryRepository,
     UnreadableConversation,
 )
-from traced_tools.memory import sql_schema
+from traced_tools.memory import MemoryEntry, sql_schema
 
 ROWS = 10_000
 
@@ -160,6 +161,7 @@ BROKEN_ENTRIES = {
     "an unknown kind": f"UPDATE chat_memory_entries SET body = replace(body, '\"message\"', '\"note\"') {ENTRY}",
     "another id": f"UPDATE chat_memory_entries SET id = 'other' {ENTRY}",
     "another turn": f"UPDATE chat_memory_entries SET turn = 7 {ENTRY}",
+    "another branch": f"UPDATE chat_memory_entries SET branch = 'a' {ENTRY}",
     "a missing row": f"DELETE FROM chat_memory_entries {ENTRY}",
 }
 BROKEN_CONVERSATIONS = {
@@ -216,14 +218,11 @@ def test_an_append_over_rows_that_are_already_there_is_refused_and_does_not_hang
 # How much is read.
 
 
-@pytest.mark.parametrize(
-    "part", [{"last": 20}, {"last_turns": 5}, {"kind": "compaction", "last": 1}, {"after": 60, "limit": 20}], ids=str
-)
-def test_a_part_of_a_long_conversation_costs_what_it_costs_of_a_short_one(url: str, path: Path, part: Any) -> None:
-    """SQLite counts the steps of its virtual machine, which don't depend on the machine and its load."""
-    with SqlChatMemoryRepository(url) as repository:
-        for name, number in (("short", 100), ("long", ROWS)):
-            repository.append(name, [said("word " * 10, 1 + turn // 2) for turn in range(number)], 0)
+def steps_to_read(url: str, **part: Any) -> dict[str, tuple[int, int]]:
+    """Return by conversation the steps of SQLite's virtual machine for a part of its log, and the number of entries.
+
+    The steps don't depend on the machine and its load.
+    """
     steps = {}
     for name in ("short", "long"):
         with SqlChatMemoryRepository(url) as repository:
@@ -240,8 +239,40 @@ def test_a_part_of_a_long_conversation_costs_what_it_costs_of_a_short_one(url: s
                 driver.set_progress_handler(count, 1)
             read = repository.read(name, **part)
         steps[name] = (counted[0], len(read.entries))
+    return steps
+
+
+@pytest.mark.parametrize(
+    "part", [{"last": 20}, {"last_turns": 5}, {"kind": "compaction", "last": 1}, {"after": 60, "limit": 20}], ids=str
+)
+def test_a_part_of_a_long_conversation_costs_what_it_costs_of_a_short_one(url: str, part: Any) -> None:
+    with SqlChatMemoryRepository(url) as repository:
+        for name, number in (("short", 100), ("long", ROWS)):
+            repository.append(name, [said("word " * 10, 1 + turn // 2) for turn in range(number)], 0)
+    steps = steps_to_read(url, **part)
     assert steps["short"][1] == steps["long"][1]
     assert 20 < steps["short"][0] < 1500
+    assert steps["long"][0] < steps["short"][0] * 1.1 + 20
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"last": 20}, {"last": 20, "kind": "message"}, {"kind": "compaction", "last": 1}, {"after": 60, "limit": 20}],
+    ids=str,
+)
+def test_a_part_of_a_branch_costs_the_same_however_much_others_have_written_between(url: str, part: Any) -> None:
+    with SqlChatMemoryRepository(url) as repository:
+        for name, number in (("short", 1), ("long", ROWS // 10)):
+            own = [said("word", 1 + turn) for turn in range(100)]
+            other = [said("word", 1, branch="a") for _ in range(number)]
+            folded = [
+                CompactionEntry(turn=1, branch="a", through=1, trigger="turns", strategy="keep_turns")
+                for _ in range(number)
+            ]
+            entries: list[MemoryEntry] = [*own[:70], *other, *folded, *own[70:]]
+            repository.append(name, entries, 0)
+    steps = steps_to_read(url, branches=[""], **part)
+    assert steps["short"][1] == steps["long"][1]
     assert steps["long"][0] < steps["short"][0] * 1.1 + 20
 
 
@@ -256,6 +287,7 @@ def test_postgresql_finds_a_part_of_a_long_conversation_by_indexes(postgresql_ur
         for condition in (
             "position > 0 AND position <= 10000 ORDER BY position DESC LIMIT 20",
             "turn >= 4996 AND position + 0 > 0 AND position + 0 <= 10000 ORDER BY position + 0",
+            "branch = '' AND position > 0 AND position <= 10000 ORDER BY position DESC LIMIT 20",
             "kind = 'compaction' AND position > 0 AND position <= 10000 ORDER BY position DESC LIMIT 1",
         ):
             query = f"SELECT body FROM chat_memory_entries WHERE conversation_key = '{key.key}' AND {condition}"

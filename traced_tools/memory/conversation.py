@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 MOST_ID = 256
 """The maximum length in characters of a conversation's id, a principal and an attribute's value."""
 MOST_ATTRIBUTE_NAME = 128
+MOST_BRANCH = 256
 
 
 class Conversation(Value):
@@ -66,11 +67,13 @@ class ConversationLog:
         conversation_id: the id of the conversation.
         version: the number of entries in the whole log, which the next append names; 0 if there is no conversation.
         entries: the entries that were read, in the order of the log.
+        conversation: the conversation that was read; None if there was none.
     """
 
     conversation_id: str
     version: int
     entries: tuple[MessageEntry | CompactionEntry, ...] = ()
+    conversation: Conversation | None = field(default=None, repr=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -85,6 +88,7 @@ class StoredEntry(NamedTuple):
         position: the place in the log, from 1 without gaps.
         id: the id of the entry, unique in its conversation.
         turn: the turn of the entry.
+        branch: the path of the sub-agent that made the entry; empty for the main agent.
         kind: `message` or `compaction`.
         body: the whole entry as JSON text.
     """
@@ -92,6 +96,7 @@ class StoredEntry(NamedTuple):
     position: int
     id: str
     turn: int
+    branch: str
     kind: str
     body: str
 
@@ -108,6 +113,7 @@ class EntrySelection:
         through: positions up to this number.
         from_turn: entries of this turn and later ones.
         kind: entries of one kind; None for both.
+        branches: entries of these branches, which differ; None for all.
         ids: entries with these ids; None for all.
         first: how many of them from the beginning; None for all.
         last: how many of them from the end; None for all.
@@ -117,6 +123,7 @@ class EntrySelection:
     through: int
     from_turn: int = 1
     kind: EntryKind | None = None
+    branches: tuple[str, ...] | None = None
     ids: tuple[str, ...] | None = None
     first: int | None = None
     last: int | None = None
@@ -130,6 +137,7 @@ class EntrySelection:
             self.after < entry.position <= self.through
             and entry.turn >= self.from_turn
             and self.kind in (None, entry.kind)
+            and (self.branches is None or entry.branch in self.branches)
             and (self.ids is None or entry.id in self.ids)
         )
 

@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain, product
+from typing import get_args
 
 from traced_tools.core.fork import on_fork
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.entries import EntryKind
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
 
 
 class _Log:
-    """The entries of a conversation, and their positions by id, turn and kind."""
+    """The entries of a conversation, and their positions by id, by turn, by kind, and by branch and kind."""
 
     def __init__(self) -> None:
         self.entries: list[StoredEntry] = []
         self.by_id: dict[str, int] = {}
         self.by_turn: defaultdict[int, list[int]] = defaultdict(list)
-        self.compactions: list[int] = []
+        self.by_kind: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)  # None for all branches
 
     def add(self, entry: StoredEntry) -> None:
         self.entries.append(entry)
         self.by_id[entry.id] = entry.position
         self.by_turn[entry.turn].append(entry.position)
-        if entry.kind == "compaction":
-            self.compactions.append(entry.position)
+        for branch in (None, entry.branch):
+            self.by_kind[branch, entry.kind].append(entry.position)
 
     def select(self, selection: EntrySelection) -> Sequence[StoredEntry]:
-        first, through = selection.after + 1, min(selection.through, len(self.entries))
-        candidates: Sequence[int] = range(first, through + 1)
+        return selection.select(self.entries[position - 1] for position in self._candidates(selection))
+
+    def _candidates(self, selection: EntrySelection) -> Sequence[int]:
+        """Return positions in order, which include those of the selected entries."""
         if selection.ids is not None:
-            candidates = sorted(self.by_id[each] for each in selection.ids if each in self.by_id)
-        elif selection.kind == "compaction":
-            candidates = self.compactions
-        elif selection.from_turn > 1:
-            candidates = sorted(p for turn, found in self.by_turn.items() if turn >= selection.from_turn for p in found)
-        elif selection.kind is None:
-            candidates = selection.cut(candidates)
-        return selection.select(self.entries[position - 1] for position in candidates)
+            return sorted(self.by_id[each] for each in selection.ids if each in self.by_id)
+        if selection.from_turn > 1:
+            turns = (found for turn, found in self.by_turn.items() if turn >= selection.from_turn)
+            return sorted(chain.from_iterable(turns))
+        if selection.kind is None and selection.branches is None:
+            return selection.cut(range(selection.after + 1, min(selection.through, len(self.entries)) + 1))
+        kinds = get_args(EntryKind) if selection.kind is None else (selection.kind,)
+        lists = [self.by_kind.get(each, []) for each in product(selection.branches or (None,), kinds)]
+        return sorted(chain.from_iterable(_between(positions, selection) for positions in lists))
+
+
+def _between(positions: Sequence[int], selection: EntrySelection) -> Sequence[int]:
+    """Return the positions in the range of a selection, cut to its number."""
+    beginning, end = bisect_right(positions, selection.after), bisect_right(positions, selection.through)
+    if selection.first is not None:
+        end = min(end, beginning + selection.first)
+    if selection.last is not None:
+        beginning = max(beginning, end - selection.last)
+    return positions[beginning:end]
 
 
 class InMemoryChatMemoryRepository(ChatMemoryRepository):

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib.util import find_spec
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, get_args
 from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
 
 from traced_tools.errors import ConfigurationError, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.entries import EntryKind
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
 from traced_tools.memory.store_errors import translate_errors
 
 _PREFIX: Final = "traced_tools:memory"
 _PART: Final = 500
 """How many values a command reads at once."""
+_ALL_BRANCHES: Final = "*"
+"""Stands for all branches in an index of positions. A branch with this name is escaped."""
 
 
 def _problem_of(error: Exception) -> str | None:
@@ -64,28 +68,50 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
     def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
         """Return the selected entries of a conversation."""
         key = conversation.key
-        positions = self._positions(key, selection)
+        if selection.ids is not None:
+            found = self._many(f"{_PREFIX}:ids:{key}", selection.ids)
+            return selection.select(self._entries(key, sorted(int(each) for each in found if each is not None)))
+        return self._entries(key, self._positions(key, selection))
+
+    def _entries(self, key: str, positions: Sequence[int]) -> list[StoredEntry]:
         texts = self._many(f"{_PREFIX}:entries:{key}", positions)
         pairs = zip(positions, texts, strict=True)
         return [_stored_entry(position, text) for position, text in pairs if text is not None]
 
     def _positions(self, key: str, selection: EntrySelection) -> Sequence[int]:
-        """Return the positions of the selected entries."""
-        if selection.ids is not None:
-            found = self._many(f"{_PREFIX}:ids:{key}", selection.ids)
-            return sorted(int(position) for position in found if position is not None)
-        first, through = selection.after + 1, selection.through
-        if selection.from_turn == 1 and selection.kind is None:
-            return selection.cut(range(first, through + 1))
-        matching: set[int] | None = None
+        """Return the positions of the entries that a selection without ids selects."""
         if selection.from_turn > 1:
-            turns = self._client.zrangebyscore(f"{_PREFIX}:turns:{key}", selection.from_turn, "+inf")
-            matching = {int(position) for position in turns}
-        if selection.kind is not None:
-            kinds = self._client.zrangebyscore(f"{_PREFIX}:{selection.kind}s:{key}", first, through)
-            of_kind = {int(position) for position in kinds}
-            matching = of_kind if matching is None else matching & of_kind
-        return selection.cut(sorted(position for position in matching or () if first <= position <= through))
+            found = self._in_turns(key, selection)
+        elif selection.kind is None and selection.branches is None:
+            return selection.cut(range(selection.after + 1, selection.through + 1))
+        else:
+            branches = [_ALL_BRANCHES] if selection.branches is None else map(_escaped, selection.branches)
+            kinds = get_args(EntryKind) if selection.kind is None else (selection.kind,)
+            found = [each for place in product(branches, kinds) for each in self._of_kind(key, *place, selection)]
+        return selection.cut(sorted(found))
+
+    def _in_turns(self, key: str, selection: EntrySelection) -> list[int]:
+        """Return the positions that match a selection by turn."""
+        members = self._client.zrangebyscore(f"{_PREFIX}:turns:{key}", selection.from_turn, "+inf")
+        places = [member.decode().split("|") for member in members]
+        return [
+            int(position)
+            for branch, kind, position in places
+            if selection.after < int(position) <= selection.through
+            and selection.kind in (None, kind)
+            and (selection.branches is None or unquote(branch) in selection.branches)
+        ]
+
+    def _of_kind(self, key: str, branch: str, kind: str, selection: EntrySelection) -> list[int]:
+        """Return the positions of a branch and a kind in the range of a selection, cut to its number."""
+        name = f"{_PREFIX}:kinds:{key}"
+        least, most = (f"[{_place(branch, kind, position)}" for position in (selection.after + 1, selection.through))
+        if selection.last is not None:
+            members = self._client.zrevrangebylex(name, most, least, start=0, num=selection.last)
+        else:
+            limit = -1 if selection.first is None else selection.first
+            members = self._client.zrangebylex(name, least, most, start=0, num=limit)
+        return [int(member.rpartition(b"|")[2]) for member in members]
 
     def _many(self, name: str, fields: Sequence[object]) -> list[Any]:
         return [
@@ -105,13 +131,14 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             transaction.set(name, after.model_dump_json())
             for each in entries:
                 position = each.position
-                body = json.dumps([each.id, each.turn, each.kind, each.body])
+                body = json.dumps([each.id, each.turn, each.branch, each.kind, each.body])
+                place = _place(_escaped(each.branch), each.kind, position)
                 transaction.hset(f"{_PREFIX}:entries:{key}", position, body)
                 transaction.hset(f"{_PREFIX}:ids:{key}", each.id, position)
-                transaction.zadd(f"{_PREFIX}:turns:{key}", {position: each.turn})
-                transaction.zadd(f"{_PREFIX}:{each.kind}s:{key}", {position: position})
+                transaction.zadd(f"{_PREFIX}:turns:{key}", {place: each.turn})
+                transaction.zadd(f"{_PREFIX}:kinds:{key}", {place: 0, _place(_ALL_BRANCHES, each.kind, position): 0})
             for index in _indexes(after):
-                transaction.sadd(index, quote(after.id, safe=""))
+                transaction.sadd(index, _escaped(after.id))
             _expire(transaction, after)
             return _executed(transaction)
 
@@ -123,11 +150,11 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             if transaction is None:
                 return False
             transaction.multi()
-            parts = ("entries", "ids", "turns", "messages", "compactions")
+            parts = ("entries", "ids", "turns", "kinds")
             transaction.delete(name, *(f"{_PREFIX}:{part}:{key}" for part in parts))
             for index in _indexes(conversation):
-                transaction.srem(index, quote(conversation.id, safe=""))
-            transaction.zrem(f"{_PREFIX}:expiry", quote(conversation.id, safe=""))
+                transaction.srem(index, _escaped(conversation.id))
+            transaction.zrem(f"{_PREFIX}:expiry", _escaped(conversation.id))
             return _executed(transaction)
 
     @_without_texts
@@ -205,14 +232,22 @@ def _conversation(text: bytes, conversation_id: str) -> Conversation:
 def _stored_entry(position: int, text: bytes) -> StoredEntry:
     """Return the entry in a value; its body is empty if the value is not ours, which is reported when it is read."""
     try:
-        entry_id, turn, kind, body = json.loads(text)
+        return StoredEntry(position, *json.loads(text))
     except (ValueError, TypeError):
-        return StoredEntry(position, "", 0, "", "")
-    return StoredEntry(position, entry_id, turn, kind, body)
+        return StoredEntry(position, "", 0, "", "", "")
+
+
+def _place(branch: str, kind: str, position: int) -> str:
+    """Return the member of an index of positions; members of a branch and a kind sort by position."""
+    return f"{branch}|{kind}|{position:019}"
+
+
+def _escaped(text: str) -> str:
+    return quote(text, safe="")
 
 
 def _expire(transaction: Any, conversation: Conversation) -> None:
-    name, member = f"{_PREFIX}:expiry", quote(conversation.id, safe="")
+    name, member = f"{_PREFIX}:expiry", _escaped(conversation.id)
     if conversation.expires_at is None:
         transaction.zrem(name, member)
     else:
@@ -224,7 +259,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _conversation_key(conversation_id: str) -> str:
-    return f"{_PREFIX}:conversation:{quote(conversation_id, safe='')}"
+    return f"{_PREFIX}:conversation:{_escaped(conversation_id)}"
 
 
 def _indexes(conversation: Conversation) -> list[str]:
@@ -234,8 +269,8 @@ def _indexes(conversation: Conversation) -> list[str]:
 
 
 def _principal_index(principal: str) -> str:
-    return f"{_PREFIX}:principal:{quote(principal, safe='')}"
+    return f"{_PREFIX}:principal:{_escaped(principal)}"
 
 
 def _attribute_index(name: str, value: str) -> str:
-    return f"{_PREFIX}:attribute:{quote(name, safe='')}:{quote(value, safe='')}"
+    return f"{_PREFIX}:attribute:{_escaped(name)}:{_escaped(value)}"

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -29,6 +29,7 @@ from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import Call
 from traced_tools.memory.conversation import (
     MOST_ATTRIBUTE_NAME,
+    MOST_BRANCH,
     MOST_ID,
     Conversation,
     ConversationLog,
@@ -164,6 +165,7 @@ class ChatMemoryRepository(ABC):
         last: int | None = None,
         last_turns: int | None = None,
         kind: EntryKind | None = None,
+        branches: Sequence[str] | None = None,
         principal: str | None = None,
     ) -> ConversationLog:
         """Return a part of the log, by default all of it. The cost depends on the part and not on the log.
@@ -175,6 +177,7 @@ class ChatMemoryRepository(ABC):
             last: the maximum number of entries, from the end.
             last_turns: how many turns, from the end.
             kind: entries of one kind only.
+            branches: entries of these branches only, such as `[""]` for those of the main agent.
             principal: who asks: the owner of the conversation.
 
         Raises:
@@ -182,7 +185,18 @@ class ChatMemoryRepository(ABC):
             UnreadableConversation: if an entry cannot be read, or is missing.
             ChatMemoryError: if the store fails.
         """
-        return call(self._read_flow(conversation_id, after, limit, last, last_turns, kind, principal))
+        return call(
+            self.read_flow(
+                conversation_id,
+                after=after,
+                limit=limit,
+                last=last,
+                last_turns=last_turns,
+                kind=kind,
+                branches=branches,
+                principal=principal,
+            )
+        )
 
     async def aread(
         self,
@@ -193,10 +207,22 @@ class ChatMemoryRepository(ABC):
         last: int | None = None,
         last_turns: int | None = None,
         kind: EntryKind | None = None,
+        branches: Sequence[str] | None = None,
         principal: str | None = None,
     ) -> ConversationLog:
         """Return a part of the log on asyncio; see `read`."""
-        return await acall(self._read_flow(conversation_id, after, limit, last, last_turns, kind, principal))
+        return await acall(
+            self.read_flow(
+                conversation_id,
+                after=after,
+                limit=limit,
+                last=last,
+                last_turns=last_turns,
+                kind=kind,
+                branches=branches,
+                principal=principal,
+            )
+        )
 
     def version(self, conversation_id: str, *, principal: str | None = None) -> int:
         """Return the number of entries in the log; 0 if there is no conversation."""
@@ -251,7 +277,45 @@ class ChatMemoryRepository(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    # The rules of a log.
+    # What the memory of an agent awaits: the rules of a log, as flows.
+
+    async def extend_flow(
+        self,
+        log: ConversationLog,
+        entries: Sequence[MemoryEntry],
+        *,
+        principal: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> ConversationLog:
+        """Append to a log as it was read, without reading anything again; see `append`. This is a flow.
+
+        Args:
+            log: what `read_flow` or `extend_flow` returned.
+            entries: at least one entry.
+            principal: who asks: the owner of the conversation.
+            attributes: what `conversations` finds the conversation by; added to those it has.
+
+        Returns:
+            The log with its new version. Its entries are those that were appended, with their positions.
+
+        Raises:
+            ConversationConflict: if the log has changed since it was read.
+        """
+        check_entries(entries)
+        added = _checked_attributes(attributes)
+        conversation_id, version, head = log.conversation_id, log.version, log.conversation
+        _check_request(conversation_id, principal, head)
+        rows = [stored(entry, version + index) for index, entry in enumerate(entries, 1)]
+        if _version(head) == version and not (head and _is_expired(head, utc_now())):
+            after = self._continued(head, conversation_id, rows, principal, added)
+            if await Call[bool](self.commit, head, after, rows):
+                return _extended(after, entries, rows)
+        found = await self._find_flow(conversation_id, principal)
+        if found is not None and (present := await self._find_rows(found, rows)):
+            return _extended(found, entries, present)
+        if found is None or head is None or found.revision != (head.key, version):
+            raise ConversationConflict(conversation_id, version, _version(found))
+        raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
 
     async def _append_flow(
         self,
@@ -261,21 +325,10 @@ class ChatMemoryRepository(ABC):
         principal: str | None,
         attributes: Mapping[str, str] | None,
     ) -> int:
-        check_entries(entries)
         expect_whole("expected_version", expected_version, 0)
-        added = _checked_attributes(attributes)
-        rows = [stored(entry, expected_version + index) for index, entry in enumerate(entries, 1)]
         found = await self._find_flow(conversation_id, principal)
-        if _version(found) == expected_version:
-            after = self._continued(found, conversation_id, rows, principal, added)
-            if await Call[bool](self.commit, found, after, rows):
-                return after.version
-            found = await self._find_flow(conversation_id, principal)
-        if found is not None and (position := await self._position_of(found, rows)) is not None:
-            return position
-        if _version(found) != expected_version:
-            raise ConversationConflict(conversation_id, expected_version, _version(found))
-        raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
+        log = ConversationLog(conversation_id, expected_version, (), found)
+        return (await self.extend_flow(log, entries, principal=principal, attributes=attributes)).version
 
     def _continued(
         self,
@@ -299,30 +352,31 @@ class ChatMemoryRepository(ABC):
             expires_at=None if self.expire_after is None else now + self.expire_after,
         )
 
-    async def _position_of(self, found: Conversation, rows: Sequence[StoredEntry]) -> int | None:
-        """Return the position of the last of `rows` if the log has all of them, None if it has none of them."""
+    async def _find_rows(self, found: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        """Return `rows` with their positions in the log if it has all of them, nothing if it has none of them."""
         ids = tuple(row.id for row in rows)
         selection = EntrySelection(0, found.version, ids=ids)
         present = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-        if not present:
-            return None
-        if [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
+        if present and [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
             raise ValueError(
                 "the conversation has some of these entries, or other entries with their ids: "
                 "repeat an append with the same entries, and make each new entry with an id of its own"
             )
-        return present[-1].position
+        return present
 
-    async def _read_flow(
+    async def read_flow(
         self,
         conversation_id: str,
-        after: int,
-        limit: int | None,
-        last: int | None,
-        last_turns: int | None,
-        kind: EntryKind | None,
-        principal: str | None,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        last: int | None = None,
+        last_turns: int | None = None,
+        kind: EntryKind | None = None,
+        branches: Sequence[str] | None = None,
+        principal: str | None = None,
     ) -> ConversationLog:
+        """Return a part of the log; see `read`. This is a flow."""
         expect_whole("after", after, 0)
         for name, number in (("limit", limit), ("last", last), ("last_turns", last_turns)):
             if number is not None:
@@ -331,14 +385,15 @@ class ChatMemoryRepository(ABC):
             raise ValueError("limit counts from the beginning and last from the end: pass one of them")
         if kind not in (None, "message", "compaction"):
             raise ValueError("kind must be message, compaction or None")
+        wanted = _checked_branches(branches)
         while (found := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
-            selection = EntrySelection(after, found.version, from_turn, kind, None, limit, last)
+            selection = EntrySelection(after, found.version, from_turn, kind, wanted, first=limit, last=last)
             rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
                 entries = tuple(_loaded(row, conversation_id) for row in rows)
-                return ConversationLog(conversation_id, found.version, entries)
+                return ConversationLog(conversation_id, found.version, entries, found)
             again = await self._find_flow(conversation_id, principal)
             if again is not None and again.key == found.key:  # otherwise, somebody has deleted it meanwhile
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
@@ -372,16 +427,14 @@ class ChatMemoryRepository(ABC):
 
     async def _find_flow(self, conversation_id: str, principal: str | None) -> Conversation | None:
         """Return the caller's conversation; None if there is none, or if it has expired and is removed now."""
-        _check_text("conversation_id", conversation_id, MOST_ID)
-        _check_principal(principal)
+        _check_request(conversation_id, principal, None)
         found = await Call[Conversation | None](self.find_conversation, conversation_id)
         if found is None:
             return None
         if _is_expired(found, utc_now()):
             removed = await Call[bool](self.remove, found)
             return None if removed else await self._find_flow(conversation_id, principal)
-        if found.principal != principal:
-            raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
+        _check_request(conversation_id, principal, found)
         return found
 
 
@@ -407,7 +460,16 @@ def stored(entry: MemoryEntry, position: int) -> StoredEntry:
         body = None  # the error's text may quote the entry
     if body is None:
         raise ValueError(f"the entry {entry.id!r} has text that UTF-8 cannot encode: replace its lone surrogates")
-    return StoredEntry(position, entry.id, entry.turn, entry.kind, body)
+    return StoredEntry(position, entry.id, entry.turn, entry.branch, entry.kind, body)
+
+
+def _extended(
+    conversation: Conversation, entries: Sequence[MemoryEntry], rows: Sequence[StoredEntry]
+) -> ConversationLog:
+    """Return the log as it is with `entries` as its last, which are stored in `rows`."""
+    placed = [entry.at(conversation.id, row.position) for entry, row in zip(entries, rows, strict=True)]
+    appended = cast(Sequence[MessageEntry | CompactionEntry], placed)
+    return ConversationLog(conversation.id, rows[-1].position, tuple(appended), conversation)
 
 
 def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
@@ -416,28 +478,49 @@ def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | Compaction
         entry = load_entry(row.body)
     except (ValidationError, TypeError):
         entry = None  # the error's text may name what the body has
-    if entry is None or (entry.id, entry.turn, entry.kind) != (row.id, row.turn, row.kind):
-        problem = "its JSON is no entry of this version" if entry is None else "its id, turn or kind is another's"
+    if entry is None or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
+        problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
     return entry.at(conversation_id, row.position)
 
 
 def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | None:
-    """Return the first position that `rows` lack; None for a selection by turn or kind, which can have gaps."""
-    if selection.from_turn > 1 or selection.kind is not None:
+    """Return the first position that `rows` lack; None for a selection by turn, kind or branch, which has gaps."""
+    if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
         return None
     expected = selection.cut(range(selection.after + 1, selection.through + 1))
     found = {row.position for row in rows}
     return next((position for position in expected if position not in found), None)
 
 
-def _check_text(argument: str, value: object, most: int) -> None:
+def _check_text(argument: str, value: object, most: int, least: int = 1) -> None:
     expect(argument, value, str, "a str")
     assert isinstance(value, str)
-    if not 1 <= len(value) <= most:
-        raise ValueError(f"{argument} must have 1 to {most} characters; it has {len(value)}")
+    if not least <= len(value) <= most:
+        raise ValueError(f"{argument} must have {least} to {most} characters; it has {len(value)}")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{argument} must be text that UTF-8 can encode: replace its lone surrogates")
+
+
+def _check_request(conversation_id: str, principal: str | None, found: Conversation | None) -> None:
+    """Raise an error if a request is invalid, or if the conversation that it found belongs to somebody else."""
+    _check_text("conversation_id", conversation_id, MOST_ID)
+    _check_principal(principal)
+    if found is not None and found.principal != principal:
+        raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
+
+
+def _checked_branches(branches: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the different ones of `branches`."""
+    if branches is None:
+        return None
+    if isinstance(branches, str) or not isinstance(branches, Sequence):
+        raise TypeError(f"branches must be a sequence of str or None, not {type(branches).__name__}")
+    if not branches:
+        raise ValueError("branches must not be empty: pass at least one branch, or None for all")
+    for each in branches:
+        _check_text("each of branches", each, MOST_BRANCH, least=0)
+    return tuple(dict.fromkeys(branches))
 
 
 def _check_principal(principal: str | None) -> None:

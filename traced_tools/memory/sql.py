@@ -12,8 +12,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 from sqlalchemy import (
@@ -28,6 +29,7 @@ from sqlalchemy import (
     delete,
     event,
     insert,
+    literal_column,
     make_url,
     select,
     update,
@@ -37,6 +39,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.entries import EntryKind
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
 from traced_tools.memory.sql_schema import ATTRIBUTES, CONVERSATIONS, ENTRIES, is_current, prepare
 from traced_tools.memory.store_errors import translate_errors
@@ -115,7 +118,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
                     )
                 )
             ]
-        return sorted(map(_stored_entry, rows))
+        return selection.select(sorted(map(_stored_entry, rows)))
 
     @_without_texts
     def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
@@ -124,8 +127,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
             with self._connection() as connection, connection.begin():
                 if not _replace(connection, before, after):
                     return False
-                added = [{**each._asdict(), "id": _escaped(each.id), "conversation_key": after.key} for each in entries]
-                connection.execute(_ADD, added)
+                connection.execute(_ADD, [_row(after.key, each) for each in entries])
                 if before is None or before.attributes != after.attributes:
                     connection.execute(delete(ATTRIBUTES).where(ATTRIBUTES.c.conversation_key == after.key))
                     for name, value in after.attributes.items():
@@ -202,33 +204,47 @@ _IS_CURRENT: Final = and_(
 _UPDATE: Final = update(CONVERSATIONS).where(_IS_CURRENT)
 _REMOVE: Final = delete(CONVERSATIONS).where(_IS_CURRENT)
 _ADD: Final = insert(ENTRIES)
+_KINDS: Final[Mapping[str, Any]] = {each: literal_column(f"'{each}'") for each in get_args(EntryKind)}
+"""Kinds as literals, because a database matches no parameter with the condition of a partial index."""
 
 
 @cache
-def _selecting(by_turn: bool, by_kind: bool, backward: bool, is_limited: bool) -> Select[Any]:
+def _selecting(by_turn: bool, by_branch: bool, kind: str | None, backward: bool, is_limited: bool) -> Select[Any]:
     """Return the statement of a selection with these conditions."""
     position: Any = ENTRIES.c.position
     query = select(*_STORED).where(ENTRIES.c.conversation_key == bindparam("conversation"))
     if by_turn:
         position = ENTRIES.c.position + 0  # so that the database searches by the turn
         query = query.where(ENTRIES.c.turn >= bindparam("from_turn"))
-    if by_kind:
-        query = query.where(ENTRIES.c.kind == bindparam("of_kind"))
+    if by_branch:
+        query = query.where(ENTRIES.c.branch == bindparam("of_branch"))
+    if kind is not None:
+        query = query.where(ENTRIES.c.kind == _KINDS[kind])
     query = query.where(position > bindparam("after"), position <= bindparam("through"))
     query = query.order_by(position.desc() if backward else position)
     return query.limit(bindparam("most")) if is_limited else query
 
 
-def _selected(connection: Connection, key: str, selection: EntrySelection) -> list[StoredEntry]:
+def _selected(connection: Connection, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
+    if selection.branches is None:
+        return _selected_of_branch(connection, key, selection, None)
+    parts = [_selected_of_branch(connection, key, selection, each) for each in selection.branches]
+    return selection.cut(sorted(chain.from_iterable(parts)))
+
+
+def _selected_of_branch(
+    connection: Connection, key: str, selection: EntrySelection, branch: str | None
+) -> list[StoredEntry]:
+    """Return the selected entries of a branch, or of all branches."""
     backward = selection.last is not None
     values: dict[str, Any] = {"conversation": key, "after": selection.after, "through": selection.through}
     if by_turn := selection.from_turn > 1:
         values["from_turn"] = selection.from_turn
-    if by_kind := selection.kind is not None:
-        values["of_kind"] = selection.kind
+    if branch is not None:
+        values["of_branch"] = _escaped(branch)
     if is_limited := backward or selection.first is not None:
         values["most"] = selection.last if backward else selection.first
-    rows = connection.execute(_selecting(by_turn, by_kind, backward, is_limited), values)
+    rows = connection.execute(_selecting(by_turn, branch is not None, selection.kind, backward, is_limited), values)
     found = [_stored_entry(row) for row in rows]
     return found[::-1] if backward else found
 
@@ -277,9 +293,19 @@ def _conversation(row: Row[Any]) -> Conversation:
     raise UnreadableConversation(conversation_id, f"the row in {CONVERSATIONS.name}", "a column has no valid value")
 
 
+def _row(key: str, entry: StoredEntry) -> Mapping[str, Any]:
+    """Return the row of an entry of the conversation with this key."""
+    return {
+        **entry._asdict(),
+        "conversation_key": key,
+        "id": _escaped(entry.id),
+        "branch": _escaped(entry.branch),
+    }
+
+
 def _stored_entry(row: Row[Any]) -> StoredEntry:
-    position, entry_id, turn, kind, body = tuple(row)
-    return StoredEntry(position, _unescaped(str(entry_id)), turn, kind, body)
+    position, entry_id, turn, branch, kind, body = tuple(row)
+    return StoredEntry(position, _unescaped(str(entry_id)), turn, _unescaped(str(branch)), kind, body)
 
 
 def _escaped(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -29,6 +29,9 @@ VERSION: Final = 1
 MIGRATIONS: Final[Mapping[int, Callable[[Connection], None]]] = {}
 """By version, what changes a store of that version into one of the next version."""
 
+_IS_COMPACTION: Final = text("kind = 'compaction'")
+_OF_COMPACTIONS: Final[Mapping[str, Any]] = {"sqlite_where": _IS_COMPACTION, "postgresql_where": _IS_COMPACTION}
+
 METADATA = MetaData()
 SCHEMA = Table("chat_memory_schema", METADATA, Column("version", Integer, nullable=False))
 CONVERSATIONS = Table(
@@ -53,18 +56,15 @@ ENTRIES = Table(
     Column("position", BigInteger, nullable=False),
     Column("id", Text, nullable=False),
     Column("turn", BigInteger, nullable=False),
+    Column("branch", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
     PrimaryKeyConstraint("conversation_key", "position"),
     UniqueConstraint("conversation_key", "id"),
-    Index("chat_memory_turns", "conversation_key", "turn"),
-    Index(
-        "chat_memory_compactions",
-        "conversation_key",
-        "position",
-        sqlite_where=text("kind = 'compaction'"),
-        postgresql_where=text("kind = 'compaction'"),
-    ),
+    Index("chat_memory_turns", "conversation_key", "turn", "branch"),
+    Index("chat_memory_branches", "conversation_key", "branch", "position"),
+    Index("chat_memory_compactions", "conversation_key", "position", **_OF_COMPACTIONS),
+    Index("chat_memory_branch_compactions", "conversation_key", "branch", "position", **_OF_COMPACTIONS),
 )
 ATTRIBUTES = Table(
     "chat_memory_attributes",

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from itertools import product
+from typing import Any, Final, TypeVar, get_args
 from uuid import uuid4
 
 from traced_tools.core.messages import (
@@ -26,12 +27,13 @@ from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import Call
 from traced_tools.flow.workers import run_all, run_async
 from traced_tools.memory.conversation import Conversation, ConversationLog
-from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
+from traced_tools.memory.entries import CompactionEntry, EntryKind, MemoryEntry, MessageEntry
 from traced_tools.memory.repository import ChatMemoryRepository, stored
 
 T = TypeVar("T")
 Job = Callable[[], Awaitable[Any]]
 _APPENDERS: Final = 20
+_PARTS: Final[Sequence[Mapping[str, int]]] = ({}, {"limit": 3}, {"last": 3})
 
 
 def check_chat_memory_repository(factory: Callable[[], ChatMemoryRepository]) -> None:
@@ -333,6 +335,34 @@ async def _(memory: _Blocking) -> None:
         read = [entry.position for entry in log.entries]
         _expect(read == expected, f"read({options}) returns the positions {read} and not {expected}")
         _expect(log.version == len(entries), f"read({options}) returns version {log.version} and not {len(entries)}")
+
+
+@_states("the entries of branches can be read, together with every other condition")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+    branches = ("", "*", "re|search", "re", "re|search.a\x00\\0", "Re", "")
+    entries: list[MemoryEntry] = [
+        _said(f"{turn}", turn, branch=branch) for turn in (1, 2, 3) for branch in branches for _ in range(2)
+    ]
+    for place, branch in ((30, ""), (18, "re|search"), (5, "")):
+        entries.insert(place, CompactionEntry(turn=3, branch=branch, through=1, trigger="turns", strategy="keep_turns"))
+    await memory.append(name, entries, 0)
+    for wanted in ([""], ["re"], ["re|search"], ["*"], ["re|search.a\x00\\0"], ["", "re|search", ""], ["r", "", "no"]):
+        for kind, after, turns, part in product((None, *get_args(EntryKind)), (0, 11), (9, 2, 1), _PARTS):
+            options = {"kind": kind, "after": after, "last_turns": turns, **part}
+            log = await memory.read(name, branches=wanted, **options)
+            found = [
+                position
+                for position, entry in enumerate(entries, 1)
+                if entry.branch in wanted
+                and kind in (None, "compaction" if isinstance(entry, CompactionEntry) else "message")
+                and position > after
+                and entry.turn > 3 - turns
+            ]
+            expected = found[: part["limit"]] if "limit" in part else found[-part.get("last", len(found)) :]
+            read = [entry.position for entry in log.entries]
+            _expect(read == expected, f"read(branches={wanted}, {options}) returns {read} and not {expected}")
+            _expect(log.version == len(entries), f"read(branches={wanted}) returns version {log.version}")
 
 
 @_states("a conversation is only for the principal that began it")
