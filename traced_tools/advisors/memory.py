@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import Final
 
 from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, TranscriptAdvisor
@@ -20,7 +19,7 @@ from traced_tools.core.messages import (
     Usage,
 )
 from traced_tools.memory.chat_memory import ChatMemory
-from traced_tools.memory.session import MemorySession, OnFailure
+from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.run.context import RunContext
 
 
@@ -65,7 +64,7 @@ class MemoryAdvisor(TranscriptAdvisor):
         self.memory: Final = memory
         self.order = order
         self.name = name
-        self.on_failure = on_failure
+        self._on_failure = on_failure
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Send the view of the conversation, and keep what is new in the request and in the answer."""
@@ -73,85 +72,39 @@ class MemoryAdvisor(TranscriptAdvisor):
             return await call_next(request)
         instructions = [each for each in request.messages if isinstance(each, SystemMessage)]
         conversation = [each for each in request.messages if not isinstance(each, SystemMessage)]
-        kept = self._kept_of(request.run)
-        if kept is None:
-            kept = _Kept(self, request.run)
-            kept.session.iteration = request.iteration
-            await kept.session.begin(conversation)
-        else:
-            kept.session.iteration = request.iteration
-            await kept.session.go_on(conversation)
-        await kept.session.fit()
-        kept.pieces = []
+        session = session_of(request.run.id, self)
+        is_begun = session is not None
+        if session is None:
+            session = MemorySession(self, self.memory, request.run, self._on_failure)
+        session.iteration = request.iteration
+        await (session.go_on(conversation) if is_begun else session.begin(conversation))
+        await session.fit()
         try:
-            response = await call_next(request.replace(messages=(*instructions, *kept.session.messages())))
+            response = await call_next(request.replace(messages=(*instructions, *session.messages())))
         except BaseException:
-            await kept.session.finish_streamed("".join(kept.pieces))
+            await session.finish_streamed()
             raise
-        message = _message_to_keep(response, is_inside=request.iteration > 0)
+        is_inside = request.iteration > 0
+        message = _message_to_keep(response, is_inside=is_inside)
         if message is not None:
-            await kept.session.append([message], _usage_of(response, is_inside=request.iteration > 0))
+            await session.append([message], _usage_of(response, is_inside=is_inside))
         return response
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
-        """Collect what is streamed, to keep it if the stream is abandoned."""
-        kept = self._kept_of(chunk.run)
-        if kept is not None and chunk.delta is not None:
-            if chunk.delta.restarts or chunk.iteration != kept.iteration:
-                kept.pieces, kept.iteration = [], chunk.iteration
-            kept.pieces.append(chunk.text)
+        """Remember what is streamed, to keep it if the stream is abandoned."""
+        session = session_of(chunk.run.id, self)
+        if session is not None and chunk.delta is not None:
+            session.stream(chunk.text, chunk.iteration, restarts=chunk.delta.restarts)
         return chunk
 
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools."""
-        kept = self._kept_of(run)
-        if kept is not None:
-            await kept.session.finish(
-                [each for each in messages if not isinstance(each, SystemMessage)], failing=failing
-            )
-
-    def _kept_of(self, run: RunContext) -> _Kept | None:
-        """Return what this advisor keeps of `run`; None if it has not begun to."""
-        kept = _CURRENT.get()
-        while kept is not None and not (kept.advisor is self and kept.session.run is run):
-            kept = kept.enclosing
-        return kept
+        if (session := session_of(run.id, self)) is not None:
+            conversation = [each for each in messages if not isinstance(each, SystemMessage)]
+            await session.finish(conversation, failing=failing)
 
     def __repr__(self) -> str:
-        return f"<MemoryAdvisor {self.name!r}: order {self.order}, on_failure {self.on_failure!r}>"
-
-
-class _Kept:
-    """What a memory advisor keeps of an active run. It is current in the context of the run.
-
-    Attributes:
-        pieces: what was streamed of the last answer.
-        iteration: the iteration that the pieces belong to.
-        enclosing: what was current before.
-    """
-
-    __slots__ = ("advisor", "enclosing", "iteration", "pieces", "session")
-
-    def __init__(self, advisor: MemoryAdvisor, run: RunContext) -> None:
-        self.advisor = advisor
-        self.enclosing = _CURRENT.get()
-        self.iteration = 0
-        self.pieces: list[str] = []
-        self.session = MemorySession(advisor.memory, run, self._outer(run), advisor.on_failure)
-        _CURRENT.set(self)
-
-    def _outer(self, run: RunContext) -> MemorySession | None:
-        """Return the session of the run that asks this one in the same conversation, if there is one."""
-        kept = self.enclosing
-        while kept is not None:
-            session = kept.session
-            if session.run is not run and session.run.conversation_id == run.conversation_id:
-                return session
-            kept = kept.enclosing
-        return None
-
-
-_CURRENT: ContextVar[_Kept | None] = ContextVar("traced_tools_memory", default=None)
+        return f"<MemoryAdvisor {self.name!r}: order {self.order}, on_failure {self._on_failure!r}>"
 
 
 def _message_to_keep(response: ChatClientResponse, *, is_inside: bool) -> AssistantMessage | None:

@@ -76,6 +76,11 @@ class ConversationLog:
     conversation: Conversation | None = field(default=None, repr=False)
 
     @property
+    def last_turn(self) -> int:
+        """The highest turn of the whole log; 0 if there is no conversation."""
+        return 0 if self.conversation is None else self.conversation.last_turn
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The messages among the entries."""
         return tuple(entry.message for entry in self.entries if isinstance(entry, MessageEntry))

@@ -55,7 +55,13 @@ class LogReader:
     ) -> ConversationLog:
         """Return the entries of the branch that meet all conditions, as a flow; see `ChatMemoryRepository.read`."""
         self.log = await self.repository.read_flow(
-            self.conversation_id, after, None, last, None, kind, self.principal, (self.branch,), ids
+            self.conversation_id,
+            after=after,
+            last=last,
+            kind=kind,
+            branches=None if ids is not None else (self.branch,),
+            ids=ids,
+            principal=self.principal,
         )
         return self.log
 

@@ -374,9 +374,13 @@ class ChatMemoryRepository(ABC):
         last_turns: int | None = None,
         kind: EntryKind | None = None,
         branches: Sequence[str] | None = None,
+        ids: tuple[str, ...] | None = None,
         principal: str | None = None,
     ) -> ConversationLog:
-        """Return a part of the log; see `read`. This is a flow."""
+        """Return a part of the log; see `read`. This is a flow.
+
+        With `ids`, it returns the entries with these ids, which must all be there.
+        """
         expect_whole("after", after, 0)
         for name, number in (("limit", limit), ("last", last), ("last_turns", last_turns)):
             if number is not None:
@@ -388,7 +392,7 @@ class ChatMemoryRepository(ABC):
         wanted = _checked_branches(branches)
         while (found := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
-            selection = EntrySelection(after, found.version, from_turn, kind, wanted, first=limit, last=last)
+            selection = EntrySelection(after, found.version, from_turn, kind, wanted, ids, limit, last)
             rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
@@ -484,8 +488,11 @@ def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | Compaction
     return entry.at(conversation_id, row.position)
 
 
-def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | None:
-    """Return the first position that `rows` lack; None for a selection by turn, kind or branch, which has gaps."""
+def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
+    """Return the first position or id that `rows` lack; None for a selection by turn, kind or branch, which has gaps."""
+    if selection.ids is not None:
+        ids = {row.id for row in rows}
+        return next((each for each in selection.ids if each not in ids), None)
     if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
         return None
     expected = selection.cut(range(selection.after + 1, selection.through + 1))

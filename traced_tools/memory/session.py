@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final, Literal
@@ -35,33 +36,56 @@ class MemorySession:
     sees what the outer agent's model has been sent and has answered so far, and its own branch.
 
     Args:
+        owner: who opens the session. The context of the run keeps it for `session_of(run, owner)`.
         memory: decides what the model is sent.
         run: the run.
-        outer: the session of the run that this run is nested in, if that one has the same conversation.
         on_failure: what happens if the store is down: `raise` fails the run, `warn` goes on without the store.
 
     Attributes:
         view: what the model is sent.
         turn: the number of the run's turn.
         iteration: the iteration of the tool loop, from 1; 0 outside the loop.
+        branch: the branch that the run appends to.
+        ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
+        enclosing: the session that was current before.
     """
 
-    def __init__(
-        self, memory: ChatMemory, run: RunContext, outer: MemorySession | None = None, on_failure: OnFailure = "raise"
-    ) -> None:
+    def __init__(self, owner: object, memory: ChatMemory, run: RunContext, on_failure: OnFailure = "raise") -> None:
         assert run.conversation_id is not None
+        self.owner: Final = owner
         self.memory: Final = memory
         self.run: Final = run
+        self.enclosing: Final = _CURRENT.get()
+        outer = self._outer()
         self.branch: Final[str] = "" if outer is None else _branch_below(outer.branch, run.agent)
+        self.ancestors: Final[Mapping[str, int]] = (
+            {} if outer is None else {**outer.ancestors, outer.branch: outer.version}
+        )
         self.view = MemoryView(inherited=() if outer is None else outer.settled_messages())
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
-        self._is_inner = outer is not None
         self._reader = LogReader(memory.repository, run.conversation_id, run.principal, self.branch)
         self._on_failure = on_failure
+        self._streamed: list[str] = []
+        self._streamed_iteration = 0
         self._is_out = self._has_read = False
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
+        _CURRENT.set(self)
+
+    def _outer(self) -> MemorySession | None:
+        """Return the session of the run that asks this one in the same conversation, if there is one."""
+        session = self.enclosing
+        while session is not None and (
+            session.run is self.run or session.run.conversation_id != self.run.conversation_id
+        ):
+            session = session.enclosing
+        return session
+
+    @property
+    def version(self) -> int:
+        """The version of the log as this run last saw it."""
+        return self._reader.log.version
 
     # The view.
 
@@ -76,7 +100,8 @@ class MemorySession:
         return replace(self.view, running=settled).messages()
 
     async def fit(self) -> None:
-        """Let the memory leave messages out of the view, as a flow."""
+        """Let the memory leave messages out of the view, as a flow; called before each call of the model."""
+        self._streamed = []
         self.view = await self.memory.fit(self.view, self)
 
     # What the run adds.
@@ -147,9 +172,16 @@ class MemorySession:
             not_run = sum(each.startswith(NOT_RUN) for each in contents)
             observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
 
-    async def finish_streamed(self, text: str) -> None:
-        """Append the part of an answer that was streamed before an error or the caller ended the run, as a flow."""
+    def stream(self, text: str, iteration: int, *, restarts: bool) -> None:
+        """Remember a piece of an answer that is streamed."""
+        if restarts or iteration != self._streamed_iteration:
+            self._streamed, self._streamed_iteration = [], iteration
+        self._streamed.append(text)
+
+    async def finish_streamed(self) -> None:
+        """Append what was streamed of an answer before an error or the caller ended the run, as a flow."""
         self._on_failure = "warn"
+        text = "".join(self._streamed)
         if text.strip():
             await self.append([AssistantMessage(text)])
 
@@ -294,7 +326,7 @@ class MemorySession:
 
     def _turn_of(self, asked: Sequence[Message], view: MemoryView) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
-        if self._is_inner:
+        if self.ancestors:
             return self.turn
         if any(isinstance(each, UserMessage) for each in asked):
             return self._reader.log.last_turn + 1
@@ -306,6 +338,22 @@ class MemorySession:
             if conversation[index] is self._last or conversation[index] == self._last:
                 return conversation[index + 1 :]
         return None
+
+
+_CURRENT: ContextVar[MemorySession | None] = ContextVar("traced_tools_memory_session", default=None)
+
+
+def session_of(run_id: str, owner: object = None) -> MemorySession | None:
+    """Return the session of a run in its context; None if there is none.
+
+    Args:
+        run_id: the run.
+        owner: who opened the session; None for anybody.
+    """
+    session = _CURRENT.get()
+    while session is not None and not (session.run.id == run_id and owner in (None, session.owner)):
+        session = session.enclosing
+    return session
 
 
 def _branch_below(branch: str, agent: str) -> str:
