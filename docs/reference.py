@@ -60,6 +60,8 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EXPORTER_NAME: ["otlp.traces"],
     names.REASON_CODE: ["approval_required", "max_tool_calls"],
     names.APPROVAL_BY: ["ana@example.com"],
+    names.COMPACTION_TRIGGER: ["tokens"],
+    names.COMPACTION_STRATEGY: ["summary", "tool_results,summary"],
     names.AUDIT_CHAIN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
     names.AUDIT_HASH: ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
 }
@@ -73,6 +75,9 @@ PARENTS: Final = {
     names.EMBEDDINGS_SPAN: "the span that is current when the model is called, if any",
     names.EXECUTE_TOOL_SPAN: "`iteration`",
     names.REFUSE_TOOL_SPAN: "`iteration`",
+    names.SEARCH_MEMORY_SPAN: "the span that is current when memory is read, such as the hook of the memory advisor",
+    names.UPSERT_MEMORY_SPAN: "the span that is current when memory is written, such as the hook of the memory advisor",
+    names.COMPACT_MEMORY_SPAN: "the hook of the memory advisor",
 }
 """Where each span hangs with every detail; with less it hangs from the next one further out that has a span."""
 

@@ -47,6 +47,10 @@ def test_the_console_prints_the_steps_of_a_run() -> None:
         "       words decided  words, denied, by words, reason «words»",
         "       words started  words",
         "       words finished  words, ok, 2 attempts, 500.0 ms, 7 bytes, result «words»",
+        "     missing results answered  2 not run, 1 unknown",
+        "     memory read  3 messages, 4 left out",
+        "     memory stored  2 messages",
+        "     memory compacted  trigger words, strategy words, 12 covered, 900 tokens before, 300 tokens after",
         "   iteration 1 finished  tool_calls, 1 tool call, 2.00 s",
         " run finished  answered, 2 iterations, 1 tool call, 812 -> 56 tokens, 3.50 s",
     ]

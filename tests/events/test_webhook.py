@@ -89,7 +89,7 @@ def test_a_batch_is_one_post_of_cloudevents() -> None:
         "source": "/traced_tools/agents/travel",
         "type": "dev.traced_tools.run_finished",
         "subject": one_of_each()[-1].run_id,
-        "time": "2025-01-31T23:59:59.132456+00:00",
+        "time": "2025-01-31T23:59:59.136456+00:00",
         "datacontenttype": "application/json",
     }
 

@@ -13,6 +13,7 @@ from tests.audit.mirrored import WAITING, one_of_each, rows_of
 from tests.captured import Telemetry, total
 from tests.modes import MODES, run
 from tests.observe.embedders import Embedder, RemoteEmbedder
+from tests.observe.memories import Remembering
 from tests.observe.runs import USAGE, Broken, BrokenSampler, Failing, Guard, Outside, Remote, adds, scenario
 from tests.sample_tools import add, direct, fail
 from tests.waiting import PATIENCE
@@ -206,6 +207,12 @@ def run_that_embeds(telemetry: Telemetry) -> None:
     run("call", ChatClient(model, tools=[embed], telemetry=telemetry.options).prompt("?"))
 
 
+def run_that_remembers(telemetry: Telemetry) -> None:
+    """Read, store and compact a conversation, with whatever may go wrong."""
+    client = ChatClient(ScriptedChatModel(["x"]), advisors=[Remembering()], telemetry=telemetry.options)
+    run("call", client.prompt("?", conversation_id="c-4"))
+
+
 def calls_by_hand(telemetry: Telemetry) -> None:
     """Perform calls without a loop: one that works, one that fails, one that is refused."""
     calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3")]
@@ -253,6 +260,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_that_fail,
     run_of_an_answer_that_cannot_be_understood,
     run_that_is_limited,
+    run_that_remembers,
     calls_by_hand,
     export,
     export_events,

@@ -22,7 +22,7 @@ APPLICATION = "application"
 """The scope of the spans that tests start themselves: nothing is asked of them."""
 
 PLAIN_TYPES: dict[str, type] = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple}
-OPERATIONS = ("invoke_agent", "chat", "embeddings", "execute_tool")
+OPERATIONS = ("invoke_agent", "chat", "embeddings", "execute_tool", "search_memory", "upsert_memory")
 
 _TOOL = {
     names.TOOL_NAME,
@@ -58,6 +58,9 @@ REQUIRED: Mapping[str, set[str]] = {
         names.TOOL_DECISION,
     },
     names.REFUSE_TOOL_SPAN.name: _TOOL,
+    names.SEARCH_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
+    names.UPSERT_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
+    names.COMPACT_MEMORY_SPAN.name: {names.AGENT_NAME, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
 }
 _RUN_EVENT = {names.RUN_ID, names.AGENT_NAME}
 _CALL_EVENT = {*_RUN_EVENT, names.TOOL_NAME, names.TOOL_TYPE, names.TOOL_CALL_ID, names.TOOL_SOURCE}
@@ -89,6 +92,8 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.TOOL_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.OPERATION_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.INFERENCE_DETAILS_EVENT.name: _MODEL,
+    names.MEMORY_COMPACTION_EVENT.name: {*_RUN_EVENT, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
+    names.MISSING_RESULTS_EVENT.name: {*_RUN_EVENT, names.MISSING_RESULTS_NOT_RUN, names.MISSING_RESULTS_UNKNOWN},
     names.EXPORTED_EVENT.name: {*_RUN_EVENT, names.EVENT_TYPE, names.EVENT_ID, names.EVENT_SEQUENCE},
     names.AUDIT_INTENT_EVENT.name: {
         *_RECORD_OF_CALL,
@@ -115,6 +120,7 @@ OPTIONAL_LABELS = {
     names.ADVISOR_NAME,
     names.REASON_CODE,
     names.TOOL_RESULT_CUT,
+    names.COMPACTION_STRATEGY,
 }
 """What only some series of a metric have; of the advisor only those of decisions, of the agent those outside a run."""
 
@@ -127,10 +133,11 @@ PARENTS: Mapping[str, set[str]] = {
     "advise": {*_AROUND, *_PASS},
     "before": {*_AROUND, *_PASS},
     "after": {*_AROUND, *_PASS},
-    "chat": {*_AROUND, *_PASS},
+    "chat": {*_AROUND, *_PASS, "compact_memory"},
     "advise_tool": {*_TOOL_SPANS, "advise_tool"},
     "execute_tool": {*_AROUND, *_PASS},
     "refuse_tool": {*_AROUND, *_PASS},
+    "compact_memory": {*_AROUND, *_PASS, "before", "after", "finalize"},
 }
 """By the first word of a span's name, that of the span above it, whatever is switched off; any for those left out."""
 

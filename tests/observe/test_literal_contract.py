@@ -11,6 +11,7 @@ RUNS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 BYTES = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+FINE = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -31,6 +32,8 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
         ("traced_tools.loop.cost", "{USD}", DOLLARS),
         ("traced_tools.iteration.duration", "s", STEPS),
         ("traced_tools.tool.result.size", "By", BYTES),
+        ("traced_tools.memory.operation.duration", "s", FINE),
+        ("traced_tools.memory.compaction.tokens_saved", "{token}", TOKENS),
     ],
 )
 def test_a_histogram_has_the_unit_and_the_buckets_of_the_contract(
@@ -56,6 +59,11 @@ def test_the_buckets_of_advisors_reach_from_a_tenth_of_a_millisecond_to_ten_seco
         ("traced_tools.usage.cost", "counter", "{USD}"),
         ("traced_tools.usage.unpriced_tokens", "counter", "{token}"),
         ("traced_tools.export.queue.size", "gauge", "{item}"),
+        ("traced_tools.memory.messages", "counter", "{message}"),
+        ("traced_tools.memory.conflicts", "counter", "{conflict}"),
+        ("traced_tools.memory.failures", "counter", "{failure}"),
+        ("traced_tools.memory.compactions", "counter", "{compaction}"),
+        ("traced_tools.memory.missing_results", "counter", "{tool_call}"),
     ],
 )
 def test_the_other_metrics_have_the_instrument_and_the_unit_of_the_contract(
@@ -63,3 +71,21 @@ def test_the_other_metrics_have_the_instrument_and_the_unit_of_the_contract(
 ) -> None:
     declared = names.METRICS[metric]
     assert (declared.instrument, declared.unit) == (instrument, unit)
+
+
+def test_the_spans_of_memory_have_the_names_of_the_contract() -> None:
+    found = {span.name: set(span.attributes) for span in names.SPANS if span.name.endswith("_memory")}
+    anywhere = {"gen_ai.agent.name", "gen_ai.conversation.id", "traced_tools.iteration.index", "error.type"}
+    anywhere.add("openinference.span.kind")
+    operation = {*anywhere, "gen_ai.operation.name", "gen_ai.memory.record.count"}
+    compaction = "trigger", "strategy", "outcome", "covered", "tokens_before", "tokens_after", "tokens_estimated"
+    assert found == {
+        "search_memory": {*operation, "traced_tools.memory.left_out"},
+        "upsert_memory": {*operation, "traced_tools.memory.conflicts"},
+        "compact_memory": {*anywhere, *(f"traced_tools.memory.compaction.{each}" for each in compaction)},
+    }
+    assert "gen_ai.conversation.compacted" in names.CHAT_SPAN.attributes
+    assert {name: event.severity for name, event in names.EVENTS.items() if ".memory." in name} == {
+        "traced_tools.memory.compaction": "INFO",
+        "traced_tools.memory.missing_results": "WARN",
+    }

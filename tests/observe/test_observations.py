@@ -10,6 +10,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run
+from tests.observe.memories import Remembering
 from tests.observe.runs import add, adds, fail
 from traced_tools import ChatClient, ToolCall
 from traced_tools.observe.scopes.scope import Scope
@@ -33,7 +34,7 @@ def test_a_run_leaves_no_observation_to_the_garbage_collector(mode: str) -> None
     client = ChatClient(
         ScriptedChatModel([[adds(1, 2), ToolCall("fail")], "x"]),
         tools=[add, fail],
-        advisors=[watching],
+        advisors=[watching, Remembering()],
         telemetry=telemetry.options,
     )
     run(mode, client.prompt("?"))

@@ -77,6 +77,12 @@ ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"]
 OPENINFERENCE_KINDS: Final = get_args(OpenInferenceKind)
 
+MemoryOperation = Literal["search_memory", "upsert_memory"]
+"""The GenAI conventions' names of reading from a memory and of storing in it."""
+
+CompactionOutcome = Literal["compacted", "unchanged", "superseded", "failed"]
+COMPACTION_OUTCOMES: Final = get_args(CompactionOutcome)
+
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 
 FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from traced_tools.observe.typed_events.types import Event as Event
     from traced_tools.observe.typed_events.types import IterationFinished as IterationFinished
     from traced_tools.observe.typed_events.types import IterationStarted as IterationStarted
+    from traced_tools.observe.typed_events.types import MemoryCompacted as MemoryCompacted
+    from traced_tools.observe.typed_events.types import MemoryRead as MemoryRead
+    from traced_tools.observe.typed_events.types import MemoryStored as MemoryStored
+    from traced_tools.observe.typed_events.types import MissingResultsAnswered as MissingResultsAnswered
     from traced_tools.observe.typed_events.types import ModelResponded as ModelResponded
     from traced_tools.observe.typed_events.types import RunFinished as RunFinished
     from traced_tools.observe.typed_events.types import RunStarted as RunStarted
@@ -41,6 +45,10 @@ _EXPORTS = {
     "IterationFinished": "traced_tools.observe.typed_events.types",
     "IterationStarted": "traced_tools.observe.typed_events.types",
     "JsonLinesExporter": "traced_tools.events.exporters.jsonl",
+    "MemoryCompacted": "traced_tools.observe.typed_events.types",
+    "MemoryRead": "traced_tools.observe.typed_events.types",
+    "MemoryStored": "traced_tools.observe.typed_events.types",
+    "MissingResultsAnswered": "traced_tools.observe.typed_events.types",
     "ModelResponded": "traced_tools.observe.typed_events.types",
     "OtlpEventExporter": "traced_tools.events.exporters.otlp",
     "RunFinished": "traced_tools.observe.typed_events.types",
@@ -67,6 +75,10 @@ __all__ = [
     "IterationFinished",
     "IterationStarted",
     "JsonLinesExporter",
+    "MemoryCompacted",
+    "MemoryRead",
+    "MemoryStored",
+    "MissingResultsAnswered",
     "ModelResponded",
     "OtlpEventExporter",
     "RunFinished",

@@ -9,6 +9,10 @@ from pydantic import Discriminator, TypeAdapter
 from traced_tools.observe.typed_events.types import (
     IterationFinished,
     IterationStarted,
+    MemoryCompacted,
+    MemoryRead,
+    MemoryStored,
+    MissingResultsAnswered,
     ModelResponded,
     RunFinished,
     RunStarted,
@@ -28,6 +32,10 @@ AnyEvent = Annotated[
     | ToolDecided
     | ToolStarted
     | ToolFinished
+    | MemoryRead
+    | MemoryStored
+    | MemoryCompacted
+    | MissingResultsAnswered
     | IterationFinished
     | RunFinished
     | TextDelta

@@ -10,18 +10,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from traced_tools.observe.off import OFF
+from traced_tools.observe.scopes.memory import (
+    CompactionScope,
+    MemoryScope,
+    count_memory_failure,
+    report_missing_results,
+)
 from traced_tools.observe.scopes.model_call import ChatScope
 from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope
 from traced_tools.observe.scopes.tool_call import ToolScope
 from traced_tools.observe.stages.iteration import IterationObservation
+from traced_tools.observe.stages.memory import CompactionObservation, MemoryObservation
 from traced_tools.observe.stages.model_call import ModelCallObservation
 from traced_tools.observe.stages.run import RunObservation
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
+from traced_tools.observe.typed_events.memory import CompactionEventEmitter, MemoryEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
+from traced_tools.observe.typed_events.types import MissingResultsAnswered
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Hook
+    from traced_tools.core.enums import Hook, MemoryOperation
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -144,3 +153,63 @@ def observe_tool_call(
             ToolCallEventEmitter(events, observed) if events.wanted else OFF,
         )
     return observed
+
+
+def observe_memory(run: ObservedRun, operation: MemoryOperation, iteration: int) -> MemoryObservation:
+    """Return the observation of one operation of conversation memory.
+
+    Args:
+        run: the run.
+        operation: `search_memory` for what the model is sent of the conversation and for what is looked up in it;
+            `upsert_memory` for appending to it.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+    """
+    telemetry, events = run.telemetry, run.events
+    observed: MemoryObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = MemoryObservation(operation, iteration)
+        observed.report_to(
+            MemoryScope(telemetry, observed) if telemetry.enabled else OFF,
+            MemoryEventEmitter(events, observed) if events.wanted else OFF,
+        )
+    return observed
+
+
+def observe_compaction(run: ObservedRun, trigger: str, iteration: int) -> CompactionObservation:
+    """Return the observation of one attempt to compact the conversation.
+
+    Args:
+        run: the run.
+        trigger: the name of what caused it, which is set in code.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+    """
+    telemetry, events = run.telemetry, run.events
+    observed: CompactionObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = CompactionObservation(trigger, iteration)
+        observed.report_to(
+            CompactionScope(telemetry, observed) if telemetry.enabled else OFF,
+            CompactionEventEmitter(events, observed) if events.wanted else OFF,
+        )
+    return observed
+
+
+def observe_missing_results(run: ObservedRun, not_run: int, unknown: int, iteration: int) -> None:
+    """Report that tool calls of an earlier, interrupted run were answered in the conversation.
+
+    Args:
+        run: the run that answered them.
+        not_run: how many were answered as not executed.
+        unknown: how many were answered as of unknown outcome.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+    """
+    if run.telemetry.enabled:
+        report_missing_results(run.telemetry, not_run, unknown, iteration)
+    if run.events.wanted:
+        run.events.dispatch(MissingResultsAnswered, iteration, {"not_run": not_run, "unknown": unknown})
+
+
+def memory_failed(run: ObservedRun, operation: MemoryOperation, error: BaseException) -> None:
+    """Report that an operation of conversation memory failed with `error` and that the run goes on without it."""
+    if run.telemetry.enabled:
+        count_memory_failure(run.telemetry, operation, error)

@@ -17,7 +17,7 @@ class NullScope:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def ignore(self, *_: object) -> None:
+    def ignore(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
     @property
@@ -28,6 +28,7 @@ class NullScope:
     chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
     repaired = approved = advised = started = stopped = waited = retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore
+    read = stored = conflict = compacted = unchanged = superseded = ignore
 
 
 OFF: Any = NullScope()

@@ -104,6 +104,7 @@ class RunTelemetry:
         openinference: whether spans carry the kinds of OpenInference.
         conventions: which names the spans and metrics of model calls use.
         content: which contents may be captured; None for no content.
+        is_compacted: whether the conversation was compacted and no model call has begun since.
     """
 
     __slots__ = (
@@ -120,6 +121,7 @@ class RunTelemetry:
         "conversation_id",
         "enabled",
         "instruments",
+        "is_compacted",
         "logger",
         "openinference",
         "options",
@@ -157,6 +159,7 @@ class RunTelemetry:
         self.conventions: Conventions = read_conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
+        self.is_compacted = False
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
         run_deferred()
         self._chat_labels: dict[int, Attributes] = {}

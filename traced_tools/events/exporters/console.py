@@ -103,6 +103,10 @@ def _counted(noun: str) -> Callable[[int], str]:
     return lambda count: f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def _followed(words: str) -> Callable[[int], str]:
+    return lambda count: f"{count} {words}"
+
+
 def _tokens(usage: Usage) -> str:
     read, written = ("?" if count is None else count for count in (usage.input_tokens, usage.output_tokens))
     return f"{read} -> {written} tokens"
@@ -122,6 +126,15 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "iterations": _counted("iteration"),
     "tool_calls": _counted("tool call"),
     "usage": _tokens,
+    "trigger": _named("trigger"),
+    "strategy": _named("strategy"),
+    "covered": _followed("covered"),
+    "messages": _counted("message"),
+    "left_out": _followed("left out"),
+    "not_run": _followed("not run"),
+    "unknown": _followed("unknown"),
+    "tokens_before": _followed("tokens before"),
+    "tokens_after": _followed("tokens after"),
     "attempts": _counted("attempt"),
     "duration": format_seconds,
     "arguments_size": _counted("byte"),

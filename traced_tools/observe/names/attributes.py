@@ -7,6 +7,7 @@ from typing import Final
 from traced_tools.core.enums import (
     AUDIT_OUTCOME_VALUES,
     AUDIT_RECORD_KINDS,
+    COMPACTION_OUTCOMES,
     DECISIONS,
     DROP_REASONS,
     HOOKS,
@@ -17,6 +18,7 @@ from traced_tools.core.enums import (
     STOP_REASONS,
     TOOL_OUTCOMES,
     Conventions,
+    MemoryOperation,
 )
 from traced_tools.core.enums import LOCAL as LOCAL
 from traced_tools.observe.names.registry_types import Attribute, AttributeType
@@ -49,7 +51,14 @@ EMBEDDINGS: Final = "embeddings"
 EXECUTE_TOOL: Final = "execute_tool"
 REFUSE_TOOL: Final = "refuse_tool"
 INVOKE_AGENT: Final = "invoke_agent"
+SEARCH_MEMORY: Final[MemoryOperation] = "search_memory"
+UPSERT_MEMORY: Final[MemoryOperation] = "upsert_memory"
 FUNCTION: Final = "function"
+MESSAGES_READ: Final = "read"
+MESSAGES_STORED: Final = "stored"
+MESSAGES_LEFT_OUT: Final = "left_out"
+RESULTS_NOT_RUN: Final = "not_run"
+RESULTS_UNKNOWN: Final = "unknown"
 TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
 MODALITY_UNKNOWN: Final = "unknown"
@@ -58,7 +67,10 @@ OUTPUT_JSON: Final = "json"
 # Attributes of the conventions.
 
 OPERATION_NAME: Final = _attribute(
-    "gen_ai.operation.name", "string", "The operation.", (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT)
+    "gen_ai.operation.name",
+    "string",
+    "The operation.",
+    (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT, SEARCH_MEMORY, UPSERT_MEMORY),
 )
 PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "The provider of the model.")
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The requested model.")
@@ -111,6 +123,14 @@ USAGE_REASONING_TOKENS: Final = _attribute(
 EMBEDDINGS_DIMENSION_COUNT: Final = _attribute("gen_ai.embeddings.dimension.count", "int", "Length of each vector.")
 CONVERSATION_ID: Final = _attribute(
     "gen_ai.conversation.id", "string", "The conversation id that the caller passed, if any."
+)
+CONVERSATION_COMPACTED: Final = _attribute(
+    "gen_ai.conversation.compacted",
+    "boolean",
+    "True for the first model call after the conversation was compacted, else absent.",
+)
+MEMORY_RECORD_COUNT: Final = _attribute(
+    "gen_ai.memory.record.count", "int", "Number of messages that were read from memory or stored in it."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
 TOOL_NAME: Final = _attribute(
@@ -238,6 +258,59 @@ APPROVAL_BY: Final = _attribute(
     "The person or service that approved or refused the call, as named by the application; never a metric label.",
 )
 INTENT: Final = _attribute("traced_tools.intent", "string", "The model's stated reason for the call.")
+MEMORY_LEFT_OUT: Final = _attribute(
+    "traced_tools.memory.left_out",
+    "int",
+    "Number of messages of the conversation that are not in what the model is sent.",
+)
+MEMORY_CONFLICTS: Final = _attribute(
+    "traced_tools.memory.conflicts",
+    "int",
+    "Number of times the conversation had changed meanwhile and was appended to again, if it had.",
+)
+MEMORY_MESSAGES_KIND: Final = _attribute(
+    "traced_tools.memory.messages.kind",
+    "string",
+    "What memory did with the messages.",
+    (MESSAGES_READ, MESSAGES_STORED, MESSAGES_LEFT_OUT),
+)
+COMPACTION_TRIGGER: Final = _attribute(
+    "traced_tools.memory.compaction.trigger",
+    "string",
+    "The name of what caused the compaction, which is set in code.",
+)
+COMPACTION_STRATEGY: Final = _attribute(
+    "traced_tools.memory.compaction.strategy",
+    "string",
+    "The names of the strategies that made the compaction, which are set in code.",
+)
+COMPACTION_OUTCOME: Final = _attribute(
+    "traced_tools.memory.compaction.outcome", "string", "How the compaction ended.", COMPACTION_OUTCOMES
+)
+COMPACTION_COVERED: Final = _attribute(
+    "traced_tools.memory.compaction.covered", "int", "Number of entries of the conversation that it covers."
+)
+COMPACTION_TOKENS_BEFORE: Final = _attribute(
+    "traced_tools.memory.compaction.tokens_before", "int", "Tokens that the model was sent before it, if known."
+)
+COMPACTION_TOKENS_AFTER: Final = _attribute(
+    "traced_tools.memory.compaction.tokens_after", "int", "Tokens that the model is sent after it, if known."
+)
+COMPACTION_TOKENS_ESTIMATED: Final = _attribute(
+    "traced_tools.memory.compaction.tokens_estimated", "boolean", "True if the tokens are an estimate, else absent."
+)
+MISSING_RESULTS_KIND: Final = _attribute(
+    "traced_tools.memory.missing_results.kind",
+    "string",
+    "What is known of tool calls whose results an interrupted run left missing.",
+    (RESULTS_NOT_RUN, RESULTS_UNKNOWN),
+)
+MISSING_RESULTS_NOT_RUN: Final = _attribute(
+    "traced_tools.memory.missing_results.not_run", "int", "Number of calls that were answered as not executed."
+)
+MISSING_RESULTS_UNKNOWN: Final = _attribute(
+    "traced_tools.memory.missing_results.unknown", "int", "Number of calls that were answered as of unknown outcome."
+)
 CONTENT_TRUNCATED: Final = _attribute(
     "traced_tools.content.truncated", "boolean", "True if content on the same span or event was truncated, else absent."
 )

@@ -64,6 +64,29 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     tuple(name for name in CHAT_SPAN.attributes if name != at.OPENINFERENCE_KIND),
     tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has its own event
 )
+MEMORY_COMPACTION_EVENT: Final = EventType(
+    "traced_tools.memory.compaction",
+    "INFO",
+    "A conversation was compacted, so that the model is sent less of it from now on, or that failed.",
+    (
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.COMPACTION_TRIGGER,
+        at.COMPACTION_STRATEGY,
+        at.COMPACTION_OUTCOME,
+        at.COMPACTION_COVERED,
+        at.COMPACTION_TOKENS_BEFORE,
+        at.COMPACTION_TOKENS_AFTER,
+        at.COMPACTION_TOKENS_ESTIMATED,
+        at.ERROR_TYPE,
+    ),
+)
+MISSING_RESULTS_EVENT: Final = EventType(
+    "traced_tools.memory.missing_results",
+    "WARN",
+    "An earlier run was interrupted, and tool calls that it left without results were answered in the conversation.",
+    (*_RUN, at.ITERATION_INDEX, at.MISSING_RESULTS_NOT_RUN, at.MISSING_RESULTS_UNKNOWN),
+)
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
     *_RECORD,
@@ -136,6 +159,8 @@ EVENTS: Final = {
         TOOL_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
+        MEMORY_COMPACTION_EVENT,
+        MISSING_RESULTS_EVENT,
         AUDIT_INTENT_EVENT,
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,

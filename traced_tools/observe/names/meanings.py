@@ -8,6 +8,14 @@ from typing import Final
 from traced_tools.observe.names import attributes as at
 
 MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    at.OPERATION_NAME: {
+        at.CHAT: "A chat model call.",
+        at.EMBEDDINGS: "An embedding model call.",
+        at.EXECUTE_TOOL: "A tool call whose tool ran.",
+        at.INVOKE_AGENT: "A run.",
+        at.SEARCH_MEMORY: "Memory read a conversation: what the model is sent of it, or what was looked up.",
+        at.UPSERT_MEMORY: "Memory appended messages to a conversation.",
+    },
     at.LOOP_STOP_REASON: {
         "answered": "The model answered without requesting more tool calls.",
         "return_direct": "The tool results are the answer, because the tools have `return_direct` set.",
@@ -63,9 +71,24 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "json_string": "An array or object was written as a JSON string, which was decoded.",
         "dummy_argument": "The tool takes no arguments, and a placeholder argument was removed.",
     },
+    at.MEMORY_MESSAGES_KIND: {
+        "read": "Messages of the conversation that the model is sent, or that were looked up.",
+        "stored": "Messages that were appended to the conversation.",
+        "left_out": "Messages of the conversation that are not in what the model is sent.",
+    },
+    at.COMPACTION_OUTCOME: {
+        "compacted": "The model is sent less from now on.",
+        "unchanged": "No strategy found anything to leave out.",
+        "superseded": "Another run compacted the conversation first.",
+        "failed": "A strategy failed, such as its summary, or the conversation could not be stored.",
+    },
+    at.MISSING_RESULTS_KIND: {
+        "not_run": "The tool did not start, and the model was told so.",
+        "unknown": "The tool may have run, and the model was told that its outcome is unknown.",
+    },
     at.OPENINFERENCE_KIND: {
         "AGENT": "A run.",
-        "CHAIN": "An iteration or a hook.",
+        "CHAIN": "An iteration, a hook, an operation of memory, or a compaction.",
         "LLM": "A chat model call.",
         "TOOL": "A requested tool call, run or refused.",
         "EMBEDDING": "An embedding model call.",

@@ -282,6 +282,57 @@ UNPRICED_TOKENS: Final = _metric(
     "Input and output tokens of calls without a price in the price table; only reported if there is a table.",
     (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
 )
+MEMORY_OPERATION_DURATION: Final = _metric(
+    "traced_tools.memory.operation.duration",
+    "histogram",
+    "s",
+    "Duration of reading conversations and of appending to them.",
+    (at.OPERATION_NAME, at.AGENT_NAME, at.ERROR_TYPE),
+    _ADVISOR_SECONDS,
+)
+MEMORY_MESSAGES: Final = _metric(
+    "traced_tools.memory.messages",
+    "counter",
+    "{message}",
+    "Messages of conversations that were read, stored, or left out of what the model is sent.",
+    (at.AGENT_NAME, at.MEMORY_MESSAGES_KIND),
+)
+MEMORY_CONFLICTS_METRIC: Final = _metric(
+    "traced_tools.memory.conflicts",
+    "counter",
+    "{conflict}",
+    "Times a conversation had changed meanwhile and was appended to again.",
+    (at.AGENT_NAME,),
+)
+MEMORY_FAILURES: Final = _metric(
+    "traced_tools.memory.failures",
+    "counter",
+    "{failure}",
+    "Failed operations of memory after which the run went on without it.",
+    (at.OPERATION_NAME, at.AGENT_NAME, at.ERROR_TYPE),
+)
+COMPACTIONS: Final = _metric(
+    "traced_tools.memory.compactions",
+    "counter",
+    "{compaction}",
+    "Attempts to compact conversations, by how they ended.",
+    (at.AGENT_NAME, at.COMPACTION_TRIGGER, at.COMPACTION_STRATEGY, at.COMPACTION_OUTCOME),
+)
+COMPACTION_TOKENS_SAVED: Final = _metric(
+    "traced_tools.memory.compaction.tokens_saved",
+    "histogram",
+    "{token}",
+    "Tokens that the model is sent less after a compaction; 0 if it is sent more.",
+    (at.AGENT_NAME, at.COMPACTION_STRATEGY),
+    _TOKENS,
+)
+MISSING_RESULTS: Final = _metric(
+    "traced_tools.memory.missing_results",
+    "counter",
+    "{tool_call}",
+    "Tool calls without results, left by interrupted runs, that were answered in the conversation.",
+    (at.AGENT_NAME, at.MISSING_RESULTS_KIND),
+)
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",
     "counter",

@@ -115,6 +115,7 @@ CHAT_SPAN: Final = SpanType(
         at.RESPONSE_TIME_TO_FIRST_CHUNK,
         *_USAGE,
         at.CONVERSATION_ID,
+        at.CONVERSATION_COMPACTED,
         at.AGENT_NAME,
         at.ITERATION_INDEX,
         at.ERROR_TYPE,
@@ -168,6 +169,34 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
     "TOOL",
 )
+_STEP_OF_MEMORY = (at.AGENT_NAME, at.CONVERSATION_ID, at.ITERATION_INDEX, at.ERROR_TYPE, at.OPENINFERENCE_KIND)
+SEARCH_MEMORY_SPAN: Final = SpanType(
+    at.SEARCH_MEMORY,
+    "internal",
+    "One reading of the conversation: what the model is sent of it, or what was looked up.",
+    (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_LEFT_OUT, *_STEP_OF_MEMORY),
+)
+UPSERT_MEMORY_SPAN: Final = SpanType(
+    at.UPSERT_MEMORY,
+    "internal",
+    "One appending of messages to the conversation.",
+    (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_CONFLICTS, *_STEP_OF_MEMORY),
+)
+COMPACT_MEMORY_SPAN: Final = SpanType(
+    "compact_memory",
+    "internal",
+    "One attempt to send the model less of the conversation from now on, with the model call of a summary.",
+    (
+        at.COMPACTION_TRIGGER,
+        at.COMPACTION_STRATEGY,
+        at.COMPACTION_OUTCOME,
+        at.COMPACTION_COVERED,
+        at.COMPACTION_TOKENS_BEFORE,
+        at.COMPACTION_TOKENS_AFTER,
+        at.COMPACTION_TOKENS_ESTIMATED,
+        *_STEP_OF_MEMORY,
+    ),
+)
 SPANS: Final = (
     AGENT_SPAN,
     ITERATION_SPAN,
@@ -176,4 +205,7 @@ SPANS: Final = (
     EMBEDDINGS_SPAN,
     EXECUTE_TOOL_SPAN,
     REFUSE_TOOL_SPAN,
+    SEARCH_MEMORY_SPAN,
+    UPSERT_MEMORY_SPAN,
+    COMPACT_MEMORY_SPAN,
 )

@@ -217,12 +217,15 @@ class ChatScope(ModelScope["ModelAnswer"]):
         self.clock = run.clock
         self._usage = _USAGE_BY[run.conventions]
         self._asked = asked
+        self._follows_compaction, run.is_compacted = run.is_compacted, False
         if run.content is not None:
             run.guarded(run.content.register_tools, asked.tools)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
         put(attributes, names.CONVERSATION_ID, self.run.conversation_id)
+        if self._follows_compaction:
+            attributes[names.CONVERSATION_COMPACTED] = True
         if self._asked.iteration:
             attributes[names.ITERATION_INDEX] = self._asked.iteration
         return name, kind, attributes

@@ -204,6 +204,70 @@ class ToolFinished(ToolEvent):
     result: Text | None = Field(default=None, repr=False)
 
 
+class MemoryRead(Event):
+    """Memory has read a conversation: what the model is sent of it, or what was looked up.
+
+    Args:
+        messages: how many messages were read.
+        left_out: how many messages of the conversation are not in what the model is sent.
+    """
+
+    type: Literal["memory_read"] = "memory_read"
+    messages: int
+    left_out: int
+
+
+class MemoryStored(Event):
+    """Memory has appended messages to a conversation.
+
+    Args:
+        messages: how many.
+    """
+
+    type: Literal["memory_stored"] = "memory_stored"
+    messages: int
+
+
+class MemoryCompacted(Event):
+    """A conversation was compacted: the model is sent less of it from now on.
+
+    Args:
+        entry_id: the id of the entry that records the compaction in the conversation.
+        trigger: the name of what caused it.
+        strategy: the names of the strategies that made it.
+        covered: how many entries it covers. They stay in the conversation.
+        through: the position in the conversation up to which it covers entries.
+        branch: the path of the sub-agent whose entries it covers; empty for the main agent.
+        tokens_before: the tokens that the model was sent before it, if known.
+        tokens_after: the tokens that the model is sent after it, if known.
+        estimated: whether the tokens are an estimate.
+    """
+
+    type: Literal["memory_compacted"] = "memory_compacted"
+    entry_id: Text
+    trigger: Text
+    strategy: Text
+    covered: int
+    through: int
+    branch: Text = ""
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    estimated: bool = False
+
+
+class MissingResultsAnswered(Event):
+    """Tool calls that an earlier, interrupted run left without results were answered in the conversation.
+
+    Args:
+        not_run: how many were answered as not executed.
+        unknown: how many were answered as of unknown outcome: their tools may have run.
+    """
+
+    type: Literal["missing_results_answered"] = "missing_results_answered"
+    not_run: int
+    unknown: int
+
+
 class IterationFinished(Event):
     """An iteration of the tool loop has ended.
 
