@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
     from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
     from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
+    from traced_tools.advisors.memory import MemoryAdvisor as MemoryAdvisor
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from traced_tools.flow.flow import Step as Step
     from traced_tools.flow.steps import perform as perform
     from traced_tools.flow.workers import WorkerPool as WorkerPool
+    from traced_tools.memory.chat_memory import ChatMemory as ChatMemory
     from traced_tools.memory.entries import CompactionEntry as CompactionEntry
     from traced_tools.memory.entries import MemoryEntry as MemoryEntry
     from traced_tools.memory.entries import MessageEntry as MessageEntry
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from traced_tools.memory.redis import RedisChatMemoryRepository as RedisChatMemoryRepository
     from traced_tools.memory.repository import ChatMemoryRepository as ChatMemoryRepository
     from traced_tools.memory.sql import SqlChatMemoryRepository as SqlChatMemoryRepository
+    from traced_tools.memory.window import MessageWindowChatMemory as MessageWindowChatMemory
     from traced_tools.models.step import CallModel as CallModel
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
@@ -109,18 +112,6 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
-    "ChatMemoryRepository": "traced_tools.memory.repository",
-    "InMemoryChatMemoryRepository": "traced_tools.memory.in_memory",
-    "SqlChatMemoryRepository": "traced_tools.memory.sql",
-    "RedisChatMemoryRepository": "traced_tools.memory.redis",
-    "MessageEntry": "traced_tools.memory.entries",
-    "CompactionEntry": "traced_tools.memory.entries",
-    "MemoryEntry": "traced_tools.memory.entries",
-    "ChatMemoryError": "traced_tools.errors",
-    "ChatMemoryUnavailable": "traced_tools.errors",
-    "ConversationConflict": "traced_tools.errors",
-    "ConversationDenied": "traced_tools.errors",
-    "UnreadableConversation": "traced_tools.errors",
     "Advisor": "traced_tools.advisors.base",
     "AdvisorChain": "traced_tools.advisors.chain",
     "AdvisorChainError": "traced_tools.errors",
@@ -137,24 +128,36 @@ _EXPORTS = {
     "ChatClientRequest": "traced_tools.advisors.exchange",
     "ChatClientRequestSpec": "traced_tools.client",
     "ChatClientResponse": "traced_tools.advisors.exchange",
+    "ChatMemory": "traced_tools.memory.chat_memory",
+    "ChatMemoryError": "traced_tools.errors",
+    "ChatMemoryRepository": "traced_tools.memory.repository",
+    "ChatMemoryUnavailable": "traced_tools.errors",
     "ChatOptions": "traced_tools.core.options",
     "ChatRun": "traced_tools.run_handles",
     "ChatStream": "traced_tools.run_handles",
+    "CompactionEntry": "traced_tools.memory.entries",
     "ConfigurationError": "traced_tools.errors",
     "ContentCapture": "traced_tools.observe.content",
+    "ConversationConflict": "traced_tools.errors",
+    "ConversationDenied": "traced_tools.errors",
     "DelegatingToolCallbackResolver": "traced_tools.tools.resolver",
     "EntryPointToolCallbackResolver": "traced_tools.tools.resolver",
     "ExecuteTools": "traced_tools.tools.manager",
     "FunctionToolCallback": "traced_tools.tools.callback",
     "GenaiPrices": "traced_tools.core.prices",
     "ImagePart": "traced_tools.core.messages",
+    "InMemoryChatMemoryRepository": "traced_tools.memory.in_memory",
     "InvalidArguments": "traced_tools.errors",
     "InvalidRequest": "traced_tools.errors",
     "InvalidResponse": "traced_tools.errors",
     "LoopLimitExceeded": "traced_tools.errors",
     "LoopLimits": "traced_tools.core.limits",
     "MEMORY_ORDER": "traced_tools.advisors.base",
+    "MemoryAdvisor": "traced_tools.advisors.memory",
+    "MemoryEntry": "traced_tools.memory.entries",
     "Message": "traced_tools.core.messages",
+    "MessageEntry": "traced_tools.memory.entries",
+    "MessageWindowChatMemory": "traced_tools.memory.window",
     "ModelError": "traced_tools.errors",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
@@ -165,6 +168,8 @@ _EXPORTS = {
     "ProviderPart": "traced_tools.core.messages",
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
+    "RedisChatMemoryRepository": "traced_tools.memory.redis",
+    "SqlChatMemoryRepository": "traced_tools.memory.sql",
     "StaticToolCallbackResolver": "traced_tools.tools.resolver",
     "Step": "traced_tools.flow.flow",
     "StructuredOutputAdvisor": "traced_tools.advisors.structured_output",
@@ -196,6 +201,7 @@ _EXPORTS = {
     "ToolTimeout": "traced_tools.errors",
     "TracedToolsError": "traced_tools.errors",
     "TranscriptAdvisor": "traced_tools.advisors.base",
+    "UnreadableConversation": "traced_tools.errors",
     "Usage": "traced_tools.core.messages",
     "UserMessage": "traced_tools.core.messages",
     "WorkerPool": "traced_tools.flow.workers",
@@ -227,6 +233,7 @@ __all__ = [
     "ChatClientRequest",
     "ChatClientRequestSpec",
     "ChatClientResponse",
+    "ChatMemory",
     "ChatMemoryError",
     "ChatMemoryRepository",
     "ChatMemoryUnavailable",
@@ -250,9 +257,11 @@ __all__ = [
     "InvalidResponse",
     "LoopLimitExceeded",
     "LoopLimits",
+    "MemoryAdvisor",
     "MemoryEntry",
     "Message",
     "MessageEntry",
+    "MessageWindowChatMemory",
     "ModelError",
     "ModelTimeout",
     "NeedsEventLoop",

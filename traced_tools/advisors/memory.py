@@ -12,9 +12,7 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import (
     AssistantMessage,
     Message,
-    ReasoningPart,
     SystemMessage,
-    TextPart,
     ToolCall,
     Usage,
 )
@@ -68,7 +66,7 @@ class MemoryAdvisor(TranscriptAdvisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Send the view of the conversation, and keep what is new in the request and in the answer."""
-        if request.conversation_id is None:
+        if request.conversation_id is None and not request.iteration:
             return await call_next(request)
         instructions = [each for each in request.messages if isinstance(each, SystemMessage)]
         conversation = [each for each in request.messages if not isinstance(each, SystemMessage)]
@@ -85,9 +83,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             await session.finish_streamed()
             raise
         is_inside = request.iteration > 0
-        message = _message_to_keep(response, is_inside=is_inside)
-        if message is not None:
-            await session.append([message], _usage_of(response, is_inside=is_inside))
+        await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
         return response
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
@@ -107,19 +103,15 @@ class MemoryAdvisor(TranscriptAdvisor):
         return f"<MemoryAdvisor {self.name!r}: order {self.order}, on_failure {self._on_failure!r}>"
 
 
-def _message_to_keep(response: ChatClientResponse, *, is_inside: bool) -> AssistantMessage | None:
-    """Return the answer as it is kept; None if it says nothing, because providers refuse such a message.
+def _kept(response: ChatClientResponse, *, is_inside: bool) -> AssistantMessage:
+    """Return the answer as it is kept.
 
     Outside the loop, the calls of an answer at which a limit ended the run are not kept: the loop has answered them.
     """
     message = response.message
     if message.tool_calls and not is_inside and response.stop_reason != "answered":
-        message = message.replace(parts=[part for part in message.parts if not isinstance(part, ToolCall)])
-    says_something = any(
-        part.text.strip() if isinstance(part, TextPart) else not isinstance(part, ReasoningPart)
-        for part in message.parts
-    )
-    return message if says_something else None
+        return message.replace(parts=[part for part in message.parts if not isinstance(part, ToolCall)])
+    return message
 
 
 def _usage_of(response: ChatClientResponse, *, is_inside: bool) -> Usage | None:

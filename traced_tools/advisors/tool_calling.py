@@ -262,7 +262,7 @@ class _Loop:
         if response is None or response.chat_response is None:
             return self._history
         answer = response.chat_response.message
-        return self._history if any(each is answer for each in self._history[-2:]) else (*self._history, answer)
+        return self._history if any(each is answer for each in self._history[-3:]) else (*self._history, answer)
 
 
 def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:

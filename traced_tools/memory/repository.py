@@ -489,7 +489,7 @@ def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | Compaction
 
 
 def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
-    """Return the first position or id that `rows` lack; None for a selection by turn, kind or branch, which has gaps."""
+    """Return the first position or id that `rows` lack; None if the selection has gaps: by turn, kind or branch."""
     if selection.ids is not None:
         ids = {row.id for row in rows}
         return next((each for each in selection.ids if each not in ids), None)

@@ -10,7 +10,16 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.messages import AssistantMessage, Message, ToolMessage, ToolResultPart, Usage, UserMessage
+from traced_tools.core.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolMessage,
+    ToolResultPart,
+    Usage,
+    UserMessage,
+)
 from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
@@ -32,6 +41,8 @@ _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorde
 class MemorySession:
     """The access of one run to one conversation. The memory advisor opens it and appends what the run adds.
 
+    A run without a conversation id has a view as well, of which nothing is stored.
+
     If a tool of an agent asks another agent in the same conversation, the inner agent writes to a branch of its own. It
     sees what the outer agent's model has been sent and has answered so far, and its own branch.
 
@@ -51,7 +62,6 @@ class MemorySession:
     """
 
     def __init__(self, owner: object, memory: ChatMemory, run: RunContext, on_failure: OnFailure = "raise") -> None:
-        assert run.conversation_id is not None
         self.owner: Final = owner
         self.memory: Final = memory
         self.run: Final = run
@@ -64,18 +74,19 @@ class MemorySession:
         self.view = MemoryView(inherited=() if outer is None else outer.settled_messages())
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
-        self._reader = LogReader(memory.repository, run.conversation_id, run.principal, self.branch)
+        self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
         self._on_failure = on_failure
         self._streamed: list[str] = []
         self._streamed_iteration = 0
-        self._is_out = self._has_read = False
+        self._is_out = run.conversation_id is None
+        self._has_read = False
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
         """Return the session of the run that asks this one in the same conversation, if there is one."""
-        session = self.enclosing
+        session = None if self.run.conversation_id is None else self.enclosing
         while session is not None and (
             session.run is self.run or session.run.conversation_id != self.run.conversation_id
         ):
@@ -188,11 +199,15 @@ class MemorySession:
     async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
         """Append messages to the log and to the turn of the run, as a flow.
 
+        An answer that says nothing is left out, because providers refuse such a message.
+
         Args:
             messages: the messages.
             usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
         """
-        entries = self._entries(messages, self.turn)
+        entries = self._entries([each for each in messages if _says_something(each)], self.turn)
+        if messages:
+            self._last = messages[-1]
         if usage is not None and entries and usage.input_tokens is not None:
             tokens = usage.input_tokens + (usage.output_tokens or 0)
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
@@ -206,7 +221,6 @@ class MemorySession:
         else:
             raise self._conflict()
         if entries:
-            self._last = messages[-1]
             self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *added)))
 
     # Compactions.
@@ -242,6 +256,8 @@ class MemorySession:
     async def _read(self) -> MemoryView:
         """Return the view of the log; an empty one if the store is down and the run goes on without it."""
         inherited = self.view.inherited
+        if self._is_out:
+            return MemoryView(inherited=inherited)
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = replace(await self.memory.read(self._reader), inherited=inherited)
@@ -362,6 +378,15 @@ def _branch_below(branch: str, agent: str) -> str:
     if len(below) <= MOST_ID:
         return below
     return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
+
+
+def _says_something(message: Message) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return True
+    return any(
+        part.text.strip() if isinstance(part, TextPart) else not isinstance(part, ReasoningPart)
+        for part in message.parts
+    )
 
 
 def _split(known: Sequence[Message], conversation: Sequence[Message]) -> tuple[Sequence[Message], tuple[Message, ...]]:

@@ -7,7 +7,7 @@ entries alternate. The view has the entries of one run together, and each call d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -151,7 +151,7 @@ class MemoryView:
     turns: tuple[Turn, ...] = ()
     request_only: tuple[Message, ...] = ()
     running: Turn = Turn()
-    cuts: Mapping[str, int] = _NO_CUTS
+    cuts: Mapping[str, int] = field(default_factory=dict)
     compacted: CompactionEntry | None = None
     left_out: int = 0
 
