@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from traced_tools.memory.entries import MemoryEntry as MemoryEntry
     from traced_tools.memory.entries import MessageEntry as MessageEntry
     from traced_tools.memory.in_memory import InMemoryChatMemoryRepository as InMemoryChatMemoryRepository
+    from traced_tools.memory.recall import recall_tool as recall_tool
     from traced_tools.memory.redis import RedisChatMemoryRepository as RedisChatMemoryRepository
     from traced_tools.memory.repository import ChatMemoryRepository as ChatMemoryRepository
     from traced_tools.memory.sql import SqlChatMemoryRepository as SqlChatMemoryRepository
@@ -228,6 +229,7 @@ _EXPORTS = {
     "dump_messages": "traced_tools.core.messages",
     "load_messages": "traced_tools.core.messages",
     "perform": "traced_tools.flow.steps",
+    "recall_tool": "traced_tools.memory.recall",
     "tool": "traced_tools.tools.decorator",
     "tool_callbacks": "traced_tools.tools.selection",
 }
@@ -340,6 +342,7 @@ __all__ = [
     "dump_messages",
     "load_messages",
     "perform",
+    "recall_tool",
     "tool",
     "tool_callbacks",
 ]

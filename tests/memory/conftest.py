@@ -105,3 +105,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 
     set_time(timedelta(0))
     return set_time
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty store of each kind."""
+    return str(request.getfixturevalue("url" if request.param == "sqlite" else "postgresql_url"))

@@ -66,8 +66,10 @@ def assert_well_formed(messages: Sequence[Message]) -> None:
     """Check what strict providers demand of a conversation.
 
     The instructions come first. Each call has exactly one result, in the message right behind it, and each result has a
-    call there. The first message is the user's, and no message is empty.
+    call there. The first message is the user's, and no message is empty. The memory left no call without a result, for
+    which the client would add one.
     """
+    assert not any("went on without its result" in text for text in shown(messages)), shown(messages)
     rest = [message for message in messages if not isinstance(message, SystemMessage)]
     assert messages[len(messages) - len(rest) :] == tuple(rest)
     assert isinstance(rest[0], UserMessage), shown(messages)

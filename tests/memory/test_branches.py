@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_an_agent_with_a_dot_in_its_name_or_a_long_name_has_a_branch(order: int)
 
 def test_a_deep_chain_of_agents_has_branches_of_bounded_length(order: int) -> None:
     names = [f"{index}{'x' * 90}" for index in range(6)]
-    inner = {name: [[ask(next_name, "Go.")], "Yes."] for name, next_name in zip(names, names[1:], strict=False)}
+    inner = {name: [[ask(next_name, "Go.")], "Yes."] for name, next_name in itertools.pairwise(names)}
     team = Team([[ask(names[0], "Go.")], "Done."], {**inner, names[-1]: ["Yes."]}, order)
     team.main.prompt("Go.", conversation_id="c").call()
     branches = {entry.branch for entry in team.repository.read("c").entries}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import Connection, text
 
 from tests.memory.made import append_somehow, said, texts
+from tests.memory.sql_store import execute
 from tests.sweeps import check_each
 from traced_tools import (
     ChatMemoryError,
@@ -39,24 +37,6 @@ def path(tmp_path: Path) -> Path:
 def repository(url: str) -> Iterator[SqlChatMemoryRepository]:
     with SqlChatMemoryRepository(url) as repository:
         yield repository
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty store of each kind."""
-    return str(request.getfixturevalue("url" if request.param == "sqlite" else "postgresql_url"))
-
-
-def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement as somebody else who has access to the store."""
-    parsed = make_url(url)
-    if parsed.database and parsed.get_backend_name() == "sqlite":
-        with closing(sqlite3.connect(parsed.database)) as connection, connection:
-            return connection.execute(statement).fetchall()
-    plain = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain, autocommit=True) as server:
-        cursor = server.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
 
 
 # Tables.

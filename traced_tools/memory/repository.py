@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar, cast
+from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
 
 from pydantic import ValidationError
 
@@ -45,10 +45,13 @@ from traced_tools.memory.entries import (
     dump_entry,
     load_entry,
 )
+from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match, WordSearch, words_in
 
 T = TypeVar("T")
 MaybeAwaitable: TypeAlias = T | Awaitable[T]
 EXPIRE_AFTER: Final = timedelta(days=60)
+_PAGE: Final = 100
+"""How many messages a search reads at once."""
 
 
 class ChatMemoryRepository(ABC):
@@ -110,6 +113,12 @@ class ChatMemoryRepository(ABC):
             attributes: attributes that each conversation has with these values, beside others.
             expired_by: the time at or before which each conversation expires; None for all conversations.
         """
+
+    def search_entries(
+        self, conversation: Conversation, search: WordSearch
+    ) -> MaybeAwaitable[Sequence[StoredEntry] | None]:
+        """Return the messages that a search finds, the newest first. By default None, and then messages are read."""
+        return None
 
     def close(self) -> None:  # noqa: B027
         """Close connections. By default, there is nothing to close."""
@@ -220,6 +229,79 @@ class ChatMemoryRepository(ABC):
                 last_turns=last_turns,
                 kind=kind,
                 branches=branches,
+                principal=principal,
+            )
+        )
+
+    def search(
+        self,
+        conversation_id: str,
+        words: Sequence[str],
+        *,
+        match: Match = "all",
+        branches: Sequence[str] | None = None,
+        through: int | None = None,
+        before: int | None = None,
+        limit: int = 10,
+        principal: str | None = None,
+    ) -> tuple[MessageEntry, ...]:
+        """Return the messages that have some words, the newest first.
+
+        A word is a run of letters and digits, without regard to case; in Chinese and Japanese, it is a character. It is
+        found in the text and the reasoning of a message, in the names and arguments of its tool calls, and in its tool
+        results, but not as a part of another word. There are no operators and no wildcards.
+
+        Args:
+            conversation_id: the conversation.
+            words: 1 to 20 texts of 1 to 200 characters. If one of them has several words, a message must have all of
+                these, in any order.
+            match: whether a message must have all of `words`, or any.
+            branches: messages of these branches only, such as `[""]` for those of the main agent.
+            through: the last position to search; None for all.
+            before: the position before which to search, such as that of the last message found; None for all.
+            limit: the maximum number of messages.
+            principal: who asks: the owner of the conversation.
+
+        Raises:
+            ConversationDenied: if the conversation belongs to another principal.
+            UnreadableConversation: if an entry cannot be read.
+            ChatMemoryError: if the store fails.
+        """
+        return call(
+            self.search_flow(
+                conversation_id,
+                words,
+                match=match,
+                branches=branches,
+                through=through,
+                before=before,
+                limit=limit,
+                principal=principal,
+            )
+        )
+
+    async def asearch(
+        self,
+        conversation_id: str,
+        words: Sequence[str],
+        *,
+        match: Match = "all",
+        branches: Sequence[str] | None = None,
+        through: int | None = None,
+        before: int | None = None,
+        limit: int = 10,
+        principal: str | None = None,
+    ) -> tuple[MessageEntry, ...]:
+        """Return the messages that have some words on asyncio; see `search`."""
+        return await acall(
+            self.search_flow(
+                conversation_id,
+                words,
+                match=match,
+                branches=branches,
+                through=through,
+                before=before,
+                limit=limit,
                 principal=principal,
             )
         )
@@ -396,12 +478,54 @@ class ChatMemoryRepository(ABC):
             rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
-                entries = tuple(_loaded(row, conversation_id) for row in rows)
+                entries = tuple(loaded(row, conversation_id) for row in rows)
                 return ConversationLog(conversation_id, found.version, entries, found)
             again = await self._find_flow(conversation_id, principal)
             if again is not None and again.key == found.key:  # otherwise, somebody has deleted it meanwhile
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
         return ConversationLog(conversation_id, 0)
+
+    async def search_flow(
+        self,
+        conversation_id: str,
+        words: Sequence[str],
+        *,
+        match: Match = "all",
+        branches: Sequence[str] | None = None,
+        through: int | None = None,
+        before: int | None = None,
+        limit: int = 10,
+        principal: str | None = None,
+    ) -> tuple[MessageEntry, ...]:
+        """Return the messages that have some words; see `search`. This is a flow."""
+        wanted = _checked_words(words)
+        if match not in get_args(Match):
+            raise ValueError("match must be all or any")
+        for name, number in (("through", through), ("before", before), ("limit", limit)):
+            if number is not None:
+                expect_whole(name, number, 1)
+        some = _checked_branches(branches)
+        found = await self._find_flow(conversation_id, principal)
+        if found is None or not (all(wanted) if match == "all" else any(wanted)):
+            return ()
+        most = min(found.version, through or found.version, (before or found.version + 1) - 1)
+        search = WordSearch(tuple(filter(None, wanted)), match, most, some, limit)
+        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, found, search)
+        if rows is None:
+            return await self._scan_flow(found, search)
+        entries = (loaded(row, conversation_id) for row in rows)
+        return tuple(entry for entry in entries if isinstance(entry, MessageEntry))
+
+    async def _scan_flow(self, found: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
+        """Return what a search finds by reading messages from the end."""
+        entries: list[MessageEntry] = []
+        through = search.through
+        while through > 0 and len(entries) < search.limit:
+            selection = EntrySelection(0, through, kind="message", branches=search.branches, last=_PAGE)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+            entries += await Call[Sequence[MessageEntry]](_searched, rows, found.id, search)
+            through = rows[0].position - 1 if len(rows) == _PAGE else 0
+        return tuple(entries[: search.limit])
 
     async def _version_flow(self, conversation_id: str, principal: str | None) -> int:
         return _version(await self._find_flow(conversation_id, principal))
@@ -476,8 +600,12 @@ def _extended(
     return ConversationLog(conversation.id, rows[-1].position, tuple(appended), conversation)
 
 
-def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
-    """Return the entry that `row` stores, with its place in the log."""
+def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
+    """Return the entry that `row` stores, with its place in the log.
+
+    Raises:
+        UnreadableConversation: if it is no entry of this version, or another than the row says.
+    """
     try:
         entry = load_entry(row.body)
     except (ValidationError, TypeError):
@@ -486,6 +614,12 @@ def _loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | Compaction
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
     return entry.at(conversation_id, row.position)
+
+
+def _searched(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
+    """Return what a search finds among messages, the newest first."""
+    entries = (loaded(row, conversation_id) for row in reversed(rows))
+    return [entry for entry in entries if isinstance(entry, MessageEntry) and search.finds(entry.message)]
 
 
 def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
@@ -528,6 +662,17 @@ def _checked_branches(branches: Sequence[str] | None) -> tuple[str, ...] | None:
     for each in branches:
         _check_text("each of branches", each, MOST_BRANCH, least=0)
     return tuple(dict.fromkeys(branches))
+
+
+def _checked_words(words: Sequence[str]) -> Sequence[frozenset[str]]:
+    """Return what a message must have for each of `words`."""
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        raise TypeError(f"words must be a sequence of str, not {type(words).__name__}")
+    if not 1 <= len(words) <= MOST_WORDS:
+        raise ValueError(f"words must have 1 to {MOST_WORDS} items; it has {len(words)}")
+    for each in words:
+        _check_text("each of words", each, MOST_WORD)
+    return [frozenset(words_in(each)) for each in words]
 
 
 def _check_principal(principal: str | None) -> None:

@@ -102,7 +102,20 @@ class MemorySession:
         """The version of the log as this run last saw it."""
         return self._reader.log.version
 
+    @property
+    def conversation_id(self) -> str:
+        """The id of the conversation; empty if there is none."""
+        return self._reader.conversation_id
+
+    def visible_branches(self) -> Mapping[str, int | None]:
+        """Return the branches that the run sees, each with the last position that it sees; None for all positions."""
+        return {self.branch: None, **self.ancestors}
+
     # The view.
+
+    def shown_whole(self) -> frozenset[str]:
+        """Return the ids of the entries that the model is sent as they are in the log."""
+        return frozenset(entry.id for entry in self.view.entries if entry.id not in self.view.cuts)
 
     def messages(self) -> tuple[Message, ...]:
         """Return what the model is sent, besides the instructions."""

@@ -7,10 +7,11 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -39,10 +40,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
-from traced_tools.memory.entries import EntryKind
-from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
+from traced_tools.memory.entries import EntryKind, MessageEntry
+from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository, loaded
 from traced_tools.memory.sql_schema import ATTRIBUTES, CONVERSATIONS, ENTRIES, is_current, prepare
+from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
 from traced_tools.memory.store_errors import translate_errors
+from traced_tools.memory.words import WordSearch, words_of
 
 _BUSY: Final = 30.0
 """Seconds that SQLite waits for another writer."""
@@ -83,8 +86,13 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         super().__init__(expire_after=expire_after)
         self._url: Final = _checked(url)
         self._engine: Final = _engine(self._url)
+        self._index: Final[WordIndex] = Fts5Index() if self._is_sqlite else TsvectorIndex()
         self._begin()
         on_fork(self._begin_in_child)
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
 
     def _begin(self) -> None:
         self._preparing = threading.Lock()
@@ -146,7 +154,19 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
                 return False
             for table in (ENTRIES, ATTRIBUTES):
                 connection.execute(delete(table).where(table.c.conversation_key == conversation.key))
+            self._index.forget(connection, conversation.key)
         return True
+
+    @_without_texts
+    def search_entries(self, conversation: Conversation, search: WordSearch) -> Sequence[StoredEntry] | None:
+        """Return the messages that a search finds in the full text; None if the database has none."""
+        with self._connection() as connection:
+            if not self._index.is_supported(connection):
+                return None
+            self._index.update(connection, conversation, partial(_words_of, conversation.id))
+            branches = None if search.branches is None else tuple(map(_escaped, search.branches))
+            rows = self._index.find(connection, conversation.key, replace(search, branches=branches))
+        return [_stored_entry(row) for row in rows]
 
     @_without_texts
     def find_conversations(
@@ -178,7 +198,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         with self._preparing:
             if self._is_prepared:
                 return
-            if self._url.get_backend_name() == "sqlite":
+            if self._is_sqlite:
                 _make_private(Path(self._url.database or ""))
             with self._engine.connect() as connection:
                 is_prepared = is_current(connection)
@@ -306,6 +326,11 @@ def _row(key: str, entry: StoredEntry) -> Mapping[str, Any]:
 def _stored_entry(row: Row[Any]) -> StoredEntry:
     position, entry_id, turn, branch, kind, body = tuple(row)
     return StoredEntry(position, _unescaped(str(entry_id)), turn, _unescaped(str(branch)), kind, body)
+
+
+def _words_of(conversation_id: str, row: Row[Any]) -> Set[str]:
+    entry = loaded(_stored_entry(row), conversation_id)
+    return words_of(entry.message) if isinstance(entry, MessageEntry) else set()
 
 
 def _escaped(text: str) -> str:

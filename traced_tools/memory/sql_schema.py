@@ -76,7 +76,7 @@ ATTRIBUTES = Table(
     Index("chat_memory_attributes_of", "conversation_key"),
 )
 
-_ONE_AT_A_TIME: Final = 7_164_911_036_722_107_841
+ONE_AT_A_TIME: Final = 7_164_911_036_722_107_841
 """The number of the PostgreSQL lock under which a process creates or migrates the tables."""
 
 
@@ -96,7 +96,7 @@ def prepare(connection: Connection) -> None:
         ChatMemoryError: if the version of the store is unknown.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ONE_AT_A_TIME})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": ONE_AT_A_TIME})
     version = _version(connection)
     if version is None:
         METADATA.create_all(connection)

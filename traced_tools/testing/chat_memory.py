@@ -81,6 +81,9 @@ class _Blocking:
     async def read(self, conversation: str, **options: Any) -> ConversationLog:
         return self._repository.read(conversation, **options)
 
+    async def search(self, conversation: str, words: Sequence[str], **options: Any) -> list[int | None]:
+        return [entry.position for entry in self._repository.search(conversation, words, **options)]
+
     async def version(self, conversation: str, **options: Any) -> int:
         return self._repository.version(conversation, **options)
 
@@ -129,6 +132,9 @@ class _OnAsyncio(_Blocking):
 
     async def read(self, conversation: str, **options: Any) -> ConversationLog:
         return await self._repository.aread(conversation, **options)
+
+    async def search(self, conversation: str, words: Sequence[str], **options: Any) -> list[int | None]:
+        return [entry.position for entry in await self._repository.asearch(conversation, words, **options)]
 
     async def version(self, conversation: str, **options: Any) -> int:
         return await self._repository.aversion(conversation, **options)
@@ -363,6 +369,96 @@ async def _(memory: _Blocking) -> None:
             read = [entry.position for entry in log.entries]
             _expect(read == expected, f"read(branches={wanted}, {options}) returns {read} and not {expected}")
             _expect(log.version == len(entries), f"read(branches={wanted}) returns version {log.version}")
+
+
+@_states("messages are found by their words, the newest first")
+async def _(memory: _Blocking) -> None:
+    name = _named()
+    called = ToolCall("look_up", {"City": "line\nbreak", "deep": [{"n": 42}]}, "c1")
+    thought = ReasoningPart("pondering", signature="sealed")
+    image = ImagePart(data=b"picture", media_type="image/png")
+    result = ToolResultPart(call_id="c1", name="look_up", content="Cafe\u0301 -- 'open'; NOT closed* \x00 near")
+    entries = [
+        _said("The quick brown Fox, the LAZY dog."),
+        MessageEntry(AssistantMessage([thought, TextPart("Let us"), TextPart("see"), called], provider="p"), turn=1),
+        MessageEntry(ToolMessage([result]), turn=1),
+        CompactionEntry(turn=1, through=2, summary=(UserMessage("quick"),), trigger="turns", strategy="keep_turns"),
+        MessageEntry(UserMessage([TextPart("a fox in 東京に Straße"), image]), turn=2, branch="a"),
+        _said("foxes " * 3 + "x" * 5000 + " fox", 2),
+    ]
+    await memory.append(name, entries[:3], 0)
+    _expect(await memory.search(name, ["fox"]) == [1], "search(['fox']) does not find the first message")
+    await memory.append(name, entries[3:], 3)
+    found: dict[tuple[str, ...], list[int]] = {
+        ("FOX",): [6, 5, 1],
+        ("fox", "dog"): [1],
+        ("quick",): [1],
+        ("the lazy",): [1],
+        ("dog the", "brown"): [1],
+        ("fo",): [],
+        ("fox*",): [6, 5, 1],
+        ("fox AND dog",): [],
+        ("fox OR",): [],
+        ("NEAR",): [3],
+        ("'open'; NOT",): [3],
+        ('"open',): [3],
+        ("*",): [],
+        ("fox", "-"): [],
+        ("look_up",): [3, 2],
+        ("city", "break", "42"): [2],
+        ("ussee",): [2],
+        ("pondering",): [2],
+        ("sealed",): [],
+        ("picture",): [],
+        ("café",): [3],
+        ("CAFE\u0301",): [3],
+        ("cafe",): [],
+        ("京",): [5],
+        ("STRASSE",): [5],
+        ("x" * 200,): [6],
+        ("x" * 199,): [],
+        ("a\x00 in",): [5],
+        ("=", "fox"): [],
+        (name,): [],
+    }
+    for words, expected in found.items():
+        positions = await memory.search(name, words)
+        _expect(
+            positions == expected, f"search({[each[:20] for each in words]}) returns {positions} and not {expected}"
+        )
+    for options, expected in (
+        ({"limit": 2}, [6, 5]),
+        ({"before": 5}, [1]),
+        ({"through": 5}, [5, 1]),
+        ({"before": 6, "limit": 1}, [5]),
+        ({"through": 1000, "before": 1}, []),
+        ({"branches": [""]}, [6, 1]),
+        ({"branches": ["a", "no"]}, [5]),
+        ({"branches": [""], "limit": 1, "before": 6}, [1]),
+    ):
+        positions = await memory.search(name, ["fox"], **options)
+        _expect(positions == expected, f"search(['fox'], {options}) returns {positions} and not {expected}")
+    for words, expected in {("dog", "京"): [5, 1], ("dog the", "fox dog 京", "*"): [1], ("*", "-"): []}.items():
+        positions = await memory.search(name, words, match="any")
+        _expect(positions == expected, f"search({words}, match='any') returns {positions} and not {expected}")
+
+
+@_states("a search finds nothing of other conversations, other owners and deleted conversations")
+async def _(memory: _Blocking) -> None:
+    name, other = _named(), _named()
+    await memory.append(name, [_said("mine")], 0, principal="ana")
+    await memory.append(other, [_said("yours")], 0)
+    _expect(await memory.search(name, ["mine"], principal="ana") == [1], "the owner does not find a message")
+    _expect(await memory.search(other, ["mine"]) == [], "a search finds a message of another conversation")
+    _expect(await memory.search("nobody", ["mine"]) == [], "a search finds something in no conversation")
+    for principal in ("bob", None):
+        with _refused(ConversationDenied, f"search by {principal!r} for a conversation of 'ana'"):
+            await memory.search(name, ["mine"], principal=principal)
+    await memory.delete(name, principal="ana")
+    _expect(await memory.search(name, ["mine"], principal="ana") == [], "a search finds a deleted message")
+    await memory.append(name, [_said("new")], 0, principal="ana")
+    _expect(await memory.search(name, ["mine"], principal="ana") == [], "a search finds a message of a deleted log")
+    _expect(await memory.search(name, ["new"], principal="ana") == [1], "a search of a new conversation fails")
 
 
 @_states("a conversation is only for the principal that began it")
