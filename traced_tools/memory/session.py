@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.messages import (
@@ -21,10 +21,10 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict
-from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
 from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader, register_run
+from traced_tools.memory.repository import ChatMemoryRepository
 from traced_tools.memory.view import MemoryView, Turn, turns_of
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import memory_failed, observe_memory, observe_missing_results
@@ -36,6 +36,20 @@ _OUTAGES: Final = (ChatMemoryUnavailable, OSError)
 _MOST_ATTEMPTS: Final = 100
 """How often an append is repeated because other runs append meanwhile. Each time, one of them makes progress."""
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
+
+
+class DecidesView(Protocol):
+    """Decides what the model of a session is sent; see `ChatMemory`."""
+
+    @property
+    def repository(self) -> ChatMemoryRepository:
+        """Where the conversations are."""
+
+    async def read(self, log: LogReader) -> MemoryView:
+        """Return the view of a conversation; see `ChatMemory.read`."""
+
+    async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
+        """Return the view to send now; see `ChatMemory.fit`."""
 
 
 class MemorySession:
@@ -63,7 +77,7 @@ class MemorySession:
         failed_strategies: the strategies of compaction that the run does not try again.
     """
 
-    def __init__(self, owner: object, memory: ChatMemory, run: RunContext, on_failure: OnFailure = "raise") -> None:
+    def __init__(self, owner: object, memory: DecidesView, run: RunContext, on_failure: OnFailure = "raise") -> None:
         self.owner: Final = owner
         self.memory: Final = memory
         self.run: Final = run
