@@ -79,7 +79,7 @@ class Summarize(CompactionStrategy):
         window = self.model.known_context_window()
         size = _SIZE_OF_UNKNOWN_WINDOW if window is None else window * _BYTES_PER_TOKEN // 2
         covered, summary = _Covered.of(view.summary), _text_of(view.summary)
-        for lines in _pieces(_lines(part, view, min(_MOST_CHARACTERS, size // 16)), size):
+        for lines in _pieces(_lines(part, view, min(_MOST_CHARACTERS, size // 8)), size):
             summary = await self._ask(summary, lines, session)
         number = view.running.number if part.rounds else 0
         text = f"{covered.extended(part, number).heading()}\n\n{summary}"
