@@ -19,15 +19,21 @@ if TYPE_CHECKING:
     from traced_tools.advisors.base import ToolLoopAdvisor as ToolLoopAdvisor
     from traced_tools.advisors.base import TranscriptAdvisor as TranscriptAdvisor
     from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
+    from traced_tools.advisors.evaluation import EvaluationAdvisor as EvaluationAdvisor
     from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
     from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
+    from traced_tools.advisors.function import advisor as advisor
+    from traced_tools.advisors.log import LoggingAdvisor as LoggingAdvisor
     from traced_tools.advisors.memory import MemoryAdvisor as MemoryAdvisor
+    from traced_tools.advisors.model_judge import ModelJudge as ModelJudge
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
+    from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
     from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
+    from traced_tools.core.evaluation import Evaluation as Evaluation
     from traced_tools.core.limits import LoopLimits as LoopLimits
     from traced_tools.core.messages import AssistantMessage as AssistantMessage
     from traced_tools.core.messages import ImagePart as ImagePart
@@ -65,6 +71,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ConfigurationError as ConfigurationError
     from traced_tools.errors import ConversationConflict as ConversationConflict
     from traced_tools.errors import ConversationDenied as ConversationDenied
+    from traced_tools.errors import EvaluationError as EvaluationError
     from traced_tools.errors import InvalidArguments as InvalidArguments
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
@@ -106,6 +113,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
+    from traced_tools.run.log_filter import RunIdFilter as RunIdFilter
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
     from traced_tools.run_handles import ChatStream as ChatStream
@@ -158,6 +166,9 @@ _EXPORTS = {
     "CutToolResults": "traced_tools.memory.strategies",
     "DelegatingToolCallbackResolver": "traced_tools.tools.resolver",
     "EntryPointToolCallbackResolver": "traced_tools.tools.resolver",
+    "Evaluation": "traced_tools.core.evaluation",
+    "EvaluationAdvisor": "traced_tools.advisors.evaluation",
+    "EvaluationError": "traced_tools.errors",
     "ExecuteTools": "traced_tools.tools.manager",
     "FunctionToolCallback": "traced_tools.tools.callback",
     "GenaiPrices": "traced_tools.core.prices",
@@ -167,6 +178,7 @@ _EXPORTS = {
     "InvalidRequest": "traced_tools.errors",
     "InvalidResponse": "traced_tools.errors",
     "KeepTurns": "traced_tools.memory.strategies",
+    "LoggingAdvisor": "traced_tools.advisors.log",
     "LoopLimitExceeded": "traced_tools.errors",
     "LoopLimits": "traced_tools.core.limits",
     "MemoryAdvisor": "traced_tools.advisors.memory",
@@ -175,6 +187,7 @@ _EXPORTS = {
     "MessageEntry": "traced_tools.memory.entries",
     "MessageWindowChatMemory": "traced_tools.memory.window",
     "ModelError": "traced_tools.errors",
+    "ModelJudge": "traced_tools.advisors.model_judge",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
@@ -185,6 +198,8 @@ _EXPORTS = {
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
     "RedisChatMemoryRepository": "traced_tools.memory.redis",
+    "RunIdFilter": "traced_tools.run.log_filter",
+    "SafeguardAdvisor": "traced_tools.advisors.safeguard",
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
     "StaticToolCallbackResolver": "traced_tools.tools.resolver",
     "Step": "traced_tools.flow.flow",
@@ -225,6 +240,7 @@ _EXPORTS = {
     "WindowShare": "traced_tools.memory.triggers",
     "WorkerPool": "traced_tools.flow.workers",
     "__version__": "traced_tools._version",
+    "advisor": "traced_tools.advisors.function",
     "configure": "traced_tools.otel.configure",
     "dump_messages": "traced_tools.core.messages",
     "load_messages": "traced_tools.core.messages",
@@ -271,6 +287,9 @@ __all__ = [
     "CutToolResults",
     "DelegatingToolCallbackResolver",
     "EntryPointToolCallbackResolver",
+    "Evaluation",
+    "EvaluationAdvisor",
+    "EvaluationError",
     "ExecuteTools",
     "FunctionToolCallback",
     "GenaiPrices",
@@ -280,6 +299,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidResponse",
     "KeepTurns",
+    "LoggingAdvisor",
     "LoopLimitExceeded",
     "LoopLimits",
     "MemoryAdvisor",
@@ -288,6 +308,7 @@ __all__ = [
     "MessageEntry",
     "MessageWindowChatMemory",
     "ModelError",
+    "ModelJudge",
     "ModelTimeout",
     "NeedsEventLoop",
     "NestedUsage",
@@ -298,6 +319,8 @@ __all__ = [
     "RateLimited",
     "ReasoningPart",
     "RedisChatMemoryRepository",
+    "RunIdFilter",
+    "SafeguardAdvisor",
     "SqlChatMemoryRepository",
     "StaticToolCallbackResolver",
     "Step",
@@ -338,6 +361,7 @@ __all__ = [
     "WindowShare",
     "WorkerPool",
     "__version__",
+    "advisor",
     "configure",
     "dump_messages",
     "load_messages",

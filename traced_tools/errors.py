@@ -10,6 +10,7 @@
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
+    ├── EvaluationError           a model judge returned no valid verdict about an answer
     ├── LoopLimitExceeded         a run exceeded a limit and the limit policy is to raise
     ├── ModelError                the model could not answer
     │   ├── ModelTimeout          no answer in time
@@ -140,6 +141,10 @@ class ReachedResponse(Protocol):
     @property
     def usage(self) -> Usage | None:
         """The tokens, if the provider reports them."""
+
+
+class EvaluationError(TracedToolsError):
+    """A model judge returned no valid verdict about an answer. The text names the judge."""
 
 
 class LoopLimitExceeded(TracedToolsError):

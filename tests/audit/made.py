@@ -97,6 +97,12 @@ class Chain:
         assert not rest, f"no field of a call: {rest}"
         return rows
 
+    def compaction(self, entry_id: str = "entry-1", **fields: Any) -> Row:
+        """Add the record of a compaction."""
+        subject: Row = {"agent": "planner", "run_id": "run-1", "iteration": 1}
+        made = {"entry_id": entry_id, "trigger": "tokens", "strategy": "summary", "covered": 12, "through": 14}
+        return self.add("compaction", **{**subject, **made, **fields})
+
     def checkpoint(self, *others: Chain, **fields: Any) -> Row:
         """Add a checkpoint that knows the heads of `others`, signed where the chain has a key, and its line."""
         heads = {other.chain_id: {"sequence": other.length, "hash": other.head} for other in others}

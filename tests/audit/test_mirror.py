@@ -43,7 +43,7 @@ def telemetry() -> Telemetry:
 
 
 def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) -> None:
-    mirror_all(telemetry, *one_of_each(), record("intent", 6))
+    mirror_all(telemetry, *one_of_each(), record("intent", 8))
     assert [event.name for event in telemetry.events] == [
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
@@ -51,6 +51,7 @@ def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) ->
         ("intent", "travel"): 2,
         ("decision", "travel"): 1,
         ("outcome", "travel"): 1,
+        ("compaction", "travel"): 1,
         ("checkpoint", None): 1,
         ("gap", None): 1,
         ("erasure", None): 1,
@@ -85,7 +86,7 @@ def test_the_telemetry_registry_lists_the_enum_values_of_the_trail() -> None:
 
 def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry: Telemetry) -> None:
     mirror_all(telemetry, *one_of_each())
-    intent, decision, outcome, checkpoint, gap, _ = telemetry.events
+    intent, decision, outcome, compaction, checkpoint, gap, _ = telemetry.events
     of_call = {
         names.RUN_ID: "run-1",
         names.AGENT_NAME: "travel",
@@ -126,11 +127,22 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.TOOL_ATTEMPTS: 2,
         names.TOOL_RESULT_SIZE: 12,
     }
-    assert (checkpoint.attributes, gap.attributes) == (places[3], places[4])
-    ids = {(each.trace_id, each.span_id) for each in (intent, decision, outcome)}
+    assert compaction.attributes == {
+        **places[3],
+        **{name: of_call[name] for name in (names.RUN_ID, names.AGENT_NAME, names.CONVERSATION_ID)},
+        names.ITERATION_INDEX: 2,
+        names.COMPACTION_TRIGGER: "tokens",
+        names.COMPACTION_STRATEGY: "tool_results,summary",
+        names.COMPACTION_COVERED: 12,
+        names.COMPACTION_TOKENS_BEFORE: 900,
+        names.COMPACTION_TOKENS_AFTER: 300,
+        names.COMPACTION_TOKENS_ESTIMATED: True,
+    }
+    assert (checkpoint.attributes, gap.attributes) == (places[4], places[5])
+    ids = {(each.trace_id, each.span_id) for each in (intent, decision, outcome, compaction)}
     assert ids == {(CALL["trace_id"], CALL["span_id"])}
     assert (checkpoint.trace_id, checkpoint.span_id, gap.trace_id, gap.span_id) == (None, None, None, None)
-    flags = {each.log_record.trace_flags for each in telemetry.records[:3]}
+    flags = {each.log_record.trace_flags for each in telemetry.records[:4]}
     assert flags == {trace.TraceFlags.SAMPLED}  # sampling logs by their traces would leave evidence out
     assert {each.log_record.timestamp for each in telemetry.records} == {NOON}
 
@@ -249,7 +261,7 @@ def test_a_batch_larger_than_the_queue_is_emitted_if_the_queue_is_empty(
 ) -> None:
     monkeypatch.setattr(mirror, "MOST_WAITING", 2)
     mirror_all(telemetry, *one_of_each())
-    assert len(telemetry.events) == 6
+    assert len(telemetry.events) == 7
 
 
 def test_an_exporter_that_raises_loses_its_record_alone_and_is_counted(

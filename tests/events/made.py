@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from traced_tools.core.messages import Usage
 from traced_tools.events import (
+    AnswerEvaluated,
     Event,
     IterationFinished,
     IterationStarted,
@@ -74,6 +75,16 @@ def one_of_each(text: str = "words") -> list[Event]:
         TextDelta(**common(2), delta_index=0, size=5, text=text, may_export=True),
         ToolArgumentsDelta(**common(2), delta_index=1, size=5, call_id=text, tool_name=text, arguments=text),
         ModelResponded(**common(3), **responded, usage=usage, duration=1.25, output_messages=text),
+        AnswerEvaluated(
+            **common(4),
+            advisor=text,
+            name=text,
+            score=0.25,
+            label=text,
+            passed=False,
+            error_type=text,
+            explanation=text,
+        ),
         ToolIntended(**common(4), **call, arguments_size=16, arguments=text),
         ToolDecided(
             **common(5), **call, decision="denied", advisor=text, reason_code=text, error_type=text, intent=text

@@ -43,6 +43,7 @@ def test_the_console_prints_the_steps_of_a_run() -> None:
         "model words, words, 1 tool call, 812 -> 56 tokens, 1.25 s",
     ]
     assert [line[33:] for line in lines[3:]] == [
+        "     answer evaluated  words, score 0.25, by words, feedback «words»",
         "       words intended  words, 16 bytes, arguments «words»",
         "       words decided  words, denied, by words, reason «words»",
         "       words started  words",

@@ -52,6 +52,7 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         "time": st.datetimes(timezones=st.just(UTC)),
         "usage": usages,
         "duration": st.floats(0, 1e9),
+        "score": st.none() | st.floats(0, 1),
     }
     if name in found:
         return found[name]
@@ -114,7 +115,7 @@ def test_the_schema_distinguishes_event_types_and_their_fields(kind: type[Event]
 
 def test_the_schema_has_all_event_types_and_no_python_terms() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    assert len(SCHEMA["oneOf"]) == len(KINDS) == 15
+    assert len(SCHEMA["oneOf"]) == len(KINDS) == 16
     assert "may_export" not in json.dumps(SCHEMA)
     assert "Args:" not in json.dumps(SCHEMA)
 
@@ -159,6 +160,7 @@ def test_a_repr_shows_no_content(event: Event) -> None:
     assert contents == {
         *({"input_messages"} if event.type == "run_started" else ()),
         *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
+        *({"explanation"} if event.type == "answer_evaluated" else ()),
         *({"arguments"} if event.type == "tool_intended" else ()),
         *({"intent"} if event.type == "tool_decided" else ()),
         *({"result"} if event.type == "tool_finished" else ()),

@@ -58,6 +58,10 @@ def text_of(chunks: list[ChatClientResponse], iteration: int | None = None) -> s
     return "".join(chunk.text for chunk in chunks if iteration in (None, chunk.iteration))
 
 
+def restarts(chunk: ChatClientResponse) -> bool:
+    return chunk.delta is not None and chunk.delta.restarts
+
+
 SUM = ToolCall("add", {"a": 1, "b": 2})
 
 
@@ -118,6 +122,8 @@ def test_the_consumer_of_a_guarded_answer_gets_the_text_of_the_response(
     assert response.content == decide(ANSWER)
     assert text_of(chunks).endswith(response.content)
     assert (text_of(chunks) == response.content) is not held_too_late
+    assert [place for place, chunk in enumerate(chunks) if restarts(chunk)] == [len(chunks) - 1] * held_too_late
+    assert chunks[-1].text == response.content or not held_too_late
     assert outer.text == text_of(chunks)
     assert inner.text == "".join(guard.seen) == ANSWER  # they see what the model streams and no text twice
 

@@ -14,7 +14,9 @@ from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, logg
 from tests.modes import ASYNC_MODES, MODES, STREAMING_MODES, arun, run
 from traced_tools import (
     Advisor,
+    AdvisorChainError,
     AssistantMessage,
+    ChatClient,
     ChatClientRequest,
     ChatClientResponse,
     ChatMemoryRepository,
@@ -24,6 +26,7 @@ from traced_tools import (
     ImagePart,
     InMemoryChatMemoryRepository,
     LoopLimits,
+    MemoryAdvisor,
     MessageEntry,
     MessageWindowChatMemory,
     ReasoningPart,
@@ -40,6 +43,7 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.memory import Conversation, EntrySelection
 from traced_tools.models import ChatResponse
+from traced_tools.testing import ScriptedChatModel
 
 LOOK = ToolCall("look", {"at": "the sky"})
 
@@ -384,6 +388,36 @@ def test_an_answer_that_says_nothing_is_not_kept(mode: str, order: int) -> None:
     client, _ = remembering([" "], repository, order=order)
     run(mode, client.prompt("Hi.", conversation_id="c"))
     assert logged(repository) == ["user Hi."]
+
+
+def test_the_question_is_kept_before_the_model_is_called(mode: str, order: int) -> None:
+    repository = InMemoryChatMemoryRepository()
+    seen: list[list[str]] = []
+
+    def answer(_: object) -> str | ToolCall:
+        seen.append(logged(repository))
+        return LOOK if len(seen) == 1 else "Blue."
+
+    client, _ = remembering([answer, answer], repository, order=order, tools=[look])
+    run(mode, client.prompt("The sky?", conversation_id="c"))
+    rounds = ["call look", "tool the sky is blue"] if order == INSIDE else []
+    assert seen == [["user The sky?"], ["user The sky?", *rounds]]
+
+
+def test_two_memories_of_one_repository_are_refused(mode: str) -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    advisors = [MemoryAdvisor(memory), MemoryAdvisor(memory, order=INSIDE)]
+    with pytest.raises(AdvisorChainError, match="keep one of them"):
+        run(mode, ChatClient(ScriptedChatModel(["Hi."]), advisors=advisors).prompt("Hi.", conversation_id="c"))
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("memory", None), ("order", "first"), ("on_failure", "ignore"), ("name", 1)]
+)
+def test_an_invalid_argument_is_named(argument: str, value: Any) -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    with pytest.raises((TypeError, ValueError), match=argument):
+        MemoryAdvisor(**{"memory": memory, argument: value})
 
 
 # Owners and stores.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -21,9 +22,13 @@ from traced_tools import (
     Advisor,
     AssistantMessage,
     ChatClient,
+    ChatClientResponse,
+    Evaluation,
+    EvaluationAdvisor,
     ExecuteTools,
     InvalidResponse,
     LoopLimits,
+    SafeguardAdvisor,
     TelemetryOptions,
     ToolCall,
     ToolCallingManager,
@@ -185,6 +190,24 @@ def run_that_is_limited(telemetry: Telemetry) -> None:
     run("call", client.prompt("?"))
 
 
+def runs_that_are_judged(telemetry: Telemetry) -> None:
+    """Have an answer judged and asked for again, a judge that fails, and a request and an answer that are blocked."""
+    scores = iter([0.1, 1.0])
+
+    def judge(response: ChatClientResponse) -> Evaluation:
+        return Evaluation(next(scores), feedback="better " * 100)
+
+    for turns, advisor, conversation in (
+        (["bad", "good"], EvaluationAdvisor(judge), "c-4"),
+        (["good"], EvaluationAdvisor(judge), "c-5"),
+        (["a bad word"], SafeguardAdvisor(["bad"]), "c-6"),
+        ([], SafeguardAdvisor(["?"], order=400), "c-7"),
+    ):
+        client = ChatClient(ScriptedChatModel(turns), advisors=[advisor], telemetry=telemetry.options)
+        with suppress(RuntimeError):  # the scores have run out
+            run("call", client.prompt("?", conversation_id=conversation))
+
+
 def runs_of_the_scenario(telemetry: Telemetry) -> None:
     """Run the contract's scenario in each mode."""
     for mode in MODES:
@@ -261,6 +284,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_of_an_answer_that_cannot_be_understood,
     run_that_is_limited,
     run_that_remembers,
+    runs_that_are_judged,
     calls_by_hand,
     export,
     export_events,

@@ -94,6 +94,8 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.INFERENCE_DETAILS_EVENT.name: _MODEL,
     names.MEMORY_COMPACTION_EVENT.name: {*_RUN_EVENT, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
     names.MISSING_RESULTS_EVENT.name: {*_RUN_EVENT, names.MISSING_RESULTS_NOT_RUN, names.MISSING_RESULTS_UNKNOWN},
+    names.EVALUATION_RESULT_EVENT.name: {*_RUN_EVENT, names.ADVISOR_NAME, names.EVALUATION_NAME},
+    names.SAFEGUARD_BLOCK_EVENT.name: {*_RUN_EVENT, names.ADVISOR_NAME, names.SAFEGUARD_WHERE},
     names.EXPORTED_EVENT.name: {*_RUN_EVENT, names.EVENT_TYPE, names.EVENT_ID, names.EVENT_SEQUENCE},
     names.AUDIT_INTENT_EVENT.name: {
         *_RECORD_OF_CALL,
@@ -103,6 +105,13 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     },
     names.AUDIT_DECISION_EVENT.name: {*_RECORD_OF_CALL, names.TOOL_DECISION},
     names.AUDIT_OUTCOME_EVENT.name: {*_RECORD_OF_CALL, names.AUDIT_OUTCOME},
+    names.AUDIT_COMPACTION_EVENT.name: {
+        *_RECORD,
+        *_RUN_EVENT,
+        names.COMPACTION_TRIGGER,
+        names.COMPACTION_STRATEGY,
+        names.COMPACTION_COVERED,
+    },
     names.AUDIT_CHECKPOINT_EVENT.name: _RECORD,
     names.AUDIT_GAP_EVENT.name: _RECORD,
     names.AUDIT_ERASURE_EVENT.name: _RECORD,

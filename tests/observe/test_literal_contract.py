@@ -12,6 +12,7 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304,
 BYTES = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 FINE = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -34,6 +35,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
         ("traced_tools.tool.result.size", "By", BYTES),
         ("traced_tools.memory.operation.duration", "s", FINE),
         ("traced_tools.memory.compaction.tokens_saved", "{token}", TOKENS),
+        ("traced_tools.evaluation.score", "{score}", SCORES),
     ],
 )
 def test_a_histogram_has_the_unit_and_the_buckets_of_the_contract(
@@ -53,6 +55,8 @@ def test_the_buckets_of_advisors_reach_from_a_tenth_of_a_millisecond_to_ten_seco
     [
         ("traced_tools.tool.decisions", "counter", "{decision}"),
         ("traced_tools.tool.retries", "counter", "{retry}"),
+        ("traced_tools.answer.retries", "counter", "{retry}"),
+        ("traced_tools.safeguard.blocks", "counter", "{block}"),
         ("traced_tools.tool.active", "updowncounter", "{tool_call}"),
         ("traced_tools.run.active", "updowncounter", "{run}"),
         ("traced_tools.run.oldest_active", "gauge", "s"),

@@ -16,6 +16,8 @@ from tests.observe.memories import COMPACTED, Remembering, go_without, read_and_
 from traced_tools import BaseAdvisor, ChatClient, ChatClientRequest, TelemetryOptions
 from traced_tools.core.enums import DETAILS
 from traced_tools.events import MemoryCompacted, MemoryRead, MemoryStored, MissingResultsAnswered
+from traced_tools.flow import deferred
+from traced_tools.flow.deferred import in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.observations import (
@@ -286,6 +288,16 @@ def test_missing_results_are_counted_by_what_is_known_of_them(telemetry: Telemet
     assert (event.trace_id, event.span_id) == hex_ids(telemetry.one("before doing"))
 
 
+def test_what_a_finalizer_reports_is_counted_by_the_next_collection_of_metrics(telemetry: Telemetry) -> None:
+    abandoned = run_context(telemetry)
+    with in_finalizer():
+        observe_missing_results(abandoned, 2, 1, 0)
+        memory_failed(abandoned, "upsert_memory", OSError(MARKER))
+        assert deferred._measurements.qsize() == 2
+    assert series(telemetry, names.MISSING_RESULTS) == {("not_run",): 2, ("unknown",): 1}
+    assert series(telemetry, names.MEMORY_FAILURES) == {("upsert_memory", "OSError"): 1}
+
+
 # Typed events.
 
 
@@ -328,11 +340,15 @@ def test_nothing_is_built_if_nothing_listens() -> None:
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_memory_has_spans_wherever_iterations_have_and_the_same_metrics_with_each_detail(detail: Any) -> None:
+def test_memory_has_spans_wherever_iterations_have_or_it_fails_and_the_same_metrics_with_each_detail(
+    detail: Any,
+) -> None:
     telemetry = Telemetry(detail=detail)
     ran(telemetry, Remembering())
-    found = {span.name for span in telemetry.spans} & {"search_memory", "upsert_memory", "compact_memory"}
-    assert len(found) == (0 if detail == "run" else 3)
+    found = [(span.name, names.ERROR_TYPE in attributes(span)) for span in telemetry.spans if "_memory" in span.name]
+    failed = [("search_memory", True), ("upsert_memory", True)]
+    whole = [("search_memory", False), ("upsert_memory", False), ("compact_memory", False), ("compact_memory", True)]
+    assert sorted(found) == sorted(failed if detail == "run" else [*failed, *whole])
     assert series(telemetry, names.COMPACTIONS) == {
         ("tokens", "tool_results,summary", "compacted"): 1,
         ("tokens", "summary", "failed"): 1,

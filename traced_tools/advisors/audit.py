@@ -1,4 +1,7 @@
-"""The advisor that writes the audit trail: an intent before each tool, then its decision and its outcome."""
+"""The advisor that writes the audit trail: an intent before each tool, then its decision and its outcome.
+
+It also records each compaction of a conversation, because the model then decides on less than was said.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from traced_tools.observe.typed_events.types import (
     Event,
     IterationFinished,
     IterationStarted,
+    MemoryCompacted,
     ModelResponded,
     RunFinished,
     RunStarted,
@@ -56,6 +60,8 @@ _DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
 
 class AuditAdvisor(Advisor, ToolCallListener):
     """Records every tool call of the model in an audit trail: its intent, its decision and its outcome.
+
+    Each compaction of the conversation has a record, too: from then on, the model decides on less than was said.
 
     The intent is durable before the tool starts. Place this advisor inside the loop and around all other advisors
     there, so that the intent is recorded before any decision. An advisor that knows the model's reason wraps this one
@@ -158,7 +164,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
             _LOG.warning("%s: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
-        """Queue the decisions and outcomes of calls for the trail, without waiting."""
+        """Queue the decisions and outcomes of calls, and compactions, for the trail, without waiting."""
         run = self._runs.get(event.run_id)
         if run is None and isinstance(event, RunStarted | IterationStarted):
             run = self._runs[event.run_id] = _Run()
@@ -183,6 +189,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
                 if (asked := run.calls.get((event.iteration, event.batch_index))) is not None:
                     self._record(asked, event)
                     self._forget(run, event.run_id)
+            case MemoryCompacted():
+                self._trail.submit(_compaction(event))
             case IterationFinished():
                 self._sweep(run, event.iteration)
                 if run.by_hand:
@@ -349,14 +357,32 @@ class _Asked:
         return Draft(kind, time, self._subject, given, contents or {})
 
 
-def _subject(event: ToolIntended) -> Subject:
+def _compaction(event: MemoryCompacted) -> Draft:
+    """Return the draft of the record of a compaction."""
+    fields = {
+        "entry_id": event.entry_id,
+        "trigger": event.trigger,
+        "strategy": event.strategy,
+        "covered": event.covered,
+        "through": event.through,
+        "branch": event.branch or None,
+        "tokens_before": event.tokens_before,
+        "tokens_after": event.tokens_after,
+        "tokens_estimated": event.estimated or None,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Draft("compaction", unix_nanoseconds(event.time), _subject(event), given)
+
+
+def _subject(event: ToolIntended | MemoryCompacted) -> Subject:
+    call = event if isinstance(event, ToolIntended) else None
     return Subject(
         agent=event.agent,
         run_id=event.run_id,
-        call_id=event.call_id,
-        tool=event.tool,
+        call_id=None if call is None else call.call_id,
+        tool=None if call is None else call.tool,
         iteration=event.iteration,
-        batch_index=event.batch_index,
+        batch_index=None if call is None else call.batch_index,
         conversation_id=event.conversation_id,
         trace_id=event.trace_id,
         span_id=event.span_id,

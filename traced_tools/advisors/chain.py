@@ -115,7 +115,8 @@ class AdvisorChain:
             last = request.replace(iteration=response.iteration, context=response.context)
             began, clock = perf_counter_ns(), request.run.telemetry.clock
             try:
-                await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
+                delta = ChatChunk(text=text, restarts=delivery.replaces)
+                await Release(partial(self.deliver, last, delta, self._stages[index][1], closing=True))
             finally:  # the consumer's time doesn't count as the advisors' own time
                 clock.downstream_ns += perf_counter_ns() - began
 
@@ -157,7 +158,9 @@ class AdvisorChain:
             await self._complete(run.delivery, len(self._around), request, answer)
         return answer
 
-    def deliver(self, request: ChatClientRequest, delta: ChatChunk, stage: int = 0) -> ChatClientResponse | None:
+    def deliver(
+        self, request: ChatClientRequest, delta: ChatChunk, stage: int = 0, *, closing: bool = False
+    ) -> ChatClientResponse | None:
         """Return the chunk that the consumer of a stream receives for `delta`, or None if an advisor drops it.
 
         The chunk passes each advisor's `on_chunk`, the innermost first.
@@ -166,10 +169,11 @@ class AdvisorChain:
             request: the request that the chunk answers.
             delta: the piece of the answer that arrived.
             stage: how many of the innermost `on_chunk` methods to skip, because the chunk comes from an outer advisor.
+            closing: whether the chunk comes from an advisor and not from the model.
         """
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         delivery, text = request.run.delivery, delta.visible_text
-        if delta.restarts and delivery is not None:
+        if delta.restarts and delivery is not None and not closing:
             delivery.restarted()
         restart = 0 if delivery is None else delivery.restart
         if stage and 0 < restart <= stage:

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from traced_tools.core.checks import expect_each
 from traced_tools.core.conversation import with_results
 from traced_tools.core.enums import StopReason
+from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.messages import (
     ANY_MESSAGE,
     MESSAGE_TYPES,
@@ -116,7 +117,8 @@ class ChatClientResponse(Generic[OutputT]):
         messages: the whole conversation, including tool calls, their results and this answer.
         usage: the tokens used: of this iteration for advisors inside the loop, of the whole run for the caller.
         stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (an advisor ended the run with
-            `call.end`, or answered without a model call), or the limit that the run reached (see `LoopLimits`).
+            `call.end`, answered without a model call, or replaced the answer), or the limit that the run reached (see
+            `LoopLimits`).
         tool_results: the results of all tool calls of the run, in order.
         context: data that advisors share.
         iteration: the iteration of the tool loop that produced the response.
@@ -124,6 +126,8 @@ class ChatClientResponse(Generic[OutputT]):
         delta: the piece of the answer that arrived, in a chunk; else None.
         validated: the output of a run with `output=`, which `output` returns.
         partial_output: the output so far in a chunk of a run with `output=`, which `partial` returns.
+        evaluations: the evaluations of this answer by an `EvaluationAdvisor`, one for each judge; empty if it was not
+            evaluated.
     """
 
     run: RunContext
@@ -138,6 +142,7 @@ class ChatClientResponse(Generic[OutputT]):
     delta: ChatChunk | None = None
     validated: ValidatedOutput[OutputT] | None = None
     partial_output: PartialOutput | ParsedOutput | None = None
+    evaluations: tuple[Evaluation, ...] = ()
 
     @property
     def output(self) -> OutputT:

@@ -16,6 +16,7 @@ from traced_tools.core.messages import (
     ToolCall,
     Usage,
 )
+from traced_tools.errors import AdvisorChainError
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.run.context import RunContext
@@ -74,6 +75,7 @@ class MemoryAdvisor(TranscriptAdvisor):
         is_begun = session is not None
         if session is None:
             session = MemorySession(self, self.memory, request.run, self._on_failure)
+            self._check_alone(session)
         session.iteration = request.iteration
         await (session.go_on(conversation) if is_begun else session.begin(conversation))
         await session.fit()
@@ -85,6 +87,16 @@ class MemoryAdvisor(TranscriptAdvisor):
         is_inside = request.iteration > 0
         await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
         return response
+
+    def _check_alone(self, session: MemorySession) -> None:
+        other = session.enclosing
+        while other is not None and other.run is session.run:
+            if other.memory.repository is self.memory.repository:
+                raise AdvisorChainError(
+                    f"{self.name} (order {self.order}) and another advisor keep the conversation in one repository: "
+                    "keep one of them"
+                )
+            other = other.enclosing
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Remember what is streamed, to keep it if the stream is abandoned."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from traced_tools.advisors.attempts import Attempts, RestartMark
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, Advisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.core.messages import AssistantMessage, Message, SystemMessage, UsageSum, UserMessage
+from traced_tools.core.messages import SystemMessage
 from traced_tools.errors import OutputValidationError
+from traced_tools.observe.answers import observe_answer_retry
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, PartialOutput, output_format
 
 _CUT_OFF: Final = "the answer was cut off at the maximum length: answer more briefly"
@@ -59,23 +59,16 @@ class StructuredOutputAdvisor(Advisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
-        form = self._format_for(request)
-        asking = _asking(request, form)
-        streamed = self._streamed[request.run.id] = _StreamedOutput(form)
-        exchanges: Sequence[Message] = ()  # the tool calls of earlier attempts and their results
-        correction: Sequence[Message] = ()
-        usage, attempt, last = UsageSum(), 0, ChatClientResponse(request.run)
+        form, run = self._format_for(request), request.run
+        attempts = Attempts(request, _asking(request, form))
+        streamed = self._streamed[run.id] = _StreamedOutput(form)
+        attempt, last = 0, ChatClientResponse(run)
         problems = _NO_ANSWER
         try:
             while attempt < self.max_attempts:
-                sent = asking.replace(messages=(*asking.messages, *exchanges, *correction)) if attempt else asking
-                response = await call_next(sent)
-                usage.add(response.usage)
-                response = response.replace(usage=usage.total)
-                if response.messages[: len(sent.messages)] == sent.messages:  # unless an advisor replaced them
-                    added = (*exchanges, *response.messages[len(sent.messages) :])
-                    response = response.replace(messages=(*request.messages, *added))
-                    exchanges = added[:-1] if added and isinstance(added[-1], AssistantMessage) else added
+                if attempt:
+                    observe_answer_retry(run, self.name, "invalid_output")
+                response = attempts.add(await call_next(attempts.next_request()))
                 if response.tool_calls and response.stop_reason == "answered":
                     return response  # for the loop around this advisor, or for the caller
                 if (
@@ -90,10 +83,10 @@ class StructuredOutputAdvisor(Advisor):
                 problems = found
                 if response.stop_reason != "answered":
                     break
-                correction = _correction(response, problems)
+                attempts.correct(response, _correction(response, problems))
                 streamed.restart()
         finally:
-            del self._streamed[request.run.id]
+            del self._streamed[run.id]
         raise OutputValidationError(last, problems.problems, problems.places, attempt)
 
     def _format_for(self, request: ChatClientRequest) -> OutputFormat[Any]:
@@ -116,32 +109,27 @@ class StructuredOutputAdvisor(Advisor):
         return chunk if streamed is None else streamed.with_partial_output(chunk)
 
 
-class _StreamedOutput:
+class _StreamedOutput(RestartMark):
     """Collects the text of one streamed answer at a time."""
 
     def __init__(self, form: OutputFormat[Any]) -> None:
         self._form = form
         self._pieces: list[str] = []
         self._iteration = 0
-        self._is_shown = self._restarts = False
 
     def restart(self) -> None:
         """Forget the answer: the next chunk belongs to another attempt."""
+        super().restart()
         self._pieces = []
-        self._restarts = self._is_shown
 
     def with_partial_output(self, chunk: ChatClientResponse) -> ChatClientResponse:
-        delta = chunk.delta
-        if delta is None:
+        if chunk.delta is None:
             return chunk
-        if delta.restarts or chunk.iteration != self._iteration:
+        if chunk.delta.restarts or chunk.iteration != self._iteration:
             self._pieces, self._iteration = [], chunk.iteration
-        if self._restarts:
-            delta, self._restarts = replace(delta, restarts=True), False
         if chunk.text:
             self._pieces.append(chunk.text)
-            self._is_shown = True
-        return chunk.replace(delta=delta, partial_output=PartialOutput(self._form, self._pieces))
+        return self.on(chunk).replace(partial_output=PartialOutput(self._form, self._pieces))
 
 
 def _asking(request: ChatClientRequest, form: OutputFormat[Any]) -> ChatClientRequest:
@@ -154,9 +142,8 @@ def _asking(request: ChatClientRequest, form: OutputFormat[Any]) -> ChatClientRe
     return request.replace(messages=(SystemMessage(form.instructions), *messages))
 
 
-def _correction(response: ChatClientResponse, invalid: InvalidOutput) -> Sequence[Message]:
-    """Return the messages that show the model its invalid answer and ask for another one."""
+def _correction(response: ChatClientResponse, invalid: InvalidOutput) -> str:
+    """Return the text that tells the model what is wrong with its answer and asks for another one."""
     problems = [_CUT_OFF] if response.finish_reason == "length" else invalid.problems
     listed = "\n".join(f"- {each}" for each in problems)
-    ask = UserMessage(f"The answer is invalid:\n{listed}\nAnswer again, with the corrected JSON only.")
-    return (response.message, ask) if response.content.strip() else (ask,)  # providers refuse an empty message
+    return f"The answer is invalid:\n{listed}\nAnswer again, with the corrected JSON only."

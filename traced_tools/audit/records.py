@@ -24,7 +24,7 @@ ERASABLE_VERSION: Final = 2
 GENESIS: Final = "0" * 64
 """The previous hash of the first record of a chain."""
 
-RecordKind = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
+RecordKind = Literal["intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure"]
 RECORD_KINDS: Final = get_args(RecordKind)
 
 AuditDecision = Literal[
@@ -66,29 +66,29 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The call that a record is about.
+    """The call that a record is about, or the run of a record that belongs to no call.
 
     Args:
         agent: the client's name.
         run_id: the run's id.
-        call_id: the call's id, from the model or the loop.
+        call_id: the call's id, from the model or the loop; None for no call, as for `tool` and `batch_index`.
         tool: the tool's name; `_unknown` for a name that the model made up.
-        iteration: the iteration of the loop, from 1.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
         batch_index: the position among the calls of the same answer, from 0. Run id, iteration and position identify a
             call.
         conversation_id: the conversation's id, if the caller set one.
         trace_id: the trace in hex, if there is one.
-        span_id: the span of the call in hex, if there is one.
+        span_id: the span of the call, or of what else is recorded, in hex, if there is one.
         parent_run_id: the id of the run that this run is nested in, if any.
         attributes: the attributes that the application set for the run, as plain JSON.
     """
 
     agent: str
     run_id: str
-    call_id: str
-    tool: str
+    call_id: str | None
+    tool: str | None
     iteration: int
-    batch_index: int
+    batch_index: int | None
     conversation_id: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
@@ -99,10 +99,13 @@ class Subject:
         """Add every attribute that has a value to the fields of a record, under its own name."""
         fields["agent"] = self.agent  # one by one, because a loop over the attributes takes five times as long
         fields["run_id"] = self.run_id
-        fields["call_id"] = self.call_id
-        fields["tool"] = self.tool
         fields["iteration"] = self.iteration
-        fields["batch_index"] = self.batch_index
+        if self.call_id is not None:
+            fields["call_id"] = self.call_id
+        if self.tool is not None:
+            fields["tool"] = self.tool
+        if self.batch_index is not None:
+            fields["batch_index"] = self.batch_index
         if self.conversation_id is not None:
             fields["conversation_id"] = self.conversation_id
         if self.trace_id is not None:
@@ -122,7 +125,7 @@ class Draft:
     Args:
         kind: the kind of the record.
         time: the time of the event, in nanoseconds of Unix time.
-        subject: the call; None for a record about the chain itself.
+        subject: the call, or the run; None for a record about the chain itself.
         fields: the fields of this kind of record, as plain JSON.
         contents: contents by field name.
     """
@@ -142,7 +145,7 @@ class AuditRecord:
         chain_id: the chain. Each writer has its own.
         sequence: the record's number in the chain, from 1 without gaps.
         time: the time of the event, in nanoseconds of Unix time.
-        kind: `intent`, `decision`, `outcome`, `checkpoint`, `gap` or `erasure`.
+        kind: `intent`, `decision`, `outcome`, `compaction`, `checkpoint`, `gap` or `erasure`.
         hash: the SHA-256 of `body` in hex. If the record stores texts, the SHA-256 of `body` without them.
         body: the whole record, one line of JSON.
     """

@@ -83,6 +83,12 @@ MemoryOperation = Literal["search_memory", "upsert_memory"]
 CompactionOutcome = Literal["compacted", "unchanged", "superseded", "failed"]
 COMPACTION_OUTCOMES: Final = get_args(CompactionOutcome)
 
+RetryReason = Literal["invalid_output", "evaluation"]
+RETRY_REASONS: Final = get_args(RetryReason)
+
+Safeguarded = Literal["request", "response"]
+SAFEGUARDED: Final = get_args(Safeguarded)
+
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 
 FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")
@@ -90,6 +96,6 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
-AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "checkpoint", "gap", "erasure")
+AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure")
 
 AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "invalid_arguments")

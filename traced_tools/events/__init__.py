@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from traced_tools.events.exporters.otlp import OtlpEventExporter as OtlpEventExporter
     from traced_tools.events.exporters.webhook import WebhookExporter as WebhookExporter
     from traced_tools.events.schema import json_schema as json_schema
+    from traced_tools.observe.typed_events.types import AnswerEvaluated as AnswerEvaluated
     from traced_tools.observe.typed_events.types import Delta as Delta
     from traced_tools.observe.typed_events.types import Event as Event
     from traced_tools.observe.typed_events.types import IterationFinished as IterationFinished
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.typed_events.types import ToolStarted as ToolStarted
 
 _EXPORTS = {
+    "AnswerEvaluated": "traced_tools.observe.typed_events.types",
     "ConsoleEventExporter": "traced_tools.events.exporters.console",
     "Delta": "traced_tools.observe.typed_events.types",
     "Event": "traced_tools.observe.typed_events.types",
@@ -66,6 +68,7 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "AnswerEvaluated",
     "ConsoleEventExporter",
     "Delta",
     "Event",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, TypeAdapter
 
 from traced_tools.observe.typed_events.types import (
+    AnswerEvaluated,
     IterationFinished,
     IterationStarted,
     MemoryCompacted,
@@ -28,6 +29,7 @@ AnyEvent = Annotated[
     RunStarted
     | IterationStarted
     | ModelResponded
+    | AnswerEvaluated
     | ToolIntended
     | ToolDecided
     | ToolStarted

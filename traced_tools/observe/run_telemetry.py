@@ -47,11 +47,12 @@ class TelemetryOptions:
         tracer_provider: where spans go; None for the global provider, which is looked up when a run begins.
         meter_provider: where metrics go; None for the global provider.
         logger_provider: where log-based events go; None for the global provider.
-        detail: which spans a run has: `run` for agent, model calls and tools; `steps` adds iterations; `hooks` adds
-            each hook of an advisor. None uses the environment variable `TRACED_TOOLS_DETAIL`, by default `hooks`.
+        detail: which spans a run has: `run` for agent, model calls and tools; `steps` adds iterations and what memory
+            does; `hooks` adds each hook of an advisor. None uses the environment variable `TRACED_TOOLS_DETAIL`, by
+            default `hooks`.
             Metrics, events and the spans of refused calls are the same with each setting.
         slow_hook: a hook whose own time reaches this number of seconds has a span with every `detail`; None for no
-            such limit. A hook that fails always has a span.
+            such limit. A hook or an operation of memory that fails always has a span.
         openinference: whether spans have `openinference.span.kind`, which Phoenix uses to draw spans. None uses the
             environment variable `TRACED_TOOLS_OPENINFERENCE`, by default False.
         capture: which contents to capture, as a `ContentCapture` or one of its modes. None uses the setting of
@@ -100,7 +101,8 @@ class RunTelemetry:
         enabled: whether anything is emitted at all.
         agent_in_metrics: the client's name, or `_OTHER` for a long one and once the process has shown too many.
         agent_label: the label that every metric of the run carries.
-        traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
+        traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools; memory has spans
+            wherever iterations have.
         openinference: whether spans carry the kinds of OpenInference.
         conventions: which names the spans and metrics of model calls use.
         content: which contents may be captured; None for no content.
@@ -168,6 +170,11 @@ class RunTelemetry:
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
         return None if capture is None else RunContent(capture, self.telemetry_failed)
+
+    def content_on_events(self) -> RunContent | None:
+        """Return which contents logs of the run may carry, also if nothing else is emitted; None for no content."""
+        content = self.content or self._content()
+        return content if content is not None and content.capture.on_events else None
 
     def failed_at(self, error: BaseException, step: Callable[[], str], error_type: str | None) -> bool:
         """Record that an error leaves a step of the run, and return whether it arose there, in the innermost step.

@@ -216,6 +216,11 @@ class RunContext:
 _CURRENT: ContextVar[RunContext | None] = ContextVar("traced_tools_run", default=None)
 
 
+def current_run() -> RunContext | None:
+    """Return the innermost run that the current code belongs to; None outside a run."""
+    return _CURRENT.get()
+
+
 _PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")
 
 

@@ -72,14 +72,16 @@ class Delivery:
             or a tuple: the stage where it began, its text there, and (stage, text) for each change.
         restart: the stage where the chunk that announces the last restart of the model's answer was dropped; 0 if
             none was dropped.
+        replaces: whether the text that `answered` returned last replaces text that has left the entry.
     """
 
-    __slots__ = ("_answers", "_begun", "_stages", "_starts", "passed", "restart")
+    __slots__ = ("_answers", "_begun", "_stages", "_starts", "passed", "replaces", "restart")
 
     def __init__(self, stages: tuple[tuple[int, int], ...]) -> None:
         self._stages = stages
         self.passed: list[Passed] = []
         self.restart = 0
+        self.replaces = False
         self._begun = [0] * (len(stages) + 1)
         self._answers: list[DeliveredAnswer | None] = [None] * (len(stages) + 1)
         self._starts = [0] * (len(stages) + 1)  # for each answer, the index of the first item with its text
@@ -102,9 +104,11 @@ class Delivery:
         """
         own, inner, (arrives, leaves) = response.content, self._answers[entry + 1], self._stages[entry]
         self._answers[entry], self._starts[entry] = response, len(self.passed)
+        self.replaces = False
         if inner is None:  # it didn't call the next entry, or that call failed
             first = start = self._begun[entry + 1]
         elif response.iteration not in (0, inner.iteration):  # the entry's own answer, such as tool results
+            self.replaces = response.iteration < inner.iteration  # or the answer of an earlier attempt
             return own
         else:
             start = self._starts[entry + 1]
@@ -115,6 +119,7 @@ class Delivery:
                 return self._held(entry, arrived, first, start) + own.removeprefix(inner.content)
         left = self._text(first, leaves)
         if not own.startswith(left):
+            self.replaces = True
             return own
         self._starts[entry] = first
         return own.removeprefix(left)

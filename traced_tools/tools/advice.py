@@ -76,6 +76,8 @@ def _overrides(kind: Any, base: Any, method: str) -> bool:
 def check_advisors(advisors: Iterable[object]) -> None:
     """Raise `TypeError` if an item is not an advisor, `AdvisorChainError` if an advisor has no name or no order."""
     for index, advisor in enumerate(advisors):
+        if inspect.isroutine(advisor):
+            raise TypeError(f"advisors[{index}] is a function: make an Advisor of it with `@advisor(order=...)`")
         expect(f"advisors[{index}]", advisor, ToolAdvice, "an Advisor")
         _check_named(advisor)
         _check_plain(advisor)

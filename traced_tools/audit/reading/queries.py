@@ -157,7 +157,8 @@ def records_matching(wanted: CallFilter) -> Select[Any]:
     conditions = [*wanted.conditions(), *_decided(wanted.decision)]
     if wanted.outcome == UNFINISHED:
         ended = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
-        conditions += [RECORDS.c.run_id.is_not(None), ~exists().where(_same_call(), ended)]
+        of_calls = RECORDS.c.run_id.is_not(None), RECORDS.c.batch_index.is_not(None)
+        conditions += [*of_calls, ~exists().where(_same_call(), ended)]
     else:
         conditions += _ended(wanted.outcome)
     return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)

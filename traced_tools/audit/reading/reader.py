@@ -124,10 +124,24 @@ class AuditedRun:
     Attributes:
         run_id: the run's id.
         calls: the calls that models requested, by iteration and position.
+        compactions: the records of the compactions of its conversation, by time. They belong to no call.
     """
 
     run_id: str
     calls: tuple[AuditedCall, ...]
+    compactions: tuple[AuditRecord, ...] = ()
+
+    def shared_field(self, name: str) -> Any:
+        """Return a field that all records of the run have, such as `agent`; None if no record has it.
+
+        Args:
+            name: the field. The first call that has it counts, else the first compaction.
+        """
+        return next((value for value in self._values(name) if value is not None), None)
+
+    def _values(self, name: str) -> Iterator[Any]:
+        yield from (call.shared_field(name) for call in self.calls)
+        yield from ((parsed(record.body) or {}).get(name) for record in self.compactions)
 
 
 class AuditReader:
@@ -187,10 +201,11 @@ class AuditReader:
             AuditError: if the store cannot be read, or has no such run.
         """
         with self._open() as store:
-            calls = _calls(store.rows(queries.records_of_run(run_id)))
-        if not calls:
+            rows = [*store.rows(queries.records_of_run(run_id))]
+        calls, compactions = _calls(rows), _compactions(rows)
+        if not calls and not compactions:
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
-        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)))
+        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)), compactions)
 
     def run_ids(self, prefix: str, limit: int = 10) -> list[str]:
         """Return the ids of at most `limit` runs, sorted, that begin with `prefix`.
@@ -220,6 +235,7 @@ class AuditReader:
         """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
         `outcome` and `decision` match if any record of the same call has that value, even one of an earlier time.
+        A compaction belongs to no call, so it matches neither these two nor a tool.
         `since` and `until` apply to the record's own time. The other filters work as in `calls`.
 
         Raises:
@@ -321,6 +337,15 @@ def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
     return {key: _call(key, records) for key, records in by_call.items()}
 
 
+def _compactions(rows: Iterable[Any]) -> tuple[AuditRecord, ...]:
+    """Return the records of compactions among rows, by time. Two audit advisors record the same compaction twice."""
+    found: dict[str, AuditRecord] = {}
+    for _, _, _, *record in rows:
+        if (compaction := AuditRecord(*record)).kind == "compaction":
+            found.setdefault(repr(_statement(compaction)), compaction)
+    return tuple(sorted(found.values(), key=lambda each: _number(each.time)))
+
+
 def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
     resolved = {kind: _resolve_records(found) for kind, found in records.items()}
     intent, decision, outcome = (resolved[kind].effective if kind in resolved else None for kind in _KINDS)
@@ -372,7 +397,7 @@ _NOT_ABOUT_THE_CALL: Final = {"chain_id", "sequence", "previous", "time", "durat
 
 
 def _statement(record: AuditRecord) -> object:
-    """Return what a record says about its call, without times: two audit advisors record the same call twice."""
+    """Return what a record says about its call or run, without times: two audit advisors record the same call twice."""
     fields = parsed(record.body)
     if fields is None:
         return record.body

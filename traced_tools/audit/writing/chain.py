@@ -79,5 +79,5 @@ _AGENT: Final = 4 + REPEATED.index("agent")
 
 
 def kind_and_agent(row: Row) -> tuple[RecordKind, str | None]:
-    """Return the kind of a row's record, and the agent of a record about a call."""
+    """Return the kind of a row's record, and the agent of a record about a call or a run."""
     return row[3], row[_AGENT]

@@ -40,6 +40,7 @@ _EVENTS: Final[Mapping[str, EventType]] = {
     "intent": names.AUDIT_INTENT_EVENT,
     "decision": names.AUDIT_DECISION_EVENT,
     "outcome": names.AUDIT_OUTCOME_EVENT,
+    "compaction": names.AUDIT_COMPACTION_EVENT,
     "checkpoint": names.AUDIT_CHECKPOINT_EVENT,
     "gap": names.AUDIT_GAP_EVENT,
     "erasure": names.AUDIT_ERASURE_EVENT,
@@ -66,6 +67,12 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "error_type": names.ERROR_TYPE,
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,
+    "trigger": names.COMPACTION_TRIGGER,
+    "strategy": names.COMPACTION_STRATEGY,
+    "covered": names.COMPACTION_COVERED,
+    "tokens_before": names.COMPACTION_TOKENS_BEFORE,
+    "tokens_after": names.COMPACTION_TOKENS_AFTER,
+    "tokens_estimated": names.COMPACTION_TOKENS_ESTIMATED,
 }
 """The attribute of each field of a record."""
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
@@ -247,7 +254,7 @@ def _without_text(value: Any) -> Any:
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    """Return a context with the span of the call, marked as sampled so that no sampler drops the record."""
+    """Return a context with the span of what is recorded, marked as sampled so that no sampler drops the record."""
     trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
     if trace_id is None or span_id is None:
         return _NO_TRACE

@@ -100,7 +100,7 @@ def show(
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
 ) -> None:
-    """Show a run as a tree of intents with their reasons, decisions and outcomes."""
+    """Show a run as a tree of compactions, and of intents with their reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with _exit_statuses():
         if trace_url is not None and "{trace_id}" not in trace_url:
@@ -376,7 +376,7 @@ def _more(found: int) -> str:
 
 
 def _link(run: AuditedRun, template: str | None) -> str | None:
-    trace_id = next((found for call in run.calls if (found := call.shared_field("trace_id")) is not None), None)
+    trace_id = run.shared_field("trace_id")
     if template is None or not isinstance(trace_id, str) or re.fullmatch("[0-9a-f]{32}", trace_id) is None:
         return None
     return template.replace("{trace_id}", trace_id)
@@ -387,9 +387,9 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         {**call_json(call), "records": [exporting.json_fields(each) for each in (*call.records, *call.conflicting)]}
         for call in run.calls
     ]
-    first = run.calls[0]
-    shared = {name: first.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
-    return {"run_id": run.run_id, **shared, "trace_url": link, "calls": calls}
+    shared = {name: run.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
+    compactions = [exporting.json_fields(each) for each in run.compactions]
+    return {"run_id": run.run_id, **shared, "trace_url": link, "compactions": compactions, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Prints a run as a tree: what the models requested and why, who decided what, and the outcomes."""
+"""Prints a run as a tree: compactions, what the models requested and why, who decided what, and the outcomes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ABOUT: Final = (
 def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
     """Print a run; `trace_url` is the URL of its trace, if known."""
     tree = Tree(Text(f"run {escape(run.run_id)}", "bold"), guide_style="dim")
-    for line in _about(run, trace_url):
+    for line in (*_about(run, trace_url), *map(_compaction, run.compactions)):
         tree.add(line)
     for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
         branch = tree.add(Text(f"iteration {escape(iteration)}", "bold blue"))
@@ -51,15 +51,33 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
 
 
 def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
-    first = run.calls[0]
     for label, name in _ABOUT:
-        if (value := first.shared_field(name)) is not None:
+        if (value := run.shared_field(name)) is not None:
             yield _labelled(label, as_text(value))
-    attributes = first.shared_field("attributes")
+    attributes = run.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
         yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
     if trace_url is not None:
         yield _labelled("", as_text(trace_url, most=_LONG))
+
+
+def _compaction(record: AuditRecord) -> Text:
+    """Return when a conversation was compacted, how and why, and the entry of the conversation that records it."""
+    fields = parsed(record.body)
+    if fields is None:
+        return _labelled("compaction", _at(record).append("  ").append(DAMAGED, "bold red"))
+    facts = [f"{escape(fields.get('covered'))} entries through {escape(fields.get('through'))}"]
+    if "branch" in fields:
+        facts.append(f"branch {escape(fields['branch'])}")
+    facts.append(f"strategy {escape(fields.get('strategy'))}")
+    facts.append(f"trigger {escape(fields.get('trigger'))}")
+    if "tokens_before" in fields and "tokens_after" in fields:
+        about = "about " if fields.get("tokens_estimated") is True else ""
+        facts.append(f"{about}{escape(fields['tokens_before'])} -> {escape(fields['tokens_after'])} tokens")
+    if fields.get("iteration"):
+        facts.append(f"iteration {escape(fields['iteration'])}")
+    facts.append(f"entry {escape(fields.get('entry_id'))}")
+    return _labelled("compaction", _at(record).append("  ").append_text(Text(", ".join(facts))))
 
 
 def _add_call(branch: Tree, call: AuditedCall) -> None:

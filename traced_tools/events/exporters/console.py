@@ -114,6 +114,9 @@ def _tokens(usage: Usage) -> str:
 
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "call_id": _plain,
+    "name": _plain,
+    "score": _named("score"),
+    "label": _plain,
     "model": _named("model"),
     "stop_reason": _plain,
     "finish_reason": _plain,
@@ -140,6 +143,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "arguments_size": _counted("byte"),
     "result_size": _counted("byte"),
     "size": _counted("byte"),
+    "explanation": _quoted("feedback"),
     "intent": _quoted("reason"),
     "arguments": _quoted("arguments"),
     "result": _quoted("result"),

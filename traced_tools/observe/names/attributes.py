@@ -15,6 +15,8 @@ from traced_tools.core.enums import (
     OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
     REPAIRS,
+    RETRY_REASONS,
+    SAFEGUARDED,
     STOP_REASONS,
     TOOL_OUTCOMES,
     Conventions,
@@ -158,6 +160,16 @@ TOKEN_MODALITY: Final = _attribute(
     "The content type of the tokens, which providers rarely report.",
     (MODALITY_UNKNOWN,),
 )
+EVALUATION_NAME: Final = _attribute("gen_ai.evaluation.name", "string", "The name of the evaluation of an answer.")
+EVALUATION_SCORE: Final = _attribute("gen_ai.evaluation.score.value", "double", "The score of the answer, from 0 to 1.")
+EVALUATION_LABEL: Final = _attribute(
+    "gen_ai.evaluation.score.label",
+    "string",
+    "What the score means: the label that the judge set, else `pass` or `fail`.",
+)
+EVALUATION_EXPLANATION: Final = _attribute(
+    "gen_ai.evaluation.explanation", "string", "The judge's feedback about the answer."
+)
 EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The class of the exception.")
 EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The text of the exception.")
 EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "The stack trace of the exception.")
@@ -216,6 +228,12 @@ ADVISOR_ORDER: Final = _attribute(
 )
 ADVISOR_SELF_TIME: Final = _attribute(
     "traced_tools.advisor.self_time", "double", "Seconds spent in the advisor itself, without downstream work."
+)
+RETRY_REASON: Final = _attribute(
+    "traced_tools.answer.retry_reason", "string", "Why the model was asked for another answer.", RETRY_REASONS
+)
+SAFEGUARD_WHERE: Final = _attribute(
+    "traced_tools.safeguard.where", "string", "What a safeguard blocked: the request or the answer.", SAFEGUARDED
 )
 TOOL_REQUESTED_NAME: Final = _attribute(
     "traced_tools.tool.requested_name", "string", "The name that the model requested, if no registered tool has it."

@@ -87,6 +87,28 @@ MISSING_RESULTS_EVENT: Final = EventType(
     "An earlier run was interrupted, and tool calls that it left without results were answered in the conversation.",
     (*_RUN, at.ITERATION_INDEX, at.MISSING_RESULTS_NOT_RUN, at.MISSING_RESULTS_UNKNOWN),
 )
+EVALUATION_RESULT_EVENT: Final = EventType(
+    "gen_ai.evaluation.result",
+    "INFO",
+    "A judge evaluated an answer, or failed to; then the event has an error type and no score.",
+    (
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.ADVISOR_NAME,
+        at.EVALUATION_NAME,
+        at.EVALUATION_SCORE,
+        at.EVALUATION_LABEL,
+        at.RESPONSE_ID,
+        at.ERROR_TYPE,
+    ),
+    (at.EVALUATION_EXPLANATION, at.CONTENT_TRUNCATED),
+)
+SAFEGUARD_BLOCK_EVENT: Final = EventType(
+    "traced_tools.safeguard.block",
+    "WARN",
+    "A safeguard blocked a request or an answer. The event contains neither its text nor the word that it matches.",
+    (*_RUN, at.ITERATION_INDEX, at.ADVISOR_NAME, at.SAFEGUARD_WHERE),
+)
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
     *_RECORD,
@@ -121,6 +143,22 @@ AUDIT_OUTCOME_EVENT: Final = EventType(
     "INFO",
     "An outcome record was stored: how a tool call ended.",
     (*_RECORD_OF_CALL, at.AUDIT_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
+)
+AUDIT_COMPACTION_EVENT: Final = EventType(
+    "traced_tools.audit.compaction",
+    "INFO",
+    "A compaction record was stored: a conversation was compacted, so that the model is sent less of it.",
+    (
+        *_RECORD,
+        *_RUN,
+        at.ITERATION_INDEX,
+        at.COMPACTION_TRIGGER,
+        at.COMPACTION_STRATEGY,
+        at.COMPACTION_COVERED,
+        at.COMPACTION_TOKENS_BEFORE,
+        at.COMPACTION_TOKENS_AFTER,
+        at.COMPACTION_TOKENS_ESTIMATED,
+    ),
 )
 AUDIT_CHECKPOINT_EVENT: Final = EventType(
     "traced_tools.audit.checkpoint",
@@ -161,9 +199,12 @@ EVENTS: Final = {
         INFERENCE_DETAILS_EVENT,
         MEMORY_COMPACTION_EVENT,
         MISSING_RESULTS_EVENT,
+        EVALUATION_RESULT_EVENT,
+        SAFEGUARD_BLOCK_EVENT,
         AUDIT_INTENT_EVENT,
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,
+        AUDIT_COMPACTION_EVENT,
         AUDIT_CHECKPOINT_EVENT,
         AUDIT_GAP_EVENT,
         AUDIT_ERASURE_EVENT,

@@ -27,7 +27,8 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
         "awaiting_approval": "Reserved, not emitted yet: a call awaits approval.",
-        "advisor": "An advisor ended the run with the result of a call, or answered without a model call.",
+        "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
+        "answer.",
         "cancelled": "The run was cancelled, or its stream was closed early.",
         "error": "The run raised an exception.",
     },
@@ -86,6 +87,10 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "not_run": "The tool did not start, and the model was told so.",
         "unknown": "The tool may have run, and the model was told that its outcome is unknown.",
     },
+    at.RETRY_REASON: {
+        "invalid_output": "The answer was no valid output.",
+        "evaluation": "A judge scored the answer below the threshold.",
+    },
     at.OPENINFERENCE_KIND: {
         "AGENT": "A run.",
         "CHAIN": "An iteration, a hook, an operation of memory, or a compaction.",
@@ -97,6 +102,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "intent": "The model's request for a tool call; by default durable before the tool starts.",
         "decision": "The decision on the call.",
         "outcome": "How the call ended.",
+        "compaction": "A conversation was compacted, so that the model is sent less of it from then on.",
         "checkpoint": "The number of records in the chain and the hash of the last one.",
         "gap": "Intents became durable late or records were lost, because the store was not writable.",
         "erasure": "Content texts were erased on request.",

@@ -14,6 +14,7 @@ _ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0
 _TOKENS = tuple(float(4**n) for n in range(14))
 _BYTES = tuple(float(4**n) for n in range(3, 13))
 _DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_SCORES = tuple(n / 10 for n in range(1, 11))
 _COUNTS = tuple(float(2**n) for n in range(8))
 _ANSWERED = (
     at.OPERATION_NAME,
@@ -212,6 +213,28 @@ ADVISOR_DURATION: Final = _metric(
     (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.AGENT_NAME, at.ERROR_TYPE),
     _ADVISOR_SECONDS,
 )
+EVALUATION_SCORES: Final = _metric(
+    "traced_tools.evaluation.score",
+    "histogram",
+    "{score}",
+    "Scores of evaluated answers, from 0 to 1.",
+    (at.EVALUATION_NAME, at.EVALUATION_LABEL, at.AGENT_NAME),
+    _SCORES,
+)
+ANSWER_RETRIES: Final = _metric(
+    "traced_tools.answer.retries",
+    "counter",
+    "{retry}",
+    "Answers for which an advisor asked the model again, by reason.",
+    (at.ADVISOR_NAME, at.AGENT_NAME, at.RETRY_REASON),
+)
+SAFEGUARD_BLOCKS: Final = _metric(
+    "traced_tools.safeguard.blocks",
+    "counter",
+    "{block}",
+    "Requests and answers that a safeguard blocked.",
+    (at.ADVISOR_NAME, at.AGENT_NAME, at.SAFEGUARD_WHERE),
+)
 TOOL_DECISIONS: Final = _metric(
     "traced_tools.tool.decisions",
     "counter",
@@ -354,7 +377,7 @@ AUDIT_RECORDS: Final = _metric(
     "traced_tools.audit.records",
     "counter",
     "{record}",
-    "Audit records that became durable; the records of a call have its agent.",
+    "Audit records that became durable; the records of calls and compactions have their agent.",
     (at.AUDIT_RECORD, at.AGENT_NAME),
 )
 AUDIT_LAG: Final = _metric(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from traced_tools.observe.stages.memory import CompactionObservation, MemoryObservation
 
 
-class StepOfMemory(Scope):
-    """A step of conversation memory, with a span if iterations have one.
+class MemoryStageScope(Scope):
+    """A stage of conversation memory, with a span if iterations have one, or if it fails.
 
     Args:
         run: the run's telemetry.
@@ -47,11 +47,15 @@ class StepOfMemory(Scope):
             attributes[names.ITERATION_INDEX] = self._iteration
         return self._type.name, SpanKind.INTERNAL, attributes
 
+    def _is_notable(self) -> bool:
+        """Whether the stage itself failed. The hook around it has no span then, because the error arose here."""
+        return not self.traced and self.is_origin
+
     def _owner(self) -> str:
         return self._type.name
 
 
-class MemoryScope(StepOfMemory):
+class MemoryScope(MemoryStageScope):
     """One reading of a conversation, or one appending to it: `search_memory`, `upsert_memory`."""
 
     openinference = names.SEARCH_MEMORY_SPAN.openinference
@@ -93,7 +97,7 @@ class MemoryScope(StepOfMemory):
             instruments.memory_conflicts.add(observed.conflicts, agent, context)
 
 
-class CompactionScope(StepOfMemory):
+class CompactionScope(MemoryStageScope):
     """One attempt to send the model less of a conversation: `compact_memory`."""
 
     has_events = True

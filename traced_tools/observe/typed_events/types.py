@@ -123,6 +123,31 @@ class ModelResponded(Event):
     output_messages: Text | None = Field(default=None, repr=False)
 
 
+class AnswerEvaluated(Event):
+    """A judge has evaluated an answer, or failed to.
+
+    Args:
+        advisor: the advisor that asked the judge.
+        name: what is evaluated.
+        score: how good the answer is, from 0 to 1; None if the judge failed.
+        label: what the score means.
+        passed: whether the score reaches the threshold; None if the judge failed.
+        error_type: class of the error, when the judge failed.
+        response_id: the provider's id of the answer.
+        explanation: the judge's feedback; content.
+    """
+
+    type: Literal["answer_evaluated"] = "answer_evaluated"
+    advisor: Text
+    name: Text
+    score: float | None = None
+    label: Text | None = None
+    passed: bool | None = None
+    error_type: Text | None = None
+    response_id: Text | None = None
+    explanation: Text | None = Field(default=None, repr=False)
+
+
 class ToolEvent(Event):
     """Something that happened to a requested call.
 
