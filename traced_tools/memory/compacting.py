@@ -88,7 +88,7 @@ class CompactingChatMemory(ChatMemory):
 
     async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
         """Return the view, compacted if a trigger fires, as a flow."""
-        if not session.can_compact or session.failed_strategies.issuperset(self.how):
+        if not session.can_compact or session.failed_strategies.issuperset(map(id, self.how)):
             return view
         if view.tokens().tokens <= session.compact_above or (trigger := self._fired(view, session)) is None:
             return view
@@ -107,25 +107,35 @@ class CompactingChatMemory(ChatMemory):
         """Return the compacted view, if there is something to leave out and the log has recorded it."""
         view, applied, failures = before, dict[str, None](), len(session.failed_strategies)
         for strategy in self.how:
-            is_shorter = strategy not in session.failed_strategies
-            while is_shorter and self._fired(view, session) is not None:
-                try:
-                    after = await strategy.compact(view, session)
-                    _check_kept(view, after, strategy.name)
-                except Exception as error:
-                    _survive(error, strategy.name, observed)
-                    session.failed_strategies.add(strategy)
-                    break
+            while self._fired(view, session) is not None:
+                after = await self._applied(strategy, view, session, observed)
                 if after == view:
                     break
                 is_shorter = len(after.entries) < len(view.entries)
                 applied[strategy.name] = None
                 view = _with_compaction(before, after, session, trigger.name, "+".join(applied))
+                if not is_shorter:
+                    break
         if view is not before:
             return await self._append(before, view, session, observed)
         if len(session.failed_strategies) == failures:
             observed.unchanged()
         return before
+
+    async def _applied(
+        self, strategy: CompactionStrategy, view: MemoryView, session: MemorySession, observed: CompactionObservation
+    ) -> MemoryView:
+        """Return the view with a strategy applied; `view` itself if the strategy fails, or has failed in this run."""
+        if id(strategy) in session.failed_strategies:
+            return view
+        try:
+            after = await strategy.compact(view, session)
+            _check_kept(view, after, strategy.name)
+        except Exception as error:
+            session.failed_strategies.add(id(strategy))
+            _survive(error, strategy.name, observed)
+            return view
+        return after
 
     async def _append(
         self, before: MemoryView, after: MemoryView, session: MemorySession, observed: CompactionObservation

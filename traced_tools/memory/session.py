@@ -74,7 +74,7 @@ class MemorySession:
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
         compact_above: the number of tokens above which the run may compact the view again.
-        failed_strategies: the strategies of compaction that the run does not try again.
+        failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
 
     def __init__(self, owner: object, memory: DecidesView, run: RunContext, on_failure: OnFailure = "raise") -> None:
@@ -91,7 +91,7 @@ class MemorySession:
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
         self.compact_above = -1
-        self.failed_strategies: set[object] = set()
+        self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
         self._on_failure = on_failure
         self._streamed: list[str] = []
