@@ -15,6 +15,7 @@ from tests.memory.test_branches import Team, ask
 from tests.modes import MODES, run, run_chunks
 from traced_tools import (
     AssistantMessage,
+    CallModel,
     ChatClient,
     ChatMemoryRepository,
     ChatMemoryUnavailable,
@@ -373,6 +374,20 @@ def test_the_chunks_of_a_summary_never_reach_the_consumer_of_a_stream(mode: str)
     assert len(small.requests) == 1
     assert response.content == "The answer."
     assert "".join(chunk.text for chunk in chunks) in ("", "The answer.")
+
+
+def test_a_run_that_the_caller_drives_has_a_step_for_the_summary() -> None:
+    memory, small = summarizing(["Short."])
+    chat(memory, "a", "b", "c")
+    client, model = remembering(["D"], memory=memory)
+    driven = client.prompt("d", conversation_id="c").start()
+    asked = []
+    while step := driven.next():
+        if isinstance(step, CallModel):
+            asked.append(step.model)
+        driven.perform(step)
+    assert asked == [small, model]
+    assert driven.response.content == "D"
 
 
 def test_the_tokens_of_a_summary_count_to_the_run(mode: str) -> None:

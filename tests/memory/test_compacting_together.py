@@ -176,6 +176,10 @@ def test_the_span_of_a_compaction_has_the_call_of_the_summarizing_model_below_it
     below, appended = telemetry.children(span)
     assert (below.name, below.attributes[names.USAGE_INPUT_TOKENS]) == ("chat small", 9)
     assert appended.name == "upsert_memory"
+    compacted = [names.CONVERSATION_COMPACTED in chat.attributes for chat in telemetry.named("chat scripted")]
+    assert compacted == [False] * 5 + [True]
+    assert names.CONVERSATION_COMPACTED not in below.attributes
+    assert "blue" not in "".join(span.to_json() for span in telemetry.spans)
     assert telemetry.parent(span) != "chat scripted"
     entry = compactions(memory.repository)[0]
     attributes = dict(span.attributes)
