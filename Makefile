@@ -13,8 +13,8 @@ LOKI ?= .judges/loki
 export PATH := $(PATH):$(abspath $(COLLECTOR)):$(abspath $(LOKI))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture pictures reference dashboards deploy collector \
-	collector-config loki lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers bench-memory picture pictures reference dashboards deploy \
+	collector collector-config loki lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -32,6 +32,9 @@ bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 
 bench-peers: $(READY)  ## measure an iteration of the loop beside other frameworks
 	$(BIN)/python -m tests.bench.peers $(ARGS)
+
+bench-memory: $(READY)  ## count the facts that survive compactions of a conversation
+	$(BIN)/python -m tests.bench.memory $(ARGS)
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py

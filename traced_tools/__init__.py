@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from traced_tools.flow.steps import perform as perform
     from traced_tools.flow.workers import WorkerPool as WorkerPool
     from traced_tools.memory.chat_memory import ChatMemory as ChatMemory
+    from traced_tools.memory.compacting import CompactingChatMemory as CompactingChatMemory
     from traced_tools.memory.entries import CompactionEntry as CompactionEntry
     from traced_tools.memory.entries import MemoryEntry as MemoryEntry
     from traced_tools.memory.entries import MessageEntry as MessageEntry
@@ -99,6 +100,14 @@ if TYPE_CHECKING:
     from traced_tools.memory.redis import RedisChatMemoryRepository as RedisChatMemoryRepository
     from traced_tools.memory.repository import ChatMemoryRepository as ChatMemoryRepository
     from traced_tools.memory.sql import SqlChatMemoryRepository as SqlChatMemoryRepository
+    from traced_tools.memory.strategies import CompactionStrategy as CompactionStrategy
+    from traced_tools.memory.strategies import CutToolResults as CutToolResults
+    from traced_tools.memory.strategies import KeepTurns as KeepTurns
+    from traced_tools.memory.summarize import Summarize as Summarize
+    from traced_tools.memory.triggers import CompactionTrigger as CompactionTrigger
+    from traced_tools.memory.triggers import Tokens as Tokens
+    from traced_tools.memory.triggers import Turns as Turns
+    from traced_tools.memory.triggers import WindowShare as WindowShare
     from traced_tools.memory.window import MessageWindowChatMemory as MessageWindowChatMemory
     from traced_tools.models.step import CallModel as CallModel
     from traced_tools.observe.content import ContentCapture as ContentCapture
@@ -121,6 +130,8 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
+    "MEMORY_ORDER": "traced_tools.advisors.base",
+    "TOOL_LOOP_ORDER": "traced_tools.advisors.base",
     "Advisor": "traced_tools.advisors.base",
     "AdvisorChain": "traced_tools.advisors.chain",
     "AdvisorChainError": "traced_tools.errors",
@@ -144,11 +155,15 @@ _EXPORTS = {
     "ChatOptions": "traced_tools.core.options",
     "ChatRun": "traced_tools.run_handles",
     "ChatStream": "traced_tools.run_handles",
+    "CompactingChatMemory": "traced_tools.memory.compacting",
     "CompactionEntry": "traced_tools.memory.entries",
+    "CompactionStrategy": "traced_tools.memory.strategies",
+    "CompactionTrigger": "traced_tools.memory.triggers",
     "ConfigurationError": "traced_tools.errors",
     "ContentCapture": "traced_tools.observe.content",
     "ConversationConflict": "traced_tools.errors",
     "ConversationDenied": "traced_tools.errors",
+    "CutToolResults": "traced_tools.memory.strategies",
     "DelegatingToolCallbackResolver": "traced_tools.tools.resolver",
     "EntryPointToolCallbackResolver": "traced_tools.tools.resolver",
     "Evaluation": "traced_tools.core.evaluation",
@@ -162,10 +177,10 @@ _EXPORTS = {
     "InvalidArguments": "traced_tools.errors",
     "InvalidRequest": "traced_tools.errors",
     "InvalidResponse": "traced_tools.errors",
+    "KeepTurns": "traced_tools.memory.strategies",
     "LoggingAdvisor": "traced_tools.advisors.log",
     "LoopLimitExceeded": "traced_tools.errors",
     "LoopLimits": "traced_tools.core.limits",
-    "MEMORY_ORDER": "traced_tools.advisors.base",
     "MemoryAdvisor": "traced_tools.advisors.memory",
     "MemoryEntry": "traced_tools.memory.entries",
     "Message": "traced_tools.core.messages",
@@ -189,10 +204,11 @@ _EXPORTS = {
     "StaticToolCallbackResolver": "traced_tools.tools.resolver",
     "Step": "traced_tools.flow.flow",
     "StructuredOutputAdvisor": "traced_tools.advisors.structured_output",
+    "Summarize": "traced_tools.memory.summarize",
     "SystemMessage": "traced_tools.core.messages",
-    "TOOL_LOOP_ORDER": "traced_tools.advisors.base",
     "TelemetryOptions": "traced_tools.observe.run_telemetry",
     "TextPart": "traced_tools.core.messages",
+    "Tokens": "traced_tools.memory.triggers",
     "ToolCall": "traced_tools.core.messages",
     "ToolCallback": "traced_tools.core.tool_definition",
     "ToolCallbackProvider": "traced_tools.tools.selection",
@@ -217,9 +233,11 @@ _EXPORTS = {
     "ToolTimeout": "traced_tools.errors",
     "TracedToolsError": "traced_tools.errors",
     "TranscriptAdvisor": "traced_tools.advisors.base",
+    "Turns": "traced_tools.memory.triggers",
     "UnreadableConversation": "traced_tools.errors",
     "Usage": "traced_tools.core.messages",
     "UserMessage": "traced_tools.core.messages",
+    "WindowShare": "traced_tools.memory.triggers",
     "WorkerPool": "traced_tools.flow.workers",
     "__version__": "traced_tools._version",
     "advisor": "traced_tools.advisors.function",
@@ -258,11 +276,15 @@ __all__ = [
     "ChatOptions",
     "ChatRun",
     "ChatStream",
+    "CompactingChatMemory",
     "CompactionEntry",
+    "CompactionStrategy",
+    "CompactionTrigger",
     "ConfigurationError",
     "ContentCapture",
     "ConversationConflict",
     "ConversationDenied",
+    "CutToolResults",
     "DelegatingToolCallbackResolver",
     "EntryPointToolCallbackResolver",
     "Evaluation",
@@ -276,6 +298,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidRequest",
     "InvalidResponse",
+    "KeepTurns",
     "LoggingAdvisor",
     "LoopLimitExceeded",
     "LoopLimits",
@@ -302,9 +325,11 @@ __all__ = [
     "StaticToolCallbackResolver",
     "Step",
     "StructuredOutputAdvisor",
+    "Summarize",
     "SystemMessage",
     "TelemetryOptions",
     "TextPart",
+    "Tokens",
     "ToolCall",
     "ToolCallback",
     "ToolCallbackProvider",
@@ -329,9 +354,11 @@ __all__ = [
     "ToolTimeout",
     "TracedToolsError",
     "TranscriptAdvisor",
+    "Turns",
     "UnreadableConversation",
     "Usage",
     "UserMessage",
+    "WindowShare",
     "WorkerPool",
     "__version__",
     "advisor",

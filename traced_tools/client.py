@@ -226,6 +226,7 @@ class ChatClient:
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
                 enforces_schema=own["model"].enforces_schema,
                 transcripts=chain.transcripts,
+                context_window=own["model"].known_context_window,
                 attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
             ),
         )

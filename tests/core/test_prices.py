@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from traced_tools.core import prices
 from traced_tools.core.messages import Usage
-from traced_tools.core.prices import GenaiPrices, PriceTable
+from traced_tools.core.prices import GenaiPrices, PriceTable, listed_context_window
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.openai import servers
 
@@ -167,12 +167,21 @@ def test_a_table_remembers_a_bounded_number_of_models_known_or_not() -> None:
     assert table._find.cache_info().hits == 1
 
 
+def test_the_context_window_is_the_one_that_the_package_lists() -> None:
+    assert listed_context_window("openai", "gpt-5-mini") == 400_000
+    assert listed_context_window("gcp.gemini", "gemini-2.5-pro") is None  # it lists none for this model
+    assert listed_context_window("invented", "gpt-5-mini") is None
+
+
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.split(".")[0] == "genai_prices"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'traced_tools\[prices\]'"):
         GenaiPrices()
+    listed_context_window.cache_clear()
+    assert listed_context_window("openai", "gpt-5-mini") is None
+    listed_context_window.cache_clear()
 
 
 def test_prices_fetched_elsewhere_in_the_process_do_not_change_the_table() -> None:

@@ -9,6 +9,7 @@ import pytest
 from traced_tools import ConfigurationError
 from traced_tools.models import (
     AnthropicChatModel,
+    ChatModel,
     GeminiChatModel,
     OllamaChatModel,
     OllamaEmbeddingModel,
@@ -32,13 +33,16 @@ VARIABLES: dict[type[HttpModel], tuple[str, str]] = {
 """The variables that hold the address and the key."""
 ANY: dict[str, Any] = {"model": 1, "base_url": 1, "api_key": 1, "retries": "2", "timeout": "1", "headers": "x: y"}
 """Arguments that every model has, each of the wrong type."""
+CHAT: dict[str, Any] = {"context_window": "9"}
 OPENAI: dict[str, Any] = {"provider": 1, "strict_tools": 1, "inline_definitions": "yes"}
 EMBEDDING: dict[str, Any] = {"dimensions": True, "extra": ["x"]}
 OTHERS: dict[type[HttpModel], dict[str, Any]] = {
-    OpenAIChatModel: {**OPENAI, "stream_usage": 1},
-    OpenAIResponsesModel: OPENAI,
+    OpenAIChatModel: {**CHAT, **OPENAI, "stream_usage": 1},
+    OpenAIResponsesModel: {**CHAT, **OPENAI},
     OpenAIEmbeddingModel: {**EMBEDDING, "provider": 1, "batch_size": 2.0},
-    AnthropicChatModel: {"max_tokens": "9"},
+    AnthropicChatModel: {**CHAT, "max_tokens": "9"},
+    GeminiChatModel: CHAT,
+    OllamaChatModel: CHAT,
     OllamaEmbeddingModel: EMBEDDING,
 }
 WRONG = [(kind, name, value) for kind in VARIABLES for name, value in {**ANY, **OTHERS.get(kind, {})}.items()]
@@ -62,6 +66,16 @@ def made(kind: Any, **arguments: Any) -> HttpModel:
 def test_an_argument_of_the_wrong_type_is_named(kind: type[HttpModel], name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=name):
         made(kind, **{name: value})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VARIABLES if issubclass(kind, ChatModel)])
+def test_the_context_window_is_the_one_given_or_the_one_that_genai_prices_lists(kind: type[HttpModel]) -> None:
+    given, unknown = made(kind, context_window=9), made(kind)
+    assert isinstance(given, ChatModel)
+    assert isinstance(unknown, ChatModel)
+    assert (given.known_context_window(), unknown.known_context_window()) == (9, None)
+    with pytest.raises(ValueError, match="context_window must be at least 1"):
+        made(kind, context_window=0)
 
 
 @every_model

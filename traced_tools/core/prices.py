@@ -1,4 +1,4 @@
-"""Prices of model calls: the `PriceTable` protocol and a table from the package `genai-prices`."""
+"""What the package `genai-prices` lists: prices of model calls, and context windows; and the `PriceTable` protocol."""
 
 from __future__ import annotations
 
@@ -109,11 +109,30 @@ class GenaiPrices:
             return None
 
     def _look_up(self, provider: str, model: str) -> ModelInfo | None:
-        try:
-            found = self._listed.find_provider_model(model, None, _PROVIDERS.get(provider, provider), None)[1]
-        except LookupError:
-            return None
-        return found if found.prices else None
+        found = _find_model(self._listed, provider, model)
+        return found if found and found.prices else None
+
+
+@lru_cache(_MAX_CACHED_MODELS)
+def listed_context_window(provider: str, model: str) -> int | None:
+    """Return the context window in tokens that the package `genai-prices` lists; None if it lists none.
+
+    Args:
+        provider: the provider of the model, as in `gen_ai.provider.name`.
+        model: the model's name.
+    """
+    try:
+        found = _find_model(_load_prices(), provider, model)
+    except ConfigurationError:  # the package is not installed
+        return None
+    return found.context_window if found else None
+
+
+def _find_model(listed: DataSnapshot, provider: str, model: str) -> ModelInfo | None:
+    try:
+        return listed.find_provider_model(model, None, _PROVIDERS.get(provider, provider), None)[1]
+    except LookupError:
+        return None
 
 
 def _load_prices() -> DataSnapshot:

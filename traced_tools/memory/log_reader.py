@@ -32,7 +32,9 @@ class LogReader:
 
     Attributes:
         log: what was read last; its version is the one that the next append expects.
-        hidden: the ids of entries that were read and belong to runs that have not ended.
+        hidden: the ids of entries that were read and are in no turn: of runs that have not ended, and those that other
+            runs have appended since then.
+        is_replaced: whether the conversation was deleted after it was read.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class LogReader:
         self.branch = branch
         self.log = ConversationLog(conversation_id, 0)
         self.hidden: frozenset[str] = frozenset()
+        self.is_replaced = False
 
     async def read(
         self,
@@ -64,6 +67,15 @@ class LogReader:
             principal=self.principal,
         )
         return self.log
+
+    async def catch_up(self) -> ConversationLog:
+        """Return what other runs have appended to the branch since it was read, as a flow; hide its messages."""
+        before = self.log
+        log = await self.read(after=before.version)
+        self.hidden |= {entry.id for entry in log.entries if isinstance(entry, MessageEntry)}
+        if before.conversation is not None:
+            self.is_replaced |= log.conversation is None or log.conversation.key != before.conversation.key
+        return log
 
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""

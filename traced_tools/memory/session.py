@@ -73,6 +73,8 @@ class MemorySession:
         branch: the branch that the run appends to.
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
+        compact_above: the number of tokens above which the run may compact the view again.
+        failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
 
     def __init__(self, owner: object, memory: DecidesView, run: RunContext, on_failure: OnFailure = "raise") -> None:
@@ -88,6 +90,8 @@ class MemorySession:
         self.view = MemoryView(inherited=() if outer is None else outer.settled_messages())
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
+        self.compact_above = -1
+        self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
         self._on_failure = on_failure
         self._streamed: list[str] = []
@@ -255,11 +259,11 @@ class MemorySession:
     @property
     def can_compact(self) -> bool:
         """Whether the log has all that the run has added, so that a compaction can cover it."""
-        return self._has_read and not self._is_out and not self._unsaved
+        return self._has_read and not self._is_out and not self._unsaved and not self._reader.is_replaced
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """The ids of entries that a compaction must keep, because their runs may not have ended."""
+        """The ids of entries that a compaction must keep, because the view does not have them."""
         return self._reader.hidden
 
     async def append_compaction(self, compaction: CompactionEntry) -> CompactionEntry | None:
@@ -273,8 +277,8 @@ class MemorySession:
                 added = found[-1]
                 assert isinstance(added, CompactionEntry)
                 return added
-            version = self._reader.log.version
-            if (await self._reader.read(after=version, kind="compaction")).entries:
+            missed = await self._reader.catch_up()
+            if self._reader.is_replaced or any(isinstance(each, CompactionEntry) for each in missed.entries):
                 return None
         raise self._conflict()
 
@@ -296,9 +300,9 @@ class MemorySession:
         return view
 
     async def _catch_up(self) -> None:
-        """Read the version of a log that has changed."""
+        """Read how a log has changed."""
         try:
-            await self._reader.read(last=1)
+            await self._reader.catch_up()
         except _OUTAGES as error:
             self._failed("upsert_memory", error)
 

@@ -23,6 +23,7 @@ from traced_tools.core.messages import (
     Value,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.prices import listed_context_window
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import InvalidResponse
@@ -258,10 +259,14 @@ class ChatModel(ABC):
 
     `call` must be safe to run in several threads at once. A model behind HTTP also sets `server_address` and
     `server_port`, which makes its spans CLIENT spans.
+
+    Attributes:
+        context_window: how many tokens a request can have; None for what the package `genai-prices` lists.
     """
 
     model: str
     provider: str
+    context_window: int | None = None
     server_address: str | None = None
     server_port: int | None = None
 
@@ -273,6 +278,10 @@ class ChatModel(ABC):
             with_tools: whether the request also offers tools, which not every model supports beside a schema.
         """
         return False
+
+    def known_context_window(self) -> int | None:
+        """Return `context_window` or what the package `genai-prices` lists; None if neither is known."""
+        return self.context_window or listed_context_window(self.provider, self.model)
 
     @abstractmethod
     def call(self, request: ChatRequest) -> ChatResponse:

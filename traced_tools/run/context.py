@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -74,6 +74,8 @@ class RunContext:
         attributes: the application's attributes of the run, merged into the attributes of the enclosing run.
         enforces_schema: returns whether the model accepts a schema for its answer; None if the run has no model.
         transcripts: the advisors inside the tool loop that keep every message.
+        context_window: returns the context window of the model in tokens, or None if it is not known; None if the run
+            has no model.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
@@ -89,6 +91,7 @@ class RunContext:
         "agent",
         "attributes",
         "complete",
+        "context_window",
         "conversation_id",
         "delivery",
         "enforces_schema",
@@ -127,6 +130,7 @@ class RunContext:
         attributes: RunAttributes = NO_ATTRIBUTES,
         enforces_schema: EnforcesSchema | None = None,
         transcripts: tuple[KeepsTranscript, ...] = (),
+        context_window: Callable[[], int | None] | None = None,
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -144,6 +148,7 @@ class RunContext:
         self.resolver_fallback = resolver_fallback
         self.enforces_schema = enforces_schema
         self.transcripts = transcripts
+        self.context_window = context_window
         self.telemetry = RunTelemetry(
             telemetry or TelemetryOptions(),
             agent,

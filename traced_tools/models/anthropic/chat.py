@@ -95,6 +95,7 @@ class AnthropicChatModel(HttpChatModel):
         base_url: the address of the API, without `/v1`; by default `ANTHROPIC_BASE_URL`, else Anthropic's address.
         api_key: the API key; by default `ANTHROPIC_API_KEY`. Required for Anthropic's address.
         max_tokens: the maximum tokens of an answer if `ChatOptions` don't set it; the API requires a number.
+        context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
         **http: connection options, see `HttpOptions`. A header (`anthropic-beta`) enables beta features.
 
     Raises:
@@ -108,6 +109,7 @@ class AnthropicChatModel(HttpChatModel):
         base_url: str | None = None,
         api_key: str | None = None,
         max_tokens: int = 8192,
+        context_window: int | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         check_options(http)
@@ -120,7 +122,7 @@ class AnthropicChatModel(HttpChatModel):
         key = resolve_key(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_DEFAULT_URL))
         headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
         codec = AnthropicChatCodec(model, max_tokens=max_tokens)
-        super().__init__(model, codec, HttpTransport(address, _PROVIDER, headers, http))
+        super().__init__(model, codec, HttpTransport(address, _PROVIDER, headers, http), context_window)
 
 
 class AnthropicChatCodec:

@@ -99,6 +99,7 @@ class GeminiChatModel(HttpChatModel):
             `GOOGLE_GEMINI_BASE_URL`, else at Google's address.
         api_key: the API key; by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`, as in Google's own clients. Required
             for Google's address.
+        context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
         **http: connection options, see `HttpOptions`.
 
     Raises:
@@ -106,7 +107,13 @@ class GeminiChatModel(HttpChatModel):
     """
 
     def __init__(
-        self, model: str, *, base_url: str | None = None, api_key: str | None = None, **http: Unpack[HttpOptions]
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        context_window: int | None = None,
+        **http: Unpack[HttpOptions],
     ) -> None:
         check_options(http)
         expect("model", model, str, "a str")
@@ -116,7 +123,9 @@ class GeminiChatModel(HttpChatModel):
         address = f"{host}/v1beta" if base_url is None else base_url
         key = resolve_key(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_DEFAULT_URL))
         headers = {"x-goog-api-key": key} if key else {}
-        super().__init__(model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http))
+        super().__init__(
+            model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http), context_window
+        )
 
 
 class GeminiChatCodec:

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools.core.checks import expect
+from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import UserMessage
 from traced_tools.core.options import ChatOptions
 from traced_tools.errors import ConfigurationError, ModelError
@@ -71,8 +71,11 @@ class HttpModel:
 class HttpChatModel(HttpModel, ChatModel):
     """A chat model behind HTTP: a codec for its JSON, and the transport."""
 
-    def __init__(self, model: str, codec: Codec, transport: HttpTransport) -> None:
+    def __init__(self, model: str, codec: Codec, transport: HttpTransport, context_window: int | None = None) -> None:
         super().__init__(model, transport)
+        if context_window is not None:
+            expect_whole("context_window", context_window, 1)
+        self.context_window = context_window
         self._codec = codec
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:

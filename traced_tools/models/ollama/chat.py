@@ -69,6 +69,7 @@ class OllamaChatModel(HttpChatModel):
         model: the model's name, such as `qwen3:8b`.
         base_url: the address of the server; by default `OLLAMA_HOST`, else port 11434 of this machine.
         api_key: the API key; by default `OLLAMA_API_KEY`. Required for Ollama's cloud, https://ollama.com.
+        context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
         **http: connection options, see `HttpOptions`.
 
     Raises:
@@ -76,9 +77,15 @@ class OllamaChatModel(HttpChatModel):
     """
 
     def __init__(
-        self, model: str, *, base_url: str | None = None, api_key: str | None = None, **http: Unpack[HttpOptions]
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        context_window: int | None = None,
+        **http: Unpack[HttpOptions],
     ) -> None:
-        super().__init__(model, OllamaChatCodec(model), connect_ollama(base_url, api_key, http))
+        super().__init__(model, OllamaChatCodec(model), connect_ollama(base_url, api_key, http), context_window)
 
 
 def connect_ollama(base_url: str | None, api_key: str | None, http: HttpOptions) -> HttpTransport:

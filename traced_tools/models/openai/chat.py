@@ -85,6 +85,7 @@ class OpenAIChatModel(HttpChatModel):
         reasoning_field: the message field in which to send back the reasoning of earlier answers: `reasoning_content`
             for SGLang, llama.cpp and older vLLM, `reasoning` for newer vLLM. By default, only servers known to require
             reasoning get it back. DeepSeek and Mistral are such servers and don't accept this option.
+        context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
         **http: connection options, see `HttpOptions`.
 
     Raises:
@@ -102,6 +103,7 @@ class OpenAIChatModel(HttpChatModel):
         strict_tools: bool = False,
         inline_definitions: bool = False,
         reasoning_field: Literal["reasoning_content", "reasoning"] | None = None,
+        context_window: int | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         check_options(http)
@@ -122,7 +124,7 @@ class OpenAIChatModel(HttpChatModel):
             reasoning_field=reasoning_field,
         )
         headers = auth_headers(api_key, address, provider)
-        super().__init__(model, codec, HttpTransport(address, codec.provider, headers, http))
+        super().__init__(model, codec, HttpTransport(address, codec.provider, headers, http), context_window)
 
 
 class OpenAIChatCodec:

@@ -76,6 +76,7 @@ class OpenAIResponsesModel(HttpChatModel):
             tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
         inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
             resolve references.
+        context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
         **http: connection options, see `HttpOptions`.
 
     Raises:
@@ -91,6 +92,7 @@ class OpenAIResponsesModel(HttpChatModel):
         provider: str | None = None,
         strict_tools: bool = False,
         inline_definitions: bool = False,
+        context_window: int | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         check_options(http)
@@ -102,7 +104,12 @@ class OpenAIResponsesModel(HttpChatModel):
         codec = OpenAIResponsesCodec(
             model, provider=provider, strict_tools=strict_tools, inline_definitions=inline_definitions
         )
-        super().__init__(model, codec, HttpTransport(address, provider, auth_headers(api_key, address, provider), http))
+        super().__init__(
+            model,
+            codec,
+            HttpTransport(address, provider, auth_headers(api_key, address, provider), http),
+            context_window,
+        )
 
 
 class OpenAIResponsesCodec:

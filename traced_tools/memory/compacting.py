@@ -1,0 +1,250 @@
+"""The memory that compacts a conversation when a model would be sent too much of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from traced_tools.core.checks import expect_each
+from traced_tools.core.messages import ToolMessage
+from traced_tools.errors import ChatMemoryUnavailable
+from traced_tools.memory.chat_memory import ChatMemory
+from traced_tools.memory.entries import CompactionEntry, MessageEntry
+from traced_tools.memory.log_reader import LogReader
+from traced_tools.memory.repository import ChatMemoryRepository
+from traced_tools.memory.strategies import CompactionStrategy, may_go_on
+from traced_tools.memory.tokens import estimate_tokens
+from traced_tools.memory.triggers import CompactionTrigger
+from traced_tools.memory.view import MemoryView, Turn
+from traced_tools.observe.failures import error_type
+from traced_tools.observe.observations import observe_compaction
+
+if TYPE_CHECKING:
+    from traced_tools.memory.session import MemorySession
+    from traced_tools.observe.stages.memory import CompactionObservation
+
+_LOG = logging.getLogger(__name__)
+_MOST_IDS: Final = 500
+"""How many entries are read by id at once. Stores limit the parameters of a query."""
+_GROWTH_BEFORE_RETRY: Final = 1.1
+
+
+class CompactingChatMemory(ChatMemory):
+    """Sends all of a conversation until a trigger fires; then, strategies leave out parts until no trigger fires.
+
+    A compaction is an entry in the log: later runs begin with it. The log itself keeps everything. Between two
+    compactions, each request begins with the messages of the request before, so that providers can cache them.
+
+    Only the branch of the run is compacted. What runs may still add to is kept: turns of active runs of this process,
+    turns without an answer that are younger than an hour, and turns with a pending call. Of the running turn, its
+    question and its last round are kept.
+
+    Args:
+        repository: where the conversations are.
+        when: one or several triggers, of which any may fire: `Tokens`, `Turns`, `WindowShare` or your own.
+        how: one or several strategies in the order in which they are applied: `CutToolResults`, `Summarize`,
+            `KeepTurns` or your own. If one fails, the others are applied, and the run does not try it again.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument. The message names the argument.
+    """
+
+    def __init__(
+        self,
+        repository: ChatMemoryRepository,
+        when: CompactionTrigger | Sequence[CompactionTrigger],
+        how: CompactionStrategy | Sequence[CompactionStrategy],
+    ) -> None:
+        super().__init__(repository)
+        self.when: Final[tuple[CompactionTrigger, ...]] = _several(
+            "when", when, CompactionTrigger, "a trigger, such as Tokens(60_000)"
+        )
+        self.how: Final[tuple[CompactionStrategy, ...]] = _several(
+            "how", how, CompactionStrategy, "a strategy, such as KeepTurns(6)"
+        )
+
+    async def read(self, log: LogReader) -> MemoryView:
+        """Return the view since the last compaction of the branch, as a flow."""
+        compaction = _last_compaction((await log.read(kind="compaction", last=1)).entries)
+        while True:
+            kept = [] if compaction is None else await _read_ids(log, compaction.keeps)
+            after = (await log.read(after=compaction.through if compaction else 0)).entries
+            newer = _last_compaction(after)
+            if newer is None or (compaction is not None and newer.id == compaction.id):
+                break
+            compaction = newer  # another run has compacted the branch meanwhile
+        messages = {each.position or 0: each for each in (*kept, *after) if isinstance(each, MessageEntry)}
+        turns = log.turns(messages[position] for position in sorted(messages))
+        if compaction is None:
+            return MemoryView(turns=turns)
+        return MemoryView(
+            summary=compaction.summary,
+            turns=tuple(turn for turn in map(_without_orphans, turns) if turn.entries),
+            cuts=compaction.cuts,
+            compacted=compaction,
+        )
+
+    async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
+        """Return the view, compacted if a trigger fires, as a flow."""
+        if not session.can_compact or session.failed_strategies.issuperset(map(id, self.how)):
+            return view
+        if view.tokens().tokens <= session.compact_above or (trigger := self._fired(view, session)) is None:
+            return view
+        with observe_compaction(session.run, trigger.name, session.iteration) as observed:
+            compacted = await self._compact(view, session, trigger, observed)
+        if self._fired(compacted, session) is not None:
+            session.compact_above = int(compacted.tokens().tokens * _GROWTH_BEFORE_RETRY)
+        return compacted
+
+    def _fired(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
+        return next((trigger for trigger in self.when if trigger.fires(view, session)), None)
+
+    async def _compact(
+        self, before: MemoryView, session: MemorySession, trigger: CompactionTrigger, observed: CompactionObservation
+    ) -> MemoryView:
+        """Return the compacted view, if there is something to leave out and the log has recorded it."""
+        view, applied, failures = before, dict[str, None](), len(session.failed_strategies)
+        for strategy in self.how:
+            while self._fired(view, session) is not None:
+                after = await self._applied(strategy, view, session, observed)
+                if after == view:
+                    break
+                is_shorter = len(after.entries) < len(view.entries)
+                applied[strategy.name] = None
+                view = _with_compaction(before, after, session, trigger.name, "+".join(applied))
+                if not is_shorter:
+                    break
+        if view is not before:
+            return await self._append(before, view, session, observed)
+        if len(session.failed_strategies) == failures:
+            observed.unchanged()
+        return before
+
+    async def _applied(
+        self, strategy: CompactionStrategy, view: MemoryView, session: MemorySession, observed: CompactionObservation
+    ) -> MemoryView:
+        """Return the view with a strategy applied; `view` itself if the strategy fails, or has failed in this run."""
+        if id(strategy) in session.failed_strategies:
+            return view
+        try:
+            after = await strategy.compact(view, session)
+            _check_kept(view, after, strategy.name)
+        except Exception as error:
+            session.failed_strategies.add(id(strategy))
+            _survive(error, strategy.name, observed)
+            return view
+        return after
+
+    async def _append(
+        self, before: MemoryView, after: MemoryView, session: MemorySession, observed: CompactionObservation
+    ) -> MemoryView:
+        """Append the compaction of `after`, and return the view with it; `before` if the log does not accept it."""
+        assert after.compacted is not None
+        try:
+            added = await session.append_compaction(after.compacted)
+        except (ChatMemoryUnavailable, OSError) as error:  # if the store stays down, the next append deals with it
+            _survive(error, after.compacted.strategy, observed)
+            return before
+        if added is None:
+            observed.superseded()
+            return before
+        observed.compacted(
+            added.id,
+            added.strategy,
+            after.left_out - before.left_out + len(after.cuts.keys() - before.cuts.keys()),
+            added.tokens_before,
+            added.tokens_after,
+            added.tokens_estimated,
+            added.through,
+            added.branch,
+        )
+        return replace(after, compacted=added)
+
+
+def _several(argument: str, given: Any, kind: type, accepted: str) -> tuple[Any, ...]:
+    """Return the one or several objects given as an argument."""
+    found = (given,) if isinstance(given, kind) else given
+    expect_each(argument, found, kind, accepted)
+    if not (several := tuple(found)):
+        raise ValueError(f"{argument} must not be empty: pass {accepted}")
+    return several
+
+
+def _last_compaction(entries: Sequence[MessageEntry | CompactionEntry]) -> CompactionEntry | None:
+    return next((each for each in reversed(entries) if isinstance(each, CompactionEntry)), None)
+
+
+async def _read_ids(log: LogReader, ids: Sequence[str]) -> list[MessageEntry | CompactionEntry]:
+    found: list[MessageEntry | CompactionEntry] = []
+    for begin in range(0, len(ids), _MOST_IDS):
+        found += (await log.read(ids=tuple(ids[begin : begin + _MOST_IDS]))).entries
+    return found
+
+
+def _without_orphans(turn: Turn) -> Turn:
+    """Return a turn without results at its beginning: their calls are covered, because they came very late."""
+    if not any(isinstance(entry.message, ToolMessage) for entry in turn.question):
+        return turn
+    return replace(turn, question=tuple(each for each in turn.question if not isinstance(each.message, ToolMessage)))
+
+
+def _with_compaction(
+    before: MemoryView, after: MemoryView, session: MemorySession, trigger: str, strategy: str
+) -> MemoryView:
+    """Return `after` with the entry that records what it leaves out of `before`, as if the log had it already."""
+    shown = {entry.id: entry for entry in after.entries}
+    gone = [entry for entry in before.entries if entry.id not in shown]
+    changed = [*gone, *(shown[each] for each in after.cuts if each in shown)]
+    last = 1 if before.compacted is None else before.compacted.through
+    through = max(last, *(entry.position or 0 for entry in changed)) if changed else last
+    staying = [entry.id for entry in shown.values() if entry.position is not None and entry.position <= through]
+    tokens = before.tokens().tokens
+    cuts = {each: most for each, most in after.cuts.items() if each in shown}
+    compaction = CompactionEntry(
+        turn=session.turn,
+        run_id=session.run.id,
+        branch=session.branch,
+        agent=session.run.agent,
+        through=through,
+        keeps=(*staying, *sorted(session.unfinished.difference(shown))),
+        cuts=cuts,
+        summary=after.summary,
+        trigger=trigger,
+        strategy=strategy,
+        tokens_before=tokens,
+        tokens_after=max(0, tokens - estimate_tokens(before.messages()) + estimate_tokens(after.messages())),
+        tokens_estimated=True,
+    )
+    return replace(
+        after,
+        cuts=cuts,
+        compacted=compaction.at(session.run.conversation_id or "", session.version + 1),
+        left_out=before.left_out + len(gone),
+    )
+
+
+def _check_kept(before: MemoryView, after: MemoryView, strategy: str) -> None:
+    """Raise an error if a strategy has left out what a view must keep."""
+    if not isinstance(after, MemoryView):
+        raise TypeError(f"the strategy {strategy} must return a MemoryView, not {type(after).__name__}")
+    rounds = {each.answer.id: each for turn in (*before.turns, before.running) for each in turn.rounds}
+    shown = [each for turn in (*after.turns, after.running) for each in turn.rounds]
+    kept = {entry.id for entry in after.entries}
+    if (
+        after.running.question != before.running.question
+        or after.running.rounds[-1:] != before.running.rounds[-1:]
+        or any(rounds.get(each.answer.id) != each for each in shown)
+        or any(entry.id not in kept for turn in before.turns if may_go_on(turn) for entry in turn.entries)
+    ):
+        raise ValueError(
+            f"the strategy {strategy} must keep the question and the last round of the running turn, "
+            "rounds as a whole, and turns that may_go_on"
+        )
+
+
+def _survive(error: Exception, strategy: str, observed: CompactionObservation) -> None:
+    """Count an error that the run survives, and log its type."""
+    observed.failed(error, strategy)
+    _LOG.warning("a compaction of a conversation failed (%s): the run goes on without it", error_type(error))

@@ -1,0 +1,100 @@
+"""Triggers of compactions: they decide when a model is sent too much of a conversation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from traced_tools.core.checks import expect_whole
+from traced_tools.errors import ConfigurationError
+from traced_tools.memory.view import MemoryView
+
+if TYPE_CHECKING:
+    from traced_tools.memory.session import MemorySession
+    from traced_tools.run.context import RunContext
+
+
+class CompactionTrigger(ABC):
+    """Decides when a view is compacted. A subclass sets `name` and implements `fires`.
+
+    Attributes:
+        name: the trigger's name in the log and in telemetry. It is a metric label, so use a fixed name.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fires(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether to compact `view`; called before each call of the model, and after each strategy.
+
+        Args:
+            view: what the model would be sent.
+            session: the run's access to the conversation.
+        """
+
+
+class Tokens(CompactionTrigger):
+    """Fires when a view has `tokens` tokens or more: as the provider reported them, else estimated."""
+
+    name = "tokens"
+
+    def __init__(self, tokens: int) -> None:
+        expect_whole("tokens", tokens, 1)
+        self.tokens = tokens
+
+    def fires(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether the view has too many tokens."""
+        return view.tokens().tokens >= self.tokens
+
+
+class Turns(CompactionTrigger):
+    """Fires when a view has more than `turns` turns before the turn of the run."""
+
+    name = "turns"
+
+    def __init__(self, turns: int) -> None:
+        expect_whole("turns", turns, 1)
+        self.turns = turns
+
+    def fires(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether the view has too many turns."""
+        return len(view.turns) > self.turns
+
+
+class WindowShare(CompactionTrigger):
+    """Fires when a view has a share of the model's context window, or more.
+
+    Args:
+        share: the share, above 0 and below 1. Leave room for the answer, and for tool results before the next call.
+        window: the context window in tokens; None for `context_window` of the model or, without that, what the package
+            `genai-prices` lists for the model.
+
+    In a run, it raises `ConfigurationError` if the context window is not known.
+    """
+
+    name = "window_share"
+
+    def __init__(self, share: float, window: int | None = None) -> None:
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise TypeError(f"share must be a number, not {type(share).__name__}")
+        if not 0 < share < 1:
+            raise ValueError(f"share must be above 0 and below 1; it is {share}")
+        if window is not None:
+            expect_whole("window", window, 1)
+        self.share = share
+        self.window = window
+
+    def fires(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether the view takes too much of the context window."""
+        window = self.window or _window_of(session.run)
+        return view.tokens().tokens >= self.share * window
+
+
+def _window_of(run: RunContext) -> int:
+    window = None if run.context_window is None else run.context_window()
+    if window is None:
+        raise ConfigurationError(
+            "WindowShare needs the context window of the model, which is not known: "
+            "pass window= to WindowShare, or context_window= to the model"
+        )
+    return window
