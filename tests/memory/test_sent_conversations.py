@@ -15,6 +15,7 @@ from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from traced_tools import (
     AssistantMessage,
     ChatClient,
+    ChatClientRequestSpec,
     ChatMemory,
     ChatMemoryUnavailable,
     InMemoryChatMemoryRepository,
@@ -128,12 +129,16 @@ class Bench:
         with suppress(Exception, KeyboardInterrupt):
             if plan.mode == "call":
                 spec.call()
-                return
-            with spec.stream() as stream:
-                for index, _ in enumerate(stream):
-                    if index == plan.chunks:
-                        break
+            else:
+                self.read_some(spec, plan.chunks)
         self.store.down_at = None
+
+    def read_some(self, spec: ChatClientRequestSpec[Any], chunks: int) -> None:
+        """Read a part of a stream, and leave it."""
+        with spec.stream() as stream:
+            for index, _ in enumerate(stream):
+                if index == chunks:
+                    break
 
     def answer(self, planned: Round) -> Callable[[ChatRequest], Any]:
         def check_and_answer(request: ChatRequest) -> Any:

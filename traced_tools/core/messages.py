@@ -8,11 +8,11 @@ can end up in logs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from traced_tools.core.images import decode_data_url, detect_image_type
 
@@ -20,6 +20,7 @@ FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions."""
 
 
+F = TypeVar("F", bound=Callable[..., None])
 V = TypeVar("V", bound="Value")
 
 
@@ -66,15 +67,26 @@ Signature = Annotated[str | None, Field(repr=False), _OMIT_NONE]
 """A provider's signature of a part: opaque text that only the provider can verify."""
 
 
+_Text = Annotated[str, BeforeValidator(lambda text: encodable(text)), Field(repr=False)]
+"""A text that JSON can hold, which a `repr` doesn't show."""
+
+
+def not_for_validation(init: F) -> F:
+    """Mark an `__init__` that only takes positional arguments, so that reading JSON does not call it: that is slow."""
+    init.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+    return init
+
+
 class TextPart(Value):
     """Text. If the provider signed it, `signature` is sent back with the text."""
 
     type: Literal["text"] = "text"
-    text: str = Field(repr=False)
+    text: _Text
     signature: Signature = None
 
+    @not_for_validation
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=encodable(text), **data)
+        super().__init__(text=text, **data)
 
 
 class ImagePart(Value):
@@ -121,12 +133,13 @@ class ReasoningPart(Value):
     """
 
     type: Literal["reasoning"] = "reasoning"
-    text: str = Field(repr=False)
+    text: _Text
     signature: Signature = None
     id: Annotated[str | None, _OMIT_NONE] = None
 
+    @not_for_validation
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=encodable(text), **data)
+        super().__init__(text=text, **data)
 
 
 class ProviderPart(Value):
@@ -137,10 +150,11 @@ class ProviderPart(Value):
     """
 
     type: Literal["provider"] = "provider"
-    data: str = Field(repr=False)
+    data: _Text
 
+    @not_for_validation
     def __init__(self, data: str, **fields: Any) -> None:
-        super().__init__(data=encodable(data), **fields)
+        super().__init__(data=data, **fields)
 
 
 class ToolCall(Value):
@@ -205,18 +219,20 @@ class SystemMessage(Value):
     """Instructions for the whole conversation."""
 
     role: Literal["system"] = "system"
-    text: str = Field(repr=False)
+    text: _Text
 
+    @not_for_validation
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=encodable(text), **data)
+        super().__init__(text=text, **data)
 
 
 class UserMessage(Value):
     """A message of the user: a text, or a sequence of text and image parts."""
 
     role: Literal["user"] = "user"
-    parts: tuple[UserPart, ...] = Field(repr=False)
+    parts: tuple[UserPart, ...] = Field(default=(), repr=False)
 
+    @not_for_validation
     def __init__(self, content: str | Sequence[TextPart | ImagePart] = (), **data: Any) -> None:
         super().__init__(**{"parts": _to_parts(content), **data})
 
@@ -238,9 +254,10 @@ class AssistantMessage(Value):
     """
 
     role: Literal["assistant"] = "assistant"
-    parts: tuple[AssistantPart, ...] = Field(repr=False)
+    parts: tuple[AssistantPart, ...] = Field(default=(), repr=False)
     provider: Annotated[str | None, _OMIT_NONE] = None
 
+    @not_for_validation
     def __init__(
         self,
         content: str | Sequence[AssistantPart] = (),
@@ -276,6 +293,7 @@ class ToolMessage(Value):
     role: Literal["tool"] = "tool"
     results: tuple[ToolResultPart, ...]
 
+    @not_for_validation
     def __init__(self, results: Sequence[ToolResultPart], **data: Any) -> None:
         super().__init__(results=tuple(results), **data)
 

@@ -61,7 +61,7 @@ class ChatMemory(ABC):
 
     async def _get(self, conversation_id: str, principal: str | None) -> tuple[Message, ...]:
         view = await self.read(LogReader(self.repository, conversation_id, principal))
-        return view.messages()
+        return view.messages
 
     def add(self, conversation_id: str, messages: Iterable[Message], *, principal: str | None = None) -> None:
         """Append messages to a conversation, for example a conversation that began elsewhere.

@@ -214,7 +214,7 @@ def _with_compaction(
         trigger=trigger,
         strategy=strategy,
         tokens_before=tokens,
-        tokens_after=max(0, tokens - estimate_tokens(before.messages()) + estimate_tokens(after.messages())),
+        tokens_after=max(0, tokens - estimate_tokens(before.messages) + estimate_tokens(after.messages)),
         tokens_estimated=True,
     )
     return replace(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import Message, Value
+from traced_tools.core.messages import Message, Value, not_for_validation
 
 EntryKind = Literal["message", "compaction"]
 _MOST_NAME: Final = 256
@@ -68,6 +68,7 @@ class MessageEntry(MemoryEntry):
     context_tokens: Annotated[int | None, _OMIT_NONE] = Field(default=None, ge=0)
     placeholder: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
 
+    @not_for_validation
     def __init__(self, message: Message, **data: Any) -> None:
         Value.__init__(self, message=message, **data)
 

@@ -80,12 +80,14 @@ class LogReader:
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""
         found = turns_of(entries)
-        ended = tuple(turn for turn in found if not _is_active(turn))
-        self.hidden |= {entry.id for turn in found if _is_active(turn) for entry in turn.entries}
-        return ended
+        active = [turn for turn in found if _is_active(turn)]
+        if not active:
+            return found
+        self.hidden |= {entry.id for turn in active for entry in turn.entries}
+        return tuple(turn for turn in found if turn not in active)
 
 
 def _is_active(turn: Turn) -> bool:
     """Return whether the run of a turn has not ended, as far as this process knows."""
-    runs = [_ACTIVE.get(entry.run_id) for entry in turn.entries[-1:] if entry.run_id is not None]
-    return any(run is not None and not run.totals.ended for run in runs)
+    run = _ACTIVE.get(turn.entries[-1].run_id or "")
+    return run is not None and not run.totals.ended

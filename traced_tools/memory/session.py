@@ -133,13 +133,13 @@ class MemorySession:
 
     def messages(self) -> tuple[Message, ...]:
         """Return what the model is sent, besides the instructions."""
-        return self.view.messages()
+        return self.view.messages
 
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
         settled = replace(running, rounds=tuple(each for each in running.rounds if not each.open_calls()))
-        return replace(self.view, running=settled).messages()
+        return replace(self.view, running=settled).messages
 
     async def fit(self) -> None:
         """Let the memory leave messages out of the view, as a flow; called before each call of the model."""
@@ -163,7 +163,7 @@ class MemorySession:
         register_run(self.run)
         for _ in range(_MOST_ATTEMPTS):
             view = await self._read()
-            asked, request_only = _split(view.messages(), conversation)
+            asked, request_only = _split(view.messages, conversation)
             turn = self._turn_of(asked, view)
             placeholders = _placeholders(view.turns, asked)
             added = await self._extend([*placeholders, *self._entries(asked, turn)])

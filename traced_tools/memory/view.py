@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +20,7 @@ from traced_tools.memory.tokens import TokenCount, estimate_tokens
 _NO_CUTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """An answer of the model, and what followed it before the next answer: the results of its calls.
 
@@ -31,12 +32,12 @@ class Round:
     answer: MessageEntry
     following: tuple[MessageEntry, ...] = ()
 
-    @property
+    @cached_property
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
         return (self.answer, *self.following)
 
-    @property
+    @cached_property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the answer."""
         message = self.answer.message
@@ -80,7 +81,7 @@ class Round:
         return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Turn:
     """What one run added to a conversation in a turn.
 
@@ -109,7 +110,7 @@ class Turn:
         """The number of the turn in the conversation, from 1."""
         return self.entries[0].turn
 
-    @property
+    @cached_property
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
         return (*self.question, *(entry for each in self.rounds for entry in each.entries))
@@ -131,7 +132,7 @@ class Turn:
             yield from each.messages(cuts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MemoryView:
     """What a model is sent of a conversation.
 
@@ -155,12 +156,13 @@ class MemoryView:
     compacted: CompactionEntry | None = None
     left_out: int = 0
 
+    @cached_property
     def messages(self) -> tuple[Message, ...]:
-        """Return the messages, in the order in which the model is sent them."""
+        """The messages, in the order in which the model is sent them."""
         earlier = (message for turn in self.turns for message in turn.messages(self.cuts))
         return (*self.inherited, *self.summary, *earlier, *self.request_only, *self.running.messages(self.cuts))
 
-    @property
+    @cached_property
     def entries(self) -> tuple[MessageEntry, ...]:
         """The entries of all turns, in order."""
         return tuple(entry for turn in (*self.turns, self.running) for entry in turn.entries)
@@ -181,7 +183,7 @@ class MemoryView:
             after.append(entry.message)
         if self.compacted is not None and self.compacted.tokens_after is not None:
             return TokenCount(self.compacted.tokens_after + estimate_tokens(after), True)
-        return TokenCount(estimate_tokens(self.messages()), True)
+        return TokenCount(estimate_tokens(self.messages), True)
 
 
 def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
