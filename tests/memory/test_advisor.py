@@ -27,6 +27,7 @@ from traced_tools import (
     InMemoryChatMemoryRepository,
     LoopLimits,
     MemoryAdvisor,
+    Message,
     MessageEntry,
     MessageWindowChatMemory,
     ReasoningPart,
@@ -139,16 +140,26 @@ def test_instructions_come_first_and_are_not_kept(mode: str, order: int) -> None
 def test_a_conversation_that_the_caller_passes_as_well_is_not_sent_twice(mode: str, order: int) -> None:
     repository = InMemoryChatMemoryRepository()
     client, model = remembering(["One.", [LOOK], "Two.", "Three."], repository, order=order, system="Hi.", tools=[look])
-    first = run(mode, client.prompt("1?", conversation_id="c"))
-    second = run(mode, client.prompt("2?", messages=first.messages, conversation_id="c"))
-    assert sent(model, 1) == ["system Hi.", "user 1?", "assistant One.", "user 2?"]
-    history = [
-        message for message in second.messages if order == INSIDE or shown([message])[0][:4] not in ("call", "tool")
-    ]
-    run(mode, client.prompt("3?", messages=history, conversation_id="c"))
+    history: list[Message] = []
+    for text in ("1?", "2?", "3?"):
+        response = run(mode, client.prompt(text, messages=history, conversation_id="c"))
+        new = response.messages[1:] if order == OUTSIDE else response.messages[len(history) + 1 :]
+        history = [*history, *new] if order == INSIDE else list(new)
     kept = logged(repository)
     assert sent(model) == ["system Hi.", *kept[:-1]]
     assert kept.count("user 1?") == kept.count("user 2?") == 1
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_whole_conversation_that_the_caller_passes_is_not_sent_beside_a_shorter_view(mode: str, size: int) -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository(), max_messages=size + 1)
+    client, model = remembering(["One.", [LOOK], "Two.", "Three."], memory=memory, tools=[look])
+    history: list[Message] = []
+    for text in ("1?", "2?", "3?"):
+        whole = run(mode, client.prompt(text, messages=history, conversation_id="c"))
+        calls = [each for each in whole.messages if shown([each])[0][:4] in ("call", "tool")]
+        history += [UserMessage(text), *calls, whole.message]
+    assert sent(model) == [*["user 1?", "assistant One."][: size - 2], "user 2?", "assistant Two.", "user 3?"]
 
 
 def test_the_end_of_a_conversation_that_the_caller_passes_is_not_sent_twice(mode: str, order: int) -> None:

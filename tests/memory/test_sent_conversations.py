@@ -18,14 +18,22 @@ from traced_tools import (
     ChatClientRequestSpec,
     ChatMemory,
     ChatMemoryUnavailable,
+    CompactingChatMemory,
+    CompactionStrategy,
+    CompactionTrigger,
+    CutToolResults,
     InMemoryChatMemoryRepository,
+    KeepTurns,
     LoopLimits,
     MemoryAdvisor,
     MessageEntry,
     MessageWindowChatMemory,
+    Summarize,
+    Tokens,
     ToolCall,
     ToolContext,
     ToolErrors,
+    Turns,
     Usage,
     UserMessage,
     tool,
@@ -210,3 +218,28 @@ def check(planned: Iterable[Plan], memory_of: Callable[[_Store], ChatMemory]) ->
 @settings(deadline=None)
 def test_every_conversation_that_a_window_sends_is_well_formed(planned: list[Plan], size: int) -> None:
     check(planned, lambda store: MessageWindowChatMemory(store, max_messages=size))
+
+
+def summarizer() -> ScriptedChatModel:
+    """Return a model that summarizes, and sometimes fails or says nothing."""
+    return ScriptedChatModel(["They talked.", RuntimeError("down"), " ", *["They talked."] * 100])
+
+
+triggers = st.one_of(st.builds(Turns, st.integers(1, 4)), st.builds(Tokens, st.integers(1, 200)))
+strategies = st.lists(
+    st.one_of(
+        st.builds(KeepTurns, st.integers(1, 3)),
+        st.builds(CutToolResults, max_chars=st.integers(1, 50)),
+        st.builds(lambda turns: Summarize(summarizer(), keep_turns=turns), st.integers(1, 3)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(st.lists(plans, max_size=6), triggers, strategies)
+@settings(deadline=None)
+def test_every_conversation_that_is_compacted_is_well_formed(
+    planned: list[Plan], trigger: CompactionTrigger, how: list[CompactionStrategy]
+) -> None:
+    check(planned, lambda store: CompactingChatMemory(store, when=trigger, how=how))

@@ -430,6 +430,8 @@ def _split(known: Sequence[Message], conversation: Sequence[Message]) -> tuple[S
         return conversation[end:], ()
     questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
     begin = questions[-1] if questions else 0
+    if _last_said(known) is not None and _last_said(known) == _last_said(conversation[:begin]):
+        return conversation[begin:], ()  # the same conversation, of which the view has less, or other tool calls
     return conversation[begin:], tuple(conversation[:begin])
 
 
@@ -448,6 +450,17 @@ def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> 
         if known[-shared:] == conversation[:shared]:
             return shared
     return None
+
+
+def _last_said(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+    """Return the last question and the answer to it, without tool calls; None if there is no such pair."""
+    said = [
+        each
+        for each in messages
+        if isinstance(each, UserMessage) or (isinstance(each, AssistantMessage) and not each.tool_calls)
+    ]
+    is_pair = len(said) > 1 and isinstance(said[-2], UserMessage) and isinstance(said[-1], AssistantMessage)
+    return tuple(said[-2:]) if is_pair else None
 
 
 def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[MessageEntry]:
