@@ -1,7 +1,9 @@
-"""What the memory of a conversation costs: reading a part of a log, and a turn.
+"""What the memory of a conversation costs: what it adds to a turn, and reading a part of a log.
 
-A *turn* reads the last 21 messages of the main agent, appends the user's message, and appends the answer. The floor
-does the same statements with `sqlite3`: the same tables, rows and transactions, but nothing makes messages of the rows.
+A *turn* is a run of a client with a memory whose window has 20 messages: it reads the last 21 messages, appends the
+question, calls a scripted model, and appends the answer. What memory adds is the difference to the same run without it.
+The floor does the same statements with `sqlite3`: the same tables, rows and transactions, but nothing makes messages of
+the rows.
 """
 
 from __future__ import annotations
@@ -21,9 +23,16 @@ from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import repeated
 from tests.memory.conftest import new_database
-from traced_tools import MessageEntry, SqlChatMemoryRepository, UserMessage
-from traced_tools.flow.flow import call
+from traced_tools import (
+    ChatClient,
+    MemoryAdvisor,
+    MessageEntry,
+    MessageWindowChatMemory,
+    SqlChatMemoryRepository,
+    UserMessage,
+)
 from traced_tools.memory import ChatMemoryRepository
+from traced_tools.testing import ScriptedChatModel
 
 SIZES = (100, 10_000)
 NUMBER = 1
@@ -47,9 +56,11 @@ def conversations_section(quick: bool) -> Section:
     """Measure the memory of conversations in SQLite, and in PostgreSQL where there is one."""
     rounds = 50 if quick else 500
     with tempfile.TemporaryDirectory(prefix="bench-memory-", dir=".") as folder:
-        rows = [*_turn_rows(Path(folder), rounds), *_read_rows("SQLite", f"sqlite:///{folder}/reads.db", rounds)]
+        rows = [*_turn_rows("SQLite", f"sqlite:///{folder}/turns.db", rounds, TURN_TARGET_US)]
+        rows += [_floor_row(Path(folder), rounds), *_read_rows("SQLite", f"sqlite:///{folder}/reads.db", rounds)]
     try:
         with serving() as server:
+            rows += _turn_rows("PostgreSQL", new_database(server), rounds)
             rows += _read_rows("PostgreSQL", new_database(server), rounds)
         title = "memory of conversations"
     except pytest.skip.Exception as why:
@@ -57,24 +68,31 @@ def conversations_section(quick: bool) -> Section:
     return Section(title, rows)
 
 
-def _turn_rows(folder: Path, rounds: int) -> Iterator[Row]:
-    with _holding(f"sqlite:///{folder}/turns.db", {"c": SIZES[0], "plain": SIZES[0]}) as repository:
-        with closing(sqlite3.connect(folder / "turns.db")) as plain:
+def _turn_rows(store: str, url: str, rounds: int, at_most: float | None = None) -> Iterator[Row]:
+    with _holding(url, {str(size): size for size in SIZES}) as repository:
+        cases = {size: Case(repeated(_turn(repository, str(size), rounds), NUMBER), NUMBER) for size in (0, *SIZES)}
+        taken = sample(cases, rounds, lambda: None)
+    without = taken.pop(0)
+    for size, series in taken.items():
+        added = [median(getattr(series, each)) - median(getattr(without, each)) for each in ("cpu", "wall")]
+        label = f"memory: adds to a turn of {size:,} messages ({store})"
+        yield Row(label, added[0], "us", added[1], series.fastest - without.fastest, at_most)
+
+
+def _turn(repository: ChatMemoryRepository, name: str, rounds: int) -> Callable[[], object]:
+    """Return a turn of the conversation `name`; of a run without memory, if there is no such conversation."""
+    advisors = [] if name == "0" else [MemoryAdvisor(MessageWindowChatMemory(repository, max_messages=20))]
+    client = ChatClient(ScriptedChatModel([TEXT] * 100 * rounds), advisors=advisors)
+    return lambda: client.prompt(TEXT, conversation_id=name).call()
+
+
+def _floor_row(folder: Path, rounds: int) -> Row:
+    with _holding(f"sqlite:///{folder}/floor.db", {"plain": SIZES[0]}):
+        with closing(sqlite3.connect(folder / "floor.db")) as plain:
             plain.execute("PRAGMA synchronous=NORMAL")
-            cases = {
-                "memory: a turn (SQLite)": Case(repeated(lambda: call(_turn(repository)), NUMBER), NUMBER),
-                "memory: the statements of a turn (sqlite3)": Case(repeated(_plain_turn(plain), NUMBER), NUMBER),
-            }
-            taken = sample(cases, rounds, lambda: None)
-    turn, floor = taken.items()
-    yield _row(*turn, TURN_TARGET_US)
-    yield _row(*floor)
-
-
-async def _turn(repository: ChatMemoryRepository) -> None:
-    log = await repository.read_flow("c", last=21, kind="message", branches=[""])
-    log = await repository.extend_flow(log, [MessageEntry(UserMessage(TEXT), turn=log.version)])
-    await repository.extend_flow(log, [MessageEntry(UserMessage(TEXT), turn=log.version)])
+            label = "memory: the statements of a turn (sqlite3)"
+            taken = sample({label: Case(repeated(_plain_turn(plain), NUMBER), NUMBER)}, rounds, lambda: None)
+    return _row(label, taken[label])
 
 
 def _plain_turn(connection: sqlite3.Connection) -> Callable[[], None]:

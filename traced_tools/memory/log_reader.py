@@ -89,5 +89,5 @@ class LogReader:
 
 def _is_active(turn: Turn) -> bool:
     """Return whether the run of a turn has not ended, as far as this process knows."""
-    run = _ACTIVE.get(turn.entries[-1].run_id or "")
+    run = _ACTIVE.get(turn.last.run_id or "")
     return run is not None and not run.totals.ended

@@ -292,7 +292,7 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = replace(await self.memory.read(self._reader), inherited=inherited)
-                observed.read(len(view.entries), view.left_out)
+                observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
             return MemoryView(inherited=inherited)

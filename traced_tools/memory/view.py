@@ -14,13 +14,15 @@ from typing import Final
 
 from traced_tools.core.conversation import answers_to
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.core.quick_init import quick_init
 from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
 _NO_CUTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@quick_init
+@dataclass(frozen=True, slots=True)
 class Round:
     """An answer of the model, and what followed it before the next answer: the results of its calls.
 
@@ -32,12 +34,12 @@ class Round:
     answer: MessageEntry
     following: tuple[MessageEntry, ...] = ()
 
-    @cached_property
+    @property
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
         return (self.answer, *self.following)
 
-    @cached_property
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the answer."""
         message = self.answer.message
@@ -81,7 +83,8 @@ class Round:
         return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
 
 
-@dataclass(frozen=True)
+@quick_init
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What one run added to a conversation in a turn.
 
@@ -106,11 +109,21 @@ class Turn:
         return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
 
     @property
+    def size(self) -> int:
+        """The number of entries."""
+        return len(self.question) + sum([1 + len(each.following) for each in self.rounds])
+
+    @property
+    def last(self) -> MessageEntry:
+        """The last entry."""
+        return self.rounds[-1].entries[-1] if self.rounds else self.question[-1]
+
+    @property
     def number(self) -> int:
         """The number of the turn in the conversation, from 1."""
-        return self.entries[0].turn
+        return self.last.turn
 
-    @cached_property
+    @property
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
         return (*self.question, *(entry for each in self.rounds for entry in each.entries))

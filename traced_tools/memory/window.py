@@ -43,7 +43,7 @@ class MessageWindowChatMemory(ChatMemory):
         turns = log.turns(found)
         if len(found) == most:  # there may be more, so that the first turns may have begun before
             turns = tuple(turn for turn in turns if _is_whole(turn))
-        shown = sum(len(turn.entries) for turn in turns)
+        shown = sum(turn.size for turn in turns)
         return self._within(MemoryView(turns=turns, left_out=len(found) - len(log.hidden) - shown))
 
     async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
@@ -51,8 +51,8 @@ class MessageWindowChatMemory(ChatMemory):
         return self._within(view)
 
     def _within(self, view: MemoryView) -> MemoryView:
-        sizes = [len(turn.entries) for turn in view.turns]
-        room = self.max_messages - len(view.running.entries)
+        sizes = [turn.size for turn in view.turns]
+        room = self.max_messages - view.running.size
         kept = len(sizes)
         while kept and sum(sizes[-kept:]) > room:
             kept -= 1
