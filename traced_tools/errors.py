@@ -348,4 +348,12 @@ class UnreadableConversation(ChatMemoryError):
 
 
 class ChatMemoryUnavailable(ChatMemoryError):
-    """The store of conversations is down or fails, so nothing was read, or it is unknown whether it was appended."""
+    """The store of conversations is down or fails, so nothing was read, or it is unknown whether it was appended.
+
+    Attributes:
+        original: the error of the store's driver, whose text may quote a message or an address; None if there is none.
+    """
+
+    def __init__(self, problem: str, original: Exception | None = None) -> None:
+        super().__init__(problem)
+        self.original = original

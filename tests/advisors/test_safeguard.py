@@ -18,6 +18,9 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatClientResponse,
+    InMemoryChatMemoryRepository,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
     ReasoningPart,
     SafeguardAdvisor,
     StructuredOutputAdvisor,
@@ -296,3 +299,24 @@ def test_an_invalid_argument_is_refused(attempt: Callable[[], object], says: str
 def test_a_system_message_alone_is_checked(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([]), advisors=[SafeguardAdvisor(["secret"])])
     assert run(mode, client.prompt(messages=[SystemMessage("secret")])).content == SORRY
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("guard", "memory"), [(100, 200), (250, 200), (250, 400), (450, 400)])
+def test_a_blocked_question_does_not_block_the_questions_after_it(mode: str, guard: int, memory: int) -> None:
+    kept = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    model = ScriptedChatModel(["Fine."])
+    advisors = [SafeguardAdvisor(["code"], order=guard), MemoryAdvisor(kept, order=memory)]
+    client = ChatClient(model, advisors=advisors)
+    assert run(mode, client.prompt("The code?", conversation_id="c")).content == "I can't help with that."
+    assert run(mode, client.prompt("And the weather?", conversation_id="c")).content == "Fine."
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("guard", "memory"), [(250, 200), (450, 400)])
+def test_a_guard_inside_the_memory_replaces_what_is_kept(mode: str, guard: int, memory: int) -> None:
+    kept = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    advisors = [SafeguardAdvisor(["code"], order=guard), MemoryAdvisor(kept, order=memory)]
+    client = ChatClient(ScriptedChatModel(["The code is 1."]), advisors=advisors)
+    run(mode, client.prompt("Tell me.", conversation_id="c"))
+    assert [message.text for message in kept.get("c")] == ["Tell me.", "I can't help with that."]

@@ -42,7 +42,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.memory import Conversation, EntrySelection
+from traced_tools.memory import Conversation, EntrySelection, MemorySession, MemoryView
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 
@@ -170,6 +170,15 @@ def test_the_end_of_a_conversation_that_the_caller_passes_is_not_sent_twice(mode
         response = run(mode, client.prompt(text, messages=history, conversation_id="c"))
         history += [UserMessage(text), response.message]
     assert sent(model) == ["user 2?", "assistant Two.", "user 3?"]
+
+
+def test_messages_that_precede_what_is_kept_are_sent_before_it(mode: str, order: int) -> None:
+    client, model = remembering(["One.", "Two."], order=order)
+    history: list[Message] = [UserMessage("0?"), AssistantMessage("Zero.")]
+    for text in ("1?", "2?"):
+        response = run(mode, client.prompt(text, messages=history, conversation_id="c"))
+        history += [UserMessage(text), response.message]
+    assert sent(model) == ["user 0?", "assistant Zero.", "user 1?", "assistant One.", "user 2?"]
 
 
 def test_messages_that_do_not_continue_the_conversation_are_sent_and_not_kept(mode: str, order: int) -> None:
@@ -494,15 +503,24 @@ def test_with_warn_a_run_goes_on_without_a_store(mode: str, order: int, caplog: 
     assert "ChatMemoryUnavailable" in caplog.text
 
 
-@pytest.mark.parametrize("first", range(2, 8))
-def test_with_warn_a_store_that_comes_back_gets_what_the_run_added(mode: str, first: int) -> None:
-    repository = _Flaky(lambda call: call == first)
-    client, model = remembering([[LOOK], [LOOK], "Blue."], repository, order=INSIDE, tools=[look], on_failure="warn")
+@pytest.mark.parametrize("first", range(1, 8))
+@pytest.mark.parametrize("begins", [True, False], ids=["new", "continued"])
+def test_with_warn_a_store_that_comes_back_gets_what_the_run_added(
+    mode: str, order: int, first: int, begins: bool
+) -> None:
+    repository = _Flaky(lambda call: False)
+    if not begins:
+        MessageWindowChatMemory(repository).add("c", [UserMessage("Hi."), AssistantMessage("Hello.")])
+    repository.calls, repository.down = 0, lambda call: call == first
+    client, model = remembering([[LOOK], [LOOK], "Blue."], repository, order=order, tools=[look], on_failure="warn")
     assert run(mode, client.prompt("The sky?", conversation_id="c")).content == "Blue."
     rounds = ["call look", "tool the sky is blue"] * 2
-    assert sent(model) == ["user The sky?", *rounds]
+    assert sent(model)[-5:] == ["user The sky?", *rounds]
     repository.down = lambda call: False
-    assert logged(repository) in ([], ["user The sky?", *rounds, "assistant Blue."])
+    earlier = [] if begins else ["user Hi.", "assistant Hello."]
+    assert logged(repository) == [*earlier, "user The sky?", *(rounds if order == INSIDE else []), "assistant Blue."]
+    turn = 1 if begins else 2
+    assert {entry.turn for entry in repository.read("c").entries[len(earlier) :]} == {turn}
 
 
 def test_with_warn_another_principals_conversation_is_refused_nevertheless(mode: str) -> None:
@@ -510,6 +528,19 @@ def test_with_warn_another_principals_conversation_is_refused_nevertheless(mode:
     run(mode, client.prompt("I am Ana.", conversation_id="c", principal="ana"))
     with pytest.raises(ConversationDenied):
         run(mode, client.prompt("Who am I?", conversation_id="c"))
+
+
+@pytest.mark.parametrize("returned", [None, "view", MemoryView()])
+def test_a_memory_that_returns_the_wrong_view_is_named(returned: Any, mode: str) -> None:
+    class Odd(MessageWindowChatMemory):
+        async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
+            view = returned
+            return view
+
+    client, model = remembering(["Never."], memory=Odd(InMemoryChatMemoryRepository()))
+    with pytest.raises((TypeError, ValueError), match="fit of Odd must"):
+        run(mode, client.prompt("Hi.", conversation_id="c"))
+    assert model.requests == []
 
 
 # Runs at once.

@@ -466,7 +466,7 @@ def test_a_run_goes_on_without_a_summary_that_fails(mode: str, summary: Any, cap
     span = telemetry.one("compact_memory")
     assert span.attributes[names.COMPACTION_OUTCOME] == "failed"
     assert "secret" not in caplog.text
-    assert "a compaction of a conversation failed" in caplog.text
+    assert "the compaction summarize failed" in caplog.text
 
 
 def test_the_next_strategy_is_applied_if_one_fails() -> None:

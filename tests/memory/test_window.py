@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from traced_tools import (
     dump_messages,
     tool,
 )
+from traced_tools.memory import LogReader, MemoryView
 
 
 def turns(count: int, rounds: int = 0) -> list[Message]:
@@ -99,6 +101,30 @@ def test_a_window_reads_no_more_of_a_long_conversation_than_of_a_short_one() -> 
         client.prompt("Still there?", conversation_id="c").call()
         seen.append(repository.fetched)
     assert seen == [(21,), (21,)]
+
+
+def test_turns_of_active_runs_do_not_count_as_left_out() -> None:
+    repository = InMemoryChatMemoryRepository()
+    counted: list[int] = []
+
+    @tool
+    def ask() -> str:
+        """Ask in the same conversation."""
+        thread = threading.Thread(target=lambda: inner.prompt("2?", conversation_id="c").call())
+        thread.start()
+        thread.join()
+        return "done"
+
+    class Counting(MessageWindowChatMemory):
+        async def read(self, log: LogReader) -> MemoryView:
+            view = await super().read(log)
+            counted.append(view.left_out)
+            return view
+
+    inner, _ = remembering(["Two."], memory=Counting(repository))
+    client, _ = remembering([ToolCall("ask"), "One."], memory=Counting(repository), tools=[ask])
+    client.prompt("1?", conversation_id="c").call()
+    assert counted == [0, 0]
 
 
 def test_the_view_grows_at_its_end_while_nothing_is_left_out() -> None:

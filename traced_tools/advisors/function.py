@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from typing import overload
@@ -42,9 +43,19 @@ def advisor(
     def made_of(function: AdviseFunction) -> Advisor:
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"advisor makes an Advisor of a function, not of {type(function).__name__}")
+        if not _takes_two(function):
+            raise TypeError("advisor needs a function that takes two arguments: request and call_next")
         return FunctionAdvisor(function, name or str(getattr(function, "__name__", type(function).__name__)), order)
 
     return made_of if function is None else made_of(function)
+
+
+def _takes_two(function: AdviseFunction) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 class FunctionAdvisor(Advisor):

@@ -86,15 +86,17 @@ class MemoryAdvisor(TranscriptAdvisor):
             raise
         is_inside = request.iteration > 0
         await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
+        if not is_inside:  # inside the loop, `complete` does so
+            await session.flush()
         return response
 
     def _check_alone(self, session: MemorySession) -> None:
+        """Raise an error if another advisor of the chain keeps the conversation in the same repository."""
         other = session.enclosing
         while other is not None and other.run is session.run:
             if other.memory.repository is self.memory.repository:
                 raise AdvisorChainError(
-                    f"{self.name} (order {self.order}) and another advisor keep the conversation in one repository: "
-                    "keep one of them"
+                    f"{other.owner!r} and {self!r} keep the conversation in the same repository: keep one of them"
                 )
             other = other.enclosing
 

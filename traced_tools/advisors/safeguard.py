@@ -12,6 +12,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.messages import AssistantMessage, Message, ReasoningPart, TextPart, ToolMessage
 from traced_tools.flow.steps import perform
+from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.answers import observe_block
 
@@ -21,7 +22,8 @@ Blocks = Callable[[str], bool | Awaitable[bool]]
 class SafeguardAdvisor(Advisor):
     """Blocks requests and answers that contain sensitive words, or that your own function rejects.
 
-    If a text of the prompt matches, the model is not called and the response is a fixed answer. If the model's answer
+    If a text of the prompt matches, the model is not called and the response is a fixed answer. What a memory adds to
+    the prompt is not checked again. If the model's answer
     matches, the fixed answer replaces it. Either way, the stop reason is `advisor` and the finish reason
     `content_filter`. A stream delivers no part of an answer that could still become a sensitive word, and no reasoning.
 
@@ -50,7 +52,9 @@ class SafeguardAdvisor(Advisor):
         order: int = MEMORY_ORDER - 100,
         name: str = "safeguard",
     ) -> None:
-        expect("words", None if isinstance(words, str) else words, Iterable, "a list of words")
+        if isinstance(words, str):
+            raise TypeError("words must be a list of words, not a str: pass [word] for a single one")
+        expect("words", words, Iterable, "a list of words")
         given = tuple(words)
         for index, word in enumerate(given):
             expect(f"words[{index}]", word, str, "a str")
@@ -73,7 +77,7 @@ class SafeguardAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Answer a blocked request without the model, and replace a blocked answer."""
         run = request.run
-        if await self._matches([text for message in request.messages for text in _texts(message)]):
+        if await self._matches([text for message in _new_in(request) for text in _texts(message)]):
             observe_block(run, self.name, "request", request.iteration)
             return ChatClientResponse(
                 run,
@@ -192,6 +196,13 @@ class _GuardedAnswer:
             waits = self._words.are_in(self._held) and not self._words.are_in(text[:-1])
             self.is_blocked = not waits
         return "" if self.is_blocked else text[:place]
+
+
+def _new_in(request: ChatClientRequest) -> list[Message]:
+    """Return the messages that no memory has added to a request: the others were checked when they were new."""
+    session = session_of(request.run.id)
+    known = set() if session is None else {id(each) for each in session.view.history}
+    return [each for each in request.messages if id(each) not in known]
 
 
 def _texts(message: Message) -> Iterator[str]:

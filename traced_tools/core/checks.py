@@ -14,7 +14,8 @@ def expect(argument: str, value: object, types: type | tuple[type, ...], accepte
 
 def expect_each(argument: str, values: Iterable[object], types: type | tuple[type, ...], accepted: str) -> None:
     """Raise `TypeError` for the first item of `values` that is not an instance of `types`."""
-    expect(argument, values, Iterable, f"a sequence of {accepted}")
+    if isinstance(values, types) or not isinstance(values, Iterable) or isinstance(values, type):
+        raise TypeError(f"{argument} must be a sequence of {accepted}, not {_kind(values)}")
     for index, value in enumerate(values):
         expect(f"{argument}[{index}]", value, types, accepted)
 

@@ -32,7 +32,7 @@ class Evaluation:
     def __post_init__(self) -> None:
         expect("score", self.score, (int, float), "a number from 0 to 1")
         if not 0 <= self.score <= 1:
-            raise ValueError("score must be from 0 to 1")
+            raise ValueError(f"score must be from 0 to 1; it is {self.score}")
         object.__setattr__(self, "score", float(self.score))
         for argument in ("label", "feedback", "name"):
             expect(argument, getattr(self, argument), (str, type(None)), "a str or None")

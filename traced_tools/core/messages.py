@@ -297,6 +297,11 @@ class ToolMessage(Value):
     def __init__(self, results: Sequence[ToolResultPart], **data: Any) -> None:
         super().__init__(results=tuple(results), **data)
 
+    @property
+    def text(self) -> str:
+        """The texts of the results, one after the other in lines of their own."""
+        return "\n".join(result.content for result in self.results)
+
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)

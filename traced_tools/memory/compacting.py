@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from traced_tools.core.checks import expect_each
+from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.messages import ToolMessage
+from traced_tools.core.tracebacks import is_debugging
 from traced_tools.errors import ChatMemoryUnavailable
+from traced_tools.flow.steps import is_async
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader
@@ -101,13 +103,17 @@ class CompactingChatMemory(ChatMemory):
     def _fired(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
         return next((trigger for trigger in self.when if trigger.fires(view, session)), None)
 
+    def _is_relieved(self, view: MemoryView, session: MemorySession, fired: CompactionTrigger) -> bool:
+        """Return whether the trigger that fired is relieved, and no other trigger fires."""
+        return fired.is_relieved(view, session) and self._fired(view, session) is None
+
     async def _compact(
         self, before: MemoryView, session: MemorySession, trigger: CompactionTrigger, observed: CompactionObservation
     ) -> MemoryView:
         """Return the compacted view, if there is something to leave out and the log has recorded it."""
         view, applied, failures = before, dict[str, None](), len(session.failed_strategies)
         for strategy in self.how:
-            while self._fired(view, session) is not None:
+            while not self._is_relieved(view, session, trigger):
                 after = await self._applied(strategy, view, session, observed)
                 if after == view:
                     break
@@ -133,7 +139,7 @@ class CompactingChatMemory(ChatMemory):
             _check_kept(view, after, strategy.name)
         except Exception as error:
             session.failed_strategies.add(id(strategy))
-            _survive(error, strategy.name, observed)
+            _survive(error, strategy.name, observed, session)
             return view
         return after
 
@@ -145,7 +151,7 @@ class CompactingChatMemory(ChatMemory):
         try:
             added = await session.append_compaction(after.compacted)
         except (ChatMemoryUnavailable, OSError) as error:  # if the store stays down, the next append deals with it
-            _survive(error, after.compacted.strategy, observed)
+            _survive(error, after.compacted.strategy, observed, session)
             return before
         if added is None:
             observed.superseded()
@@ -163,12 +169,18 @@ class CompactingChatMemory(ChatMemory):
         return replace(after, compacted=added)
 
 
-def _several(argument: str, given: Any, kind: type, accepted: str) -> tuple[Any, ...]:
+def _several(argument: str, given: Any, kind: type[Any], accepted: str) -> tuple[Any, ...]:
     """Return the one or several objects given as an argument."""
-    found = (given,) if isinstance(given, kind) else given
-    expect_each(argument, found, kind, accepted)
-    if not (several := tuple(found)):
+    if not isinstance(given, kind) and not isinstance(given, Sequence):
+        raise TypeError(f"{argument} must be {accepted}, or a sequence of several, not {type(given).__name__}")
+    several: tuple[Any, ...] = (given,) if isinstance(given, kind) else tuple(given)
+    expect_each(argument, several, kind, accepted)
+    if not several:
         raise ValueError(f"{argument} must not be empty: pass {accepted}")
+    for index, each in enumerate(several):
+        expect(f"{argument}[{index}].name", getattr(each, "name", None), str, "a str: set it on your class")
+        if hasattr(each, "fires") and is_async(each.fires):
+            raise TypeError(f"{argument}[{index}].fires must be a plain method, which is not awaited: drop `async`")
     return several
 
 
@@ -244,7 +256,8 @@ def _check_kept(before: MemoryView, after: MemoryView, strategy: str) -> None:
         )
 
 
-def _survive(error: Exception, strategy: str, observed: CompactionObservation) -> None:
-    """Count an error that the run survives, and log its type."""
+def _survive(error: Exception, strategy: str, observed: CompactionObservation, session: MemorySession) -> None:
+    """Count an error that the run survives, and log its type; its text and traceback only for debugging."""
     observed.failed(error, strategy)
-    _LOG.warning("a compaction of a conversation failed (%s): the run goes on without it", error_type(error))
+    text = "the compaction %s failed (%s): run %s goes on without it; TRACED_TOOLS_DEBUG=1 logs the traceback"
+    _LOG.warning(text, strategy, error_type(error), session.run.id, exc_info=error if is_debugging() else None)

@@ -144,7 +144,12 @@ class MemorySession:
     async def fit(self) -> None:
         """Let the memory leave messages out of the view, as a flow; called before each call of the model."""
         self._streamed = []
-        self.view = await self.memory.fit(self.view, self)
+        view = await self.memory.fit(self.view, self)
+        if not isinstance(view, MemoryView):
+            raise TypeError(f"fit of {type(self.memory).__name__} must return a MemoryView, not {type(view).__name__}")
+        if view.running.question != self.view.running.question:
+            raise ValueError(f"fit of {type(self.memory).__name__} must keep the question of the running turn")
+        self.view = view
 
     # What the run adds.
 
@@ -163,7 +168,7 @@ class MemorySession:
         register_run(self.run)
         for _ in range(_MOST_ATTEMPTS):
             view = await self._read()
-            asked, request_only = _split(view.messages, conversation)
+            asked, preceding, request_only = _split(view, conversation)
             turn = self._turn_of(asked, view)
             placeholders = _placeholders(view.turns, asked)
             added = await self._extend([*placeholders, *self._entries(asked, turn)])
@@ -177,6 +182,7 @@ class MemorySession:
         self.view = replace(
             view,
             turns=_with_placeholders(view.turns, answered) if answered else view.turns,
+            preceding=preceding,
             request_only=request_only,
             running=Turn.of(added[len(placeholders) :]),
         )
@@ -203,11 +209,11 @@ class MemorySession:
             conversation: the messages of the run so far.
             failing: whether an error is on its way already; a failure of the store is then counted and not raised.
         """
-        self._is_out = self._is_out and not self._has_read  # the store may be up again
         if failing:
             self._on_failure = "warn"
         left = self._after_last(conversation) or ()
         await self.append(left)
+        await self.flush()
         if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
             contents = [part.content for part in self.run.interrupted.results]
             unknown = sum(each.startswith(UNKNOWN_OUTCOME) for each in contents)
@@ -226,6 +232,23 @@ class MemorySession:
         text = "".join(self._streamed)
         if text.strip():
             await self.append([AssistantMessage(text)])
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Append what an outage has kept from the log, if the store is up again, as a flow."""
+        if not self._unsaved or self.run.conversation_id is None:
+            return
+        try:
+            for _ in range(_MOST_ATTEMPTS):
+                log = await self._reader.read(last=1)
+                if not self._has_read and not self.ancestors:  # only now is the last turn known
+                    is_new = isinstance(self._unsaved[0].message, UserMessage)
+                    self._unsaved = [each.replace(turn=max(1, log.last_turn + is_new)) for each in self._unsaved]
+                if await self._extend_with(self._unsaved) is not None:
+                    self._unsaved, self._is_out = [], False
+                    return
+        except _OUTAGES as error:
+            memory_failed(self.run, "upsert_memory", error)
 
     async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
         """Append messages to the log and to the turn of the run, as a flow.
@@ -420,19 +443,23 @@ def _says_something(message: Message) -> bool:
     )
 
 
-def _split(known: Sequence[Message], conversation: Sequence[Message]) -> tuple[Sequence[Message], tuple[Message, ...]]:
-    """Return the messages to append, and the messages to send with this request only.
+def _split(
+    view: MemoryView, conversation: Sequence[Message]
+) -> tuple[Sequence[Message], tuple[Message, ...], tuple[Message, ...]]:
+    """Return the messages to append, and those to send with this request only: before the view, and after it.
 
     What the view has already is not appended again. If the conversation does not continue the view, only the last
     message of the user and what follows it is appended.
     """
+    known = view.messages
     if (end := _end_of_known(known, conversation)) is not None:
-        return conversation[end:], ()
+        has_all = not view.left_out and not view.summary
+        return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
     questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
     begin = questions[-1] if questions else 0
     if _last_said(known) is not None and _last_said(known) == _last_said(conversation[:begin]):
-        return conversation[begin:], ()  # the same conversation, of which the view has less, or other tool calls
-    return conversation[begin:], tuple(conversation[:begin])
+        return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
+    return conversation[begin:], (), tuple(conversation[:begin])
 
 
 def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> int | None:

@@ -62,14 +62,16 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def _problem_of(error: Exception) -> str | None:
-    """Return the class of a database's error, and SQLite's name of it; None for other errors."""
+    """Return the class of a database's error and its code, if it has one; None for other errors."""
     psycopg = sys.modules.get("psycopg")
     drivers = (sqlite3.Error,) if psycopg is None else (sqlite3.Error, psycopg.Error)
     if not isinstance(error, (SQLAlchemyError, *drivers)):
         return None
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     name = type(original).__name__
-    code = getattr(original, "sqlite_errorname", None) if isinstance(original, sqlite3.Error) else None
+    code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
+    if code is None and name == "OperationalError":
+        code = "no connection: is the address right, and do the user and the database exist?"
     return name if code is None else f"{name}, {code}"
 
 

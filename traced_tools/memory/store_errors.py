@@ -29,8 +29,11 @@ def translate_errors(
             except Exception as error:
                 if (problem := problem_of(error)) is None:
                     raise
-            # after the block, so that the driver's error is not the context of ours
-            raise ChatMemoryUnavailable(f"{args[0]!r} fails ({problem}): check that the store runs and can be written")
+                original = error
+            # after the block, so that the driver's error is not the context of ours, which loggers print
+            raise ChatMemoryUnavailable(
+                f"{args[0]!r} fails ({problem}): check that the store runs and can be written", original
+            )
 
         return translated
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from traced_tools.core.checks import expect_whole
 from traced_tools.errors import ConfigurationError
@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
 
 
+_RELIEVED: Final = 0.7
+"""The share of the tokens at which a trigger fires that a compaction leaves at most, if it can."""
+
+
 class CompactionTrigger(ABC):
-    """Decides when a view is compacted. A subclass sets `name` and implements `fires`.
+    """Decides when a view is compacted. A subclass sets `name` and implements `fires`, a plain method.
+
+    What `fires` raises fails the run.
 
     Attributes:
         name: the trigger's name in the log and in telemetry. It is a metric label, so use a fixed name.
@@ -32,9 +38,19 @@ class CompactionTrigger(ABC):
             session: the run's access to the conversation.
         """
 
+    def is_relieved(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether a compaction that this trigger caused has left out enough; by default, if it does not fire.
+
+        A trigger that measures tokens leaves room here, so that the next compaction is not due at once.
+        """
+        return not self.fires(view, session)
+
 
 class Tokens(CompactionTrigger):
-    """Fires when a view has `tokens` tokens or more: as the provider reported them, else estimated."""
+    """Fires when a view has `tokens` tokens or more: as the provider reported them, else estimated.
+
+    The compaction goes on until the view has at most 70% of them.
+    """
 
     name = "tokens"
 
@@ -45,6 +61,10 @@ class Tokens(CompactionTrigger):
     def fires(self, view: MemoryView, session: MemorySession) -> bool:
         """Return whether the view has too many tokens."""
         return view.tokens().tokens >= self.tokens
+
+    def is_relieved(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether the view has room for more tokens."""
+        return view.tokens().tokens <= _RELIEVED * self.tokens
 
 
 class Turns(CompactionTrigger):
@@ -63,6 +83,8 @@ class Turns(CompactionTrigger):
 
 class WindowShare(CompactionTrigger):
     """Fires when a view has a share of the model's context window, or more.
+
+    The compaction goes on until the view has at most 70% of that.
 
     Args:
         share: the share, above 0 and below 1. Leave room for the answer, and for tool results before the next call.
@@ -86,8 +108,14 @@ class WindowShare(CompactionTrigger):
 
     def fires(self, view: MemoryView, session: MemorySession) -> bool:
         """Return whether the view takes too much of the context window."""
-        window = self.window or _window_of(session.run)
-        return view.tokens().tokens >= self.share * window
+        return view.tokens().tokens >= self._most(session)
+
+    def is_relieved(self, view: MemoryView, session: MemorySession) -> bool:
+        """Return whether the view has room for more tokens."""
+        return view.tokens().tokens <= _RELIEVED * self._most(session)
+
+    def _most(self, session: MemorySession) -> float:
+        return self.share * (self.window or _window_of(session.run))
 
 
 def _window_of(run: RunContext) -> int:

@@ -152,6 +152,7 @@ class MemoryView:
     Attributes:
         inherited: the messages that a sub-agent sees of the agents that called it.
         summary: the messages that replace what a compaction left out.
+        preceding: messages that the caller passes and the log does not have, which precede what the log has.
         turns: the turns before this run, the oldest first.
         request_only: messages of the request that the log does not keep, such as examples.
         running: the turn of this run.
@@ -162,6 +163,7 @@ class MemoryView:
 
     inherited: tuple[Message, ...] = ()
     summary: tuple[Message, ...] = ()
+    preceding: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     request_only: tuple[Message, ...] = ()
     running: Turn = Turn()
@@ -172,8 +174,14 @@ class MemoryView:
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """The messages, in the order in which the model is sent them."""
+        running = self.running.messages(self.cuts)
+        return (*self.preceding, *self.history, *self.request_only, *running)
+
+    @cached_property
+    def history(self) -> tuple[Message, ...]:
+        """The messages that the memory adds to what the run is asked."""
         earlier = (message for turn in self.turns for message in turn.messages(self.cuts))
-        return (*self.inherited, *self.summary, *earlier, *self.request_only, *self.running.messages(self.cuts))
+        return (*self.inherited, *self.summary, *earlier)
 
     @cached_property
     def entries(self) -> tuple[MessageEntry, ...]:

@@ -43,8 +43,8 @@ class MessageWindowChatMemory(ChatMemory):
         turns = log.turns(found)
         if len(found) == most:  # there may be more, so that the first turns may have begun before
             turns = tuple(turn for turn in turns if _is_whole(turn))
-        shown = sum(turn.size for turn in turns)
-        return self._within(MemoryView(turns=turns, left_out=len(found) - len(log.hidden) - shown))
+        shown = sum(turn.size for turn in turns) + sum(entry.id in log.hidden for entry in found)
+        return self._within(MemoryView(turns=turns, left_out=len(found) - shown))
 
     async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
         """Return the view without its oldest turns, so that it is within the window, as a flow."""
