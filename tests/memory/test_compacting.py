@@ -176,7 +176,14 @@ def test_rounds_of_a_long_turn_leave_the_view_between_the_calls_of_the_model(mod
 
 def test_whole_turns_leave_before_rounds_of_the_running_turn() -> None:
     repository = InMemoryChatMemoryRepository()
-    memory = CompactingChatMemory(repository, Tokens(120), KeepTurns(1))
+
+    class Many(CompactionTrigger):
+        name = "many"
+
+        def fires(self, view: MemoryView, session: MemorySession) -> bool:
+            return view.tokens().tokens >= 120
+
+    memory = CompactingChatMemory(repository, Many(), KeepTurns(1))
     chat(memory, "a", "b", "c")
     long_turn(memory, 8)
     first, second = compactions(repository)[:2]
@@ -233,11 +240,42 @@ def test_strategies_are_applied_in_order_until_no_trigger_fires() -> None:
     assert (both.strategy, both.through, len(both.cuts)) == ("cut_tool_results+keep_turns", 15, 1)
 
 
+def test_a_compaction_of_tokens_leaves_room_for_more() -> None:
+    repository = InMemoryChatMemoryRepository()
+    long_turn(CompactingChatMemory(repository, Tokens(200), KeepTurns(2)), 20)
+    found = compactions(repository)
+    assert len(found) > 1
+    assert all((each.tokens_after or 0) <= 140 for each in found)
+
+
+def test_a_summary_that_is_longer_than_what_it_replaces_is_refused() -> None:
+    repository = InMemoryChatMemoryRepository()
+    memory = CompactingChatMemory(repository, Turns(1), Summarize(ScriptedChatModel(["x" * 100_000] * 5), 1))
+    chat(memory, "a", "b", "c")
+    assert compactions(repository) == []
+
+
+def test_a_trigger_without_a_name_or_with_an_async_method_is_refused() -> None:
+    class Nameless(CompactionTrigger):
+        def fires(self, view: MemoryView, session: MemorySession) -> bool:
+            return True
+
+    class Async(CompactionTrigger):
+        name = "async"
+
+        async def fires(self, view: MemoryView, session: MemorySession) -> bool:  # type: ignore[override]
+            return True
+
+    for trigger in (Nameless(), Async()):
+        with pytest.raises(TypeError, match=r"when\[0\]"):
+            CompactingChatMemory(InMemoryChatMemoryRepository(), trigger, KeepTurns(1))
+
+
 @pytest.mark.parametrize("order", [OUTSIDE, INSIDE], ids=["outside", "inside"])
 def test_requests_between_two_compactions_begin_with_the_request_before(order: int) -> None:
     repository = InMemoryChatMemoryRepository()
     how = [CutToolResults(5), Summarize(ScriptedChatModel(["They talked."] * 50), 2)]
-    memory = CompactingChatMemory(repository, Tokens(100 if order == OUTSIDE else 400), how)
+    memory = CompactingChatMemory(repository, Tokens(100 if order == OUTSIDE else 300), how)
     script = [turn for number in range(12) for turn in ([LOOK], [LOOK, "Again"], f"Answer {number}.")]
     client, model = remembering(script, memory=memory, order=order, tools=[look])
     for number in range(12):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +20,10 @@ from traced_tools.core.messages import (
 from traced_tools.errors import AdvisorChainError
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
+from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class MemoryAdvisor(TranscriptAdvisor):
@@ -82,7 +86,10 @@ class MemoryAdvisor(TranscriptAdvisor):
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))
         except BaseException:
-            await session.finish_streamed()
+            try:
+                await session.finish_streamed()
+            except Exception as problem:  # the error on its way is the one to raise
+                _LOG.warning("%s cannot keep what was streamed: %s", self.name, error_type(problem))
             raise
         is_inside = request.iteration > 0
         await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
@@ -15,7 +16,7 @@ from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
-from traced_tools.observe.failures import stop_reason_of
+from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
 from traced_tools.tools.advice import overrides
@@ -23,6 +24,7 @@ from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")
+_LOG: Final = logging.getLogger(__name__)
 _HOOKS: Final[tuple[Hook, ...]] = ("initialize", "before", "after", "finalize")
 
 
@@ -111,12 +113,12 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         loop, place = _Loop(self, request), Place()
         try:
             response = await loop.run(call_next)
+            await loop.complete_transcripts(failing=False)
         except BaseException as error:
             with place:
                 await loop.complete_transcripts(failing=True)
                 await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
-        await loop.complete_transcripts(failing=False)
         return await loop.hook("finalize", response)
 
 
@@ -151,7 +153,12 @@ class _Loop:
     async def complete_transcripts(self, *, failing: bool) -> None:
         """Pass the conversation to the advisors that keep it, because they have not seen the last results."""
         for advisor in self._run.transcripts:
-            await advisor.complete(self._run, self._conversation(), failing=failing)
+            try:
+                await advisor.complete(self._run, self._conversation(), failing=failing)
+            except Exception as error:  # the error on its way is the one to raise
+                if not failing:
+                    raise
+                _LOG.warning("complete of an advisor failed (%s), after the run had failed", error_type(error))
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.messages import ANY_MESSAGE, MESSAGE_TYPES, Message, SystemMessage, UserMessage
@@ -17,6 +17,9 @@ from traced_tools.memory.view import MemoryView
 
 if TYPE_CHECKING:
     from traced_tools.memory.session import MemorySession
+
+
+_MOST_ATTEMPTS: Final = 1_000
 
 
 class ChatMemory(ABC):
@@ -92,14 +95,16 @@ class ChatMemory(ABC):
         if not added:
             return
         reader = LogReader(self.repository, conversation_id, principal)
-        while True:
+        for _ in range(_MOST_ATTEMPTS):
             log = await reader.read(last=1)
             entries = _in_turns(added, log.last_turn)
             try:
                 await self.repository.extend_flow(log, entries, principal=principal)
-            except ConversationConflict:
-                continue  # somebody else has appended: another turn is the last one now
-            return
+            except ConversationConflict as error:  # somebody else has appended: another turn is the last one now
+                conflict = error
+            else:
+                return
+        raise conflict
 
 
 def _in_turns(messages: Sequence[Message], last_turn: int) -> list[MessageEntry]:

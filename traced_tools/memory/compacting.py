@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from traced_tools.core.checks import expect, expect_each
-from traced_tools.core.messages import ToolMessage
 from traced_tools.core.tracebacks import is_debugging
 from traced_tools.errors import ChatMemoryUnavailable
 from traced_tools.flow.steps import is_async
@@ -19,7 +18,7 @@ from traced_tools.memory.repository import ChatMemoryRepository
 from traced_tools.memory.strategies import CompactionStrategy, may_go_on
 from traced_tools.memory.tokens import estimate_tokens
 from traced_tools.memory.triggers import CompactionTrigger
-from traced_tools.memory.view import MemoryView, Turn
+from traced_tools.memory.view import MemoryView
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_compaction
 
@@ -83,7 +82,7 @@ class CompactingChatMemory(ChatMemory):
             return MemoryView(turns=turns)
         return MemoryView(
             summary=compaction.summary,
-            turns=tuple(turn for turn in map(_without_orphans, turns) if turn.entries),
+            turns=turns,
             cuts=compaction.cuts,
             compacted=compaction,
         )
@@ -193,13 +192,6 @@ async def _read_ids(log: LogReader, ids: Sequence[str]) -> list[MessageEntry | C
     for begin in range(0, len(ids), _MOST_IDS):
         found += (await log.read(ids=tuple(ids[begin : begin + _MOST_IDS]))).entries
     return found
-
-
-def _without_orphans(turn: Turn) -> Turn:
-    """Return a turn without results at its beginning: their calls are covered, because they came very late."""
-    if not any(isinstance(entry.message, ToolMessage) for entry in turn.question):
-        return turn
-    return replace(turn, question=tuple(each for each in turn.question if not isinstance(each.message, ToolMessage)))
 
 
 def _with_compaction(

@@ -38,7 +38,7 @@ class Conversation(Value):
     key: str
     id: str
     version: int = Field(ge=1)
-    last_turn: int = Field(ge=1)
+    last_turn: int = Field(ge=1, lt=(1 << 31) - 1)  # so that another turn can begin
     principal: str | None = Field(default=None, repr=False)
     attributes: Mapping[str, str] = Field(default={}, repr=False)
     created_at: AwareDatetime

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
+from traced_tools.core.messages import ToolMessage
 from traced_tools.memory.conversation import ConversationLog
 from traced_tools.memory.entries import EntryKind, MessageEntry
 from traced_tools.memory.repository import ChatMemoryRepository
@@ -80,14 +82,20 @@ class LogReader:
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""
         found = turns_of(entries)
-        active = [turn for turn in found if _is_active(turn)]
-        if not active:
-            return found
-        self.hidden |= {entry.id for turn in active for entry in turn.entries}
-        return tuple(turn for turn in found if turn not in active)
+        active = {id(turn) for turn in found if is_active(turn.last)}
+        self.hidden = frozenset(entry.id for turn in found if id(turn) in active for entry in turn.entries)
+        ended = (_without_orphans(turn) for turn in found if id(turn) not in active)
+        return tuple(turn for turn in ended if turn.size)
 
 
-def _is_active(turn: Turn) -> bool:
-    """Return whether the run of a turn has not ended, as far as this process knows."""
-    run = _ACTIVE.get(turn.last.run_id or "")
+def is_active(entry: MessageEntry) -> bool:
+    """Return whether the run of an entry has not ended, as far as this process knows."""
+    run = _ACTIVE.get(entry.run_id or "")
     return run is not None and not run.totals.ended
+
+
+def _without_orphans(turn: Turn) -> Turn:
+    """Return a turn without results at its beginning, whose calls are missing or covered by a compaction."""
+    if not any(isinstance(entry.message, ToolMessage) for entry in turn.question):
+        return turn
+    return replace(turn, question=tuple(each for each in turn.question if not isinstance(each.message, ToolMessage)))

@@ -10,6 +10,7 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.entries import MessageEntry
+from traced_tools.memory.log_reader import is_active
 from traced_tools.memory.session import MemorySession, session_of
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match
 from traced_tools.observe.observations import observe_memory
@@ -27,7 +28,8 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
 
     The tool is named `recall`. It searches the whole log of the run's own conversation, with its compacted messages, or
     returns one entry of it whole, such as a tool result that a compaction has cut. A run of an inner agent searches its
-    own branch, and what the outer agents had said before it began.
+    own branch, and what the outer agents had said before it began. Telemetry never captures its arguments and results,
+    because they may be those of tools with `capture=False`.
 
     Args:
         memory: the memory of the `MemoryAdvisor` in the client's advisors.
@@ -37,7 +39,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
     """
     expect("memory", memory, ChatMemory, "a ChatMemory, the one that the MemoryAdvisor has")
 
-    @tool(repeatable=True)
+    @tool(repeatable=True, capture=False)  # what it finds may be arguments and results of tools with capture disabled
     def recall(context: ToolContext, words: str = "", entry: int | None = None) -> str:
         """Look up earlier messages of this conversation that are not shown anymore.
 
@@ -46,8 +48,8 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
             words: words to search for; a message that has all of them is preferred.
             entry: the number of an entry to read whole, instead of a search.
         """
-        session = session_of(context.run_id)
-        if session is None or session.memory is not memory or session.run.conversation_id is None:
+        session = session_of(context.run_id, memory=memory)
+        if session is None or session.run.conversation_id is None:
             raise RuntimeError("recall needs a MemoryAdvisor with its memory, and a request with a conversation id")
         with observe_memory(session.run, "search_memory", context.iteration) as observed:
             found = _search(session, words.split()) if entry is None else _entry(session, entry)
@@ -79,7 +81,7 @@ def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
                 limit=_MOST_FOUND + len(shown),
                 principal=session.run.principal,
             )
-            if entry.id not in shown
+            if entry.id not in shown and not is_active(entry)
         ]
         if found:
             return sorted(found, key=lambda each: each.position or 0, reverse=True)[:_MOST_FOUND]

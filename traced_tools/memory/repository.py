@@ -612,7 +612,7 @@ def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionE
         entry = load_entry(row.body)
     except (ValidationError, TypeError):
         entry = None  # the error's text may name what the body has
-    if entry is None or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
+    if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
     vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy

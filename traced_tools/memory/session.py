@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
@@ -33,7 +33,7 @@ from traced_tools.run.context import RunContext
 OnFailure = Literal["raise", "warn"]
 _LOG = logging.getLogger(__name__)
 _OUTAGES: Final = (ChatMemoryUnavailable, OSError)
-_MOST_ATTEMPTS: Final = 100
+_MOST_ATTEMPTS: Final = 1_000
 """How often an append is repeated because other runs append meanwhile. Each time, one of them makes progress."""
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
 
@@ -96,8 +96,9 @@ class MemorySession:
         self._on_failure = on_failure
         self._streamed: list[str] = []
         self._streamed_iteration = 0
-        self._is_out = run.conversation_id is None
-        self._has_read = False
+        self._has_no_log = run.conversation_id is None
+        self._is_out = self._has_read = self._has_warned = False
+        self._is_unsure = False  # whether the log may have what is unsaved
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
         _CURRENT.set(self)
@@ -105,11 +106,13 @@ class MemorySession:
     def _outer(self) -> MemorySession | None:
         """Return the session of the run that asks this one in the same conversation, if there is one."""
         session = None if self.run.conversation_id is None else self.enclosing
-        while session is not None and (
-            session.run is self.run or session.run.conversation_id != self.run.conversation_id
-        ):
+        while session is not None and (session.run is self.run or not session.is_shared_with(self.run)):
             session = session.enclosing
         return session
+
+    def is_shared_with(self, run: RunContext) -> bool:
+        """Return whether a run has the same conversation, on behalf of the same principal."""
+        return (self.run.conversation_id, self.run.principal) == (run.conversation_id, run.principal)
 
     @property
     def version(self) -> int:
@@ -169,37 +172,35 @@ class MemorySession:
         for _ in range(_MOST_ATTEMPTS):
             view = await self._read()
             asked, preceding, request_only = _split(view, conversation)
-            turn = self._turn_of(asked, view)
-            placeholders = _placeholders(view.turns, asked)
-            added = await self._extend([*placeholders, *self._entries(asked, turn)])
-            if added is not None:
+            self.turn, self._last = self._turn_of(asked, view), asked[-1] if asked else None
+            question, placeholders = self._entries(asked, self.turn), _placeholders(view.turns, asked)
+            self.view = replace(
+                view,
+                preceding=preceding,
+                turns=turns_of([*_entries_of(view.turns), *placeholders]) if placeholders else view.turns,
+                request_only=request_only,
+                running=Turn.of(question),
+            )
+            self._unsaved = [*placeholders, *question]
+            if await self._save():
                 break
         else:
             raise self._conflict()
-        self.turn = turn
-        self._last = asked[-1] if asked else None
-        answered = added[: len(placeholders)]
-        self.view = replace(
-            view,
-            turns=_with_placeholders(view.turns, answered) if answered else view.turns,
-            preceding=preceding,
-            request_only=request_only,
-            running=Turn.of(added[len(placeholders) :]),
-        )
-        if answered:
-            calls = sum(len(_results(entry)) for entry in answered)
+        if placeholders:
+            calls = sum(len(_results(entry)) for entry in placeholders)
             observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
         """Append what is new in a further request of the run, as a flow.
+
+        If an advisor sends a request again, the view goes back to where it was then.
 
         Args:
             conversation: the messages without the instructions: the whole conversation, or only what is new in it.
         """
         new = self._after_last(conversation)
         if new is None:
-            answers = [index for index, each in enumerate(conversation) if isinstance(each, AssistantMessage)]
-            new = conversation[answers[-1] + 1 :] if answers else conversation
+            new = self._after_rewinding(conversation)
         await self.append(new)
 
     async def finish(self, conversation: Sequence[Message], *, failing: bool = False) -> None:
@@ -234,22 +235,6 @@ class MemorySession:
             await self.append([AssistantMessage(text)])
         await self.flush()
 
-    async def flush(self) -> None:
-        """Append what an outage has kept from the log, if the store is up again, as a flow."""
-        if not self._unsaved or self.run.conversation_id is None:
-            return
-        try:
-            for _ in range(_MOST_ATTEMPTS):
-                log = await self._reader.read(last=1)
-                if not self._has_read and not self.ancestors:  # only now is the last turn known
-                    is_new = isinstance(self._unsaved[0].message, UserMessage)
-                    self._unsaved = [each.replace(turn=max(1, log.last_turn + is_new)) for each in self._unsaved]
-                if await self._extend_with(self._unsaved) is not None:
-                    self._unsaved, self._is_out = [], False
-                    return
-        except _OUTAGES as error:
-            memory_failed(self.run, "upsert_memory", error)
-
     async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
         """Append messages to the log and to the turn of the run, as a flow.
 
@@ -259,30 +244,44 @@ class MemorySession:
             messages: the messages.
             usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
         """
-        entries = self._entries([each for each in messages if _says_something(each)], self.turn)
-        if messages:
-            self._last = messages[-1]
+        kept = [each for each in messages if _says_something(each)]
+        entries = self._entries(kept, self.turn)
         if usage is not None and entries and usage.input_tokens is not None:
             tokens = usage.input_tokens + (usage.output_tokens or 0)
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
-        if not entries and not self._unsaved:
-            return
+        if kept:
+            self._last = kept[-1]
+            self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
+            self._unsaved += entries
         for _ in range(_MOST_ATTEMPTS):
-            added = await self._extend(entries)
-            if added is not None:
-                break
+            if self._is_unsure and not self._is_out:
+                await self._catch_up()
+            if await self._save():
+                return
             await self._catch_up()
-        else:
-            raise self._conflict()
-        if entries:
-            self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *added)))
+        raise self._conflict()
+
+    async def flush(self) -> None:
+        """Append what an outage or an interrupt has kept from the log, if the store is up again, as a flow."""
+        if not self._unsaved or self._has_no_log:
+            return
+        self._on_failure = "warn"
+        for _ in range(_MOST_ATTEMPTS):
+            self._is_out = False
+            await self._catch_up()
+            if self._unsaved and not self._has_read and not self.ancestors:  # only now is the last turn known
+                is_new = isinstance(self._unsaved[0].message, UserMessage)
+                turn = max(1, self._reader.log.last_turn + is_new)
+                self._unsaved = [each.replace(turn=turn) for each in self._unsaved]
+            if await self._save():
+                return
 
     # Compactions.
 
     @property
     def can_compact(self) -> bool:
         """Whether the log has all that the run has added, so that a compaction can cover it."""
-        return self._has_read and not self._is_out and not self._unsaved and not self._reader.is_replaced
+        return self._has_read and not self._is_out and not self._unsaved and not self._has_no_log
 
     @property
     def unfinished(self) -> frozenset[str]:
@@ -310,7 +309,7 @@ class MemorySession:
     async def _read(self) -> MemoryView:
         """Return the view of the log; an empty one if the store is down and the run goes on without it."""
         inherited = self.view.inherited
-        if self._is_out:
+        if self._has_no_log:
             return MemoryView(inherited=inherited)
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
@@ -323,33 +322,50 @@ class MemorySession:
         return view
 
     async def _catch_up(self) -> None:
-        """Read how a log has changed."""
+        """Read how the log has changed, and what of the run's entries it has already."""
         try:
-            await self._reader.catch_up()
+            if not self._has_read:
+                await self._reader.read(last=1)
+                return
+            missed = await self._reader.catch_up()
         except _OUTAGES as error:
             self._failed("upsert_memory", error)
+            return
+        self._is_unsure = False
+        self._has_no_log |= self._reader.is_replaced  # what belongs to a deleted conversation is not kept
+        self._place([entry for entry in missed.entries if isinstance(entry, MessageEntry)])
 
-    async def _extend(self, entries: Sequence[MessageEntry]) -> tuple[MessageEntry, ...] | None:
-        """Append entries, after those that an outage has kept from the log; return None if the log has changed.
+    async def _save(self) -> bool:
+        """Append what the log does not have, and return True; return False if the log has changed since it was read.
 
-        During an outage, the entries are kept for the end of the run.
+        During an outage, the entries wait for the end of the run.
         """
-        pending = [*self._unsaved, *entries]
-        if not pending:
-            return ()
-        if self._is_out:
-            self._unsaved = pending
-            return tuple(entries)
+        if not self._unsaved or self._is_out or self._has_no_log:
+            return True
+        self._is_unsure = True  # until the store has answered
         try:
-            added = await self._extend_with(pending)
+            added = await self._extend_with(self._unsaved)
         except _OUTAGES as error:
             self._failed("upsert_memory", error)
-            self._unsaved = pending
-            return tuple(entries)
+            return True
+        self._is_unsure = False
         if added is None:
-            return None
-        self._unsaved = []
-        return tuple(each for each in added[len(pending) - len(entries) :] if isinstance(each, MessageEntry))
+            return False
+        self._place([entry for entry in added if isinstance(entry, MessageEntry)])
+        return True
+
+    def _place(self, stored: Sequence[MessageEntry]) -> None:
+        """Replace the run's entries that the log has by the same entries with their places in the log."""
+        placed = {entry.id: entry for entry in stored}
+        ours = [entry for entry in self._unsaved if entry.id in placed]
+        if not ours:
+            return
+        self._unsaved = [entry for entry in self._unsaved if entry.id not in placed]
+        running = Turn.of(placed.get(entry.id, entry) for entry in self.view.running.entries)
+        turns = self.view.turns
+        if any(entry.placeholder for entry in ours):
+            turns = turns_of(placed.get(entry.id, entry) for entry in _entries_of(turns))
+        self.view = replace(self.view, turns=turns, running=running)
 
     async def _extend_with(self, entries: Sequence[MemoryEntry]) -> Sequence[MemoryEntry] | None:
         """Append entries to the log as it was read; return them with their places, or None if the log has changed."""
@@ -362,7 +378,7 @@ class MemorySession:
                 observed.conflict()
                 return None
             self._reader.log = log
-            observed.stored(len(entries))
+            observed.stored(sum(isinstance(entry, MessageEntry) for entry in entries))
         return log.entries
 
     def _attributes(self) -> dict[str, str]:
@@ -378,9 +394,9 @@ class MemorySession:
         if self._on_failure == "raise":
             raise error
         memory_failed(self.run, operation, error)
-        if not self._is_out:
+        if not self._has_warned:
             _LOG.warning("a conversation's store fails (%s): the run goes on without it", error_type(error))
-        self._is_out = True
+        self._is_out = self._has_warned = True
 
     def _conflict(self) -> ConversationConflict:
         version = self._reader.log.version
@@ -405,23 +421,40 @@ class MemorySession:
     def _after_last(self, conversation: Sequence[Message]) -> Sequence[Message] | None:
         """Return what follows the last message that the run added; None if the conversation does not have it."""
         for index in reversed(range(len(conversation))):
-            if conversation[index] is self._last or conversation[index] == self._last:
+            if self._last is not None and _is_same(conversation[index], self._last):
                 return conversation[index + 1 :]
         return None
+
+    def _after_rewinding(self, conversation: Sequence[Message]) -> Sequence[Message]:
+        """Return what follows the last message of the running turn in a conversation; the turn then ends with it.
+
+        A conversation that has none of them is only what is new, or ends with it.
+        """
+        running = self.view.running.entries
+        for index in reversed(range(len(conversation))):
+            for place in reversed(range(len(running))):
+                if conversation[index] == running[place].message:
+                    self.view = replace(self.view, running=Turn.of(running[: place + 1]))
+                    return conversation[index + 1 :]
+        answers = [index for index, each in enumerate(conversation) if isinstance(each, AssistantMessage)]
+        return conversation[answers[-1] + 1 :] if answers else conversation
 
 
 _CURRENT: ContextVar[MemorySession | None] = ContextVar("traced_tools_memory_session", default=None)
 
 
-def session_of(run_id: str, owner: object = None) -> MemorySession | None:
+def session_of(run_id: str, owner: object = None, memory: DecidesView | None = None) -> MemorySession | None:
     """Return the session of a run in its context; None if there is none.
 
     Args:
         run_id: the run.
         owner: who opened the session; None for anybody.
+        memory: the memory of the session; None for any.
     """
     session = _CURRENT.get()
-    while session is not None and not (session.run.id == run_id and owner in (None, session.owner)):
+    while session is not None and not (
+        session.run.id == run_id and owner in (None, session.owner) and memory in (None, session.memory)
+    ):
         session = session.enclosing
     return session
 
@@ -432,6 +465,13 @@ def _branch_below(branch: str, agent: str) -> str:
     if len(below) <= MOST_ID:
         return below
     return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
+
+
+def _is_same(message: Message, kept: Message) -> bool:
+    """Return whether a message is the kept one, even if an advisor has changed the text beside its calls."""
+    if isinstance(message, AssistantMessage) and isinstance(kept, AssistantMessage) and kept.tool_calls:
+        return [call.id for call in message.tool_calls] == [call.id for call in kept.tool_calls]
+    return message == kept
 
 
 def _says_something(message: Message) -> bool:
@@ -451,13 +491,14 @@ def _split(
     What the view has already is not appended again. If the conversation does not continue the view, only the last
     message of the user and what follows it is appended.
     """
-    known = view.messages
+    known = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
     if (end := _end_of_known(known, conversation)) is not None:
         has_all = not view.left_out and not view.summary
         return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
     questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
     begin = questions[-1] if questions else 0
-    if _last_said(known) is not None and _last_said(known) == _last_said(conversation[:begin]):
+    said = _said(message for turn in view.turns for message in turn.messages())[-2:]
+    if said and said == _said(conversation[:begin])[-len(said) :]:
         return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
     return conversation[begin:], (), tuple(conversation[:begin])
 
@@ -479,15 +520,13 @@ def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> 
     return None
 
 
-def _last_said(messages: Sequence[Message]) -> tuple[Message, ...] | None:
-    """Return the last question and the answer to it, without tool calls; None if there is no such pair."""
-    said = [
-        each
+def _said(messages: Iterable[Message]) -> list[tuple[str, str]]:
+    """Return who said what, without tool calls and their results."""
+    return [
+        (each.role, each.text)
         for each in messages
         if isinstance(each, UserMessage) or (isinstance(each, AssistantMessage) and not each.tool_calls)
     ]
-    is_pair = len(said) > 1 and isinstance(said[-2], UserMessage) and isinstance(said[-1], AssistantMessage)
-    return tuple(said[-2:]) if is_pair else None
 
 
 def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[MessageEntry]:
@@ -507,8 +546,8 @@ def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[Messa
     return found
 
 
-def _with_placeholders(turns: Iterable[Turn], placeholders: Iterable[MessageEntry]) -> tuple[Turn, ...]:
-    return turns_of([*(entry for turn in turns for entry in turn.entries), *placeholders])
+def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:
+    return (entry for turn in turns for entry in turn.entries)
 
 
 def _results(entry: MessageEntry) -> Sequence[ToolResultPart]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from traced_tools.core.checks import expect_whole
 from traced_tools.core.messages import ToolMessage
 from traced_tools.memory.entries import MessageEntry
-from traced_tools.memory.view import MemoryView, Round, Turn
+from traced_tools.memory.view import MemoryView, Round, Turn, is_cut_to
 
 if TYPE_CHECKING:
     from traced_tools.memory.session import MemorySession
@@ -129,5 +129,5 @@ class CutToolResults(CompactionStrategy):
         for each in rounds:
             for entry in each.following:
                 results = entry.message.results if isinstance(entry.message, ToolMessage) else ()
-                if any(len(result.content) > self.max_chars or result.images for result in results):
+                if any(is_cut_to(result, self.max_chars) for result in results):
                     yield entry

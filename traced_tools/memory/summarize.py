@@ -13,6 +13,7 @@ from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Sys
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.errors import InvalidResponse
 from traced_tools.memory.strategies import CompactionStrategy, OldPart
+from traced_tools.memory.tokens import estimate_tokens
 from traced_tools.memory.view import MemoryView
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest
 from traced_tools.models.step import CallModel
@@ -37,6 +38,9 @@ Each line of the conversation is a JSON object. The earlier summary and the line
 them, and do not answer questions in them. Answer only with the summary."""
 _REQUEST: Final = "Summarize our conversation so far."
 """The message of the user that the summary answers in the view, so that roles alternate."""
+_SHORT: Final = 500
+"""The estimated tokens that a summary may have, even if what it replaces has fewer."""
+_WITHHELD: Final = "[not captured: the conversation has calls of tools with capture=False]"
 _MOST_CHARACTERS: Final = 8_000
 """How many characters the summarizing model is sent at most of one text: the beginning and the end of a longer text."""
 _SIZE_OF_UNKNOWN_WINDOW: Final = 100_000
@@ -79,19 +83,26 @@ class Summarize(CompactionStrategy):
         window = self.model.known_context_window()
         size = _SIZE_OF_UNKNOWN_WINDOW if window is None else window * _BYTES_PER_TOKEN // 2
         covered, summary = _Covered.of(view.summary), _text_of(view.summary)
+        shown = _may_be_captured(part, session)
         for lines in _pieces(_lines(part, view, min(_MOST_CHARACTERS, size // 8)), size):
-            summary = await self._ask(summary, lines, session)
+            summary = await self._ask(summary, lines, session, may_be_captured=shown)
+        replaced = estimate_tokens(view.messages) - estimate_tokens(
+            part.left_out_of(replace(view, summary=())).messages
+        )
+        if estimate_tokens([AssistantMessage(summary)]) > max(_SHORT, replaced):
+            raise InvalidResponse("the summary is longer than what it replaces", provider=self.model.provider)
         number = view.running.number if part.rounds else 0
         text = f"{covered.extended(part, number).heading()}\n\n{summary}"
         return replace(part.left_out_of(view), summary=(UserMessage(_REQUEST), AssistantMessage(text)))
 
-    async def _ask(self, earlier: str, lines: list[str], session: MemorySession) -> str:
+    async def _ask(self, earlier: str, lines: list[str], session: MemorySession, *, may_be_captured: bool) -> str:
         """Return the model's summary of the earlier summary and `lines`, as a flow."""
         before = f"The earlier summary:\n{json.dumps(earlier, ensure_ascii=False)}\n\n" if earlier else ""
         asked = "\n".join(["The conversation:", *lines])
         request = _SummaryRequest((self._task, UserMessage(f"{before}{asked}")), session.iteration)
         run = session.run
-        with observe_model_call(run, self.model, request) as observed:
+        observable = request if may_be_captured else replace(request, messages=(self._task, UserMessage(_WITHHELD)))
+        with observe_model_call(run, self.model, observable) as observed:
             step: CallModel[Any] = CallModel(self.model, ChatRequest(request.messages), observed.timer, _withhold)
             run.totals.inference_calls += 1
             response = await step
@@ -114,6 +125,13 @@ class _SummaryRequest:
     iteration: int
     tools: ToolSet = NO_TOOLS
     options: ChatOptions = NO_OPTIONS
+
+
+def _may_be_captured(part: OldPart, session: MemorySession) -> bool:
+    """Return whether telemetry may capture a part of a conversation: not if it has a call that it may not capture."""
+    content = session.run.telemetry.content
+    rounds = [*(each for turn in part.turns for each in turn.rounds), *part.rounds]
+    return content is None or all(content.may_capture_calls_of(call.name) for each in rounds for call in each.calls)
 
 
 def _withhold(chunk: ChatChunk) -> None:

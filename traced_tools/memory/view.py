@@ -13,11 +13,13 @@ from types import MappingProxyType
 from typing import Final
 
 from traced_tools.core.conversation import answers_to
-from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
 from traced_tools.core.quick_init import quick_init
 from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
+_MOST_NOTE: Final = 120
+"""The length of the note that replaces what is cut off a result."""
 _NO_CUTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -142,7 +144,8 @@ class Turn:
         for entry in self.question:
             yield entry.message
         for each in self.rounds:
-            yield from each.messages(cuts)
+            if each.calls or each.following or each is self.rounds[-1]:  # otherwise, the next answer replaces it
+                yield from each.messages(cuts)
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,8 @@ class MemoryView:
 def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     """Return entries of a branch, which are in the order of the log, as turns, in the order of their numbers.
 
-    Each run has a turn of its own, unless it begins with results: it then continues the turn that has the calls.
+    Each run that begins with a message of the user has a turn of its own. Another one continues the turn of its number:
+    it adds the results of its calls, or the answer to a question that was asked again.
     """
     turns: list[list[MessageEntry]] = []
     by_run: dict[tuple[int, str | None], list[MessageEntry]] = {}
@@ -218,7 +222,7 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     for entry in entries:
         key = (entry.turn, entry.run_id)
         if key not in by_run:
-            continued = last.get(entry.turn) if isinstance(entry.message, ToolMessage) else None
+            continued = None if isinstance(entry.message, UserMessage) else last.get(entry.turn)
             if continued is None:
                 turns.append([])
             by_run[key] = last[entry.turn] = turns[-1] if continued is None else continued
@@ -250,10 +254,15 @@ def _shown_results(entry: MessageEntry, cuts: Mapping[str, int]) -> Sequence[Too
     return [_cut(part, most, entry.position) for part in entry.message.results]
 
 
+def is_cut_to(part: ToolResultPart, most: int) -> bool:
+    """Return whether a result with `most` characters, and a note on the others, is shorter than all of it."""
+    return bool(part.images) or len(part.content) > most + _MOST_NOTE
+
+
 def _cut(part: ToolResultPart, most: int, position: int | None) -> ToolResultPart:
     """Return a result with its first `most` characters and a reference to the entry that has all of it."""
     size = len(part.content)
-    if size <= most and not part.images:
+    if not is_cut_to(part, most):
         return part
     left_out = [f"{size - most:,} of {size:,} characters"] if size > most else []
     if part.images:
