@@ -96,7 +96,10 @@ def test_a_policy_without_a_default_denies(tmp_path: Path) -> None:
         (f"{RULE}    arguments:\n      a: {{matches: 7}}", 5, "matches must have a regular expression as text"),
         (f"{RULE}    arguments:\n      a: {{in: EUR}}", 5, "in must have a list"),
         (f"{RULE}    arguments:\n      a: {{less_than: '5'}}", 5, "a comparison must have a finite number"),
-        (f"{RULE}    arguments:\n      a: {{less_than: .nan}}", 5, "a comparison must have a finite number"),
+        (f"{RULE}    arguments:\n      a: {{less_than: .nan}}", 5, "'.nan' is a number in YAML: put it in quotes"),
+        (f"{RULE}    arguments:\n      a: {{in: [SE, NO]}}", 5, "'NO' is true or false in YAML: put it in quotes"),
+        (f"{RULE}    arguments:\n      a: {{equals: 12:30}}", 5, "'12:30' is a number in YAML: put it in quotes"),
+        (f"{RULE}    arguments:\n      a: {{equals: 007}}", 5, "'007' is a number in YAML: put it in quotes"),
         (f"{RULE}    arguments:\n      a: {{equals: 2026-01-01}}", 5, "put it in quotes"),
         (f"{RULE}    arguments:\n      a: {{equals: !python/name:os.system x}}", 5, "put it in quotes"),
         (f"{RULE}  - id: one\n    decision: deny", 4, "two rules have the id 'one'"),
@@ -123,6 +126,7 @@ def test_an_error_has_the_file_and_the_line(tmp_path: Path, text: str, line: int
         ("# only a comment\n", "the policy is empty"),
         (b"\xff", "it is not UTF-8"),
         ("a: \x00", "the policy is not valid YAML"),
+        (f"{RULE}    arguments: {{a: {{in: &a [*a]}}}}", "an anchor contains itself"),
     ],
 )
 def test_a_file_without_lines_to_name_is_refused(tmp_path: Path, text: str | bytes, problem: str) -> None:

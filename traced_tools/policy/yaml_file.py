@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _POLICY: Final = ("default", "rules")
 _RULE: Final = ("id", "decision", "tools", "source", "agents", "attributes", "arguments", "reason")
 _TAG: Final = "tag:yaml.org,2002:"
-_JSON: Final = (str, bool, int, float, type(None))
 
 
 def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]:
@@ -42,16 +42,16 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]
         raise ConfigurationError(f"{path}: the policy cannot be read: {why}") from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            return _File(path).policy(root)
+    except RecursionError:
+        raise ConfigurationError(f"{path}: the policy is nested too deeply, or an anchor contains itself") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it has an invalid character"
         where = "" if mark is None else f", line {mark.line + 1}"
         raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
-    if root is None:
-        raise ConfigurationError(
-            f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule"
-        )
-    return _File(path).policy(root)
+    raise ConfigurationError(f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +128,26 @@ class _File:
         return items
 
     def _value(self, node: Node) -> Any:
-        """Return a JSON value."""
-        if node.tag == f"{_TAG}seq":
+        """Return a JSON value. Scalars that YAML reads in ways of its own, such as `NO` as false, are refused."""
+        kind = str(node.tag).removeprefix(_TAG)
+        if kind == "seq":
             return [self._value(each) for each in node.value]
-        if node.tag == f"{_TAG}map":
+        if kind == "map":
             return {key: self._value(each) for key, each in self._fields(node, None, "a value").items()}
-        import yaml
-
-        with self._at(node):
-            value = yaml.SafeLoader("").construct_object(node)
-        if type(value) not in _JSON:
-            self._fail(node, f"{_kind(node)} is not a value that an argument can have: put it in quotes")
-        return value
+        if kind == "str":
+            return node.value
+        if kind == "null":
+            return None
+        if kind in ("bool", "int", "float"):
+            with suppress(ValueError):
+                return json.loads(node.value.lower())
+        self._fail(node, f"{node.value[:64]!a} is {_kind(node)} in YAML: put it in quotes, or write it as JSON does")
 
     @contextmanager
     def _at(self, node: Node) -> Iterator[None]:
         """Add the file and the line to errors."""
-        import yaml
-
         try:
             yield
-        except yaml.YAMLError:
-            problem = f"{_kind(node)} is not a value that a policy can have: put it in quotes"
         except (TypeError, ValueError) as error:
             problem = str(error)
         else:
