@@ -144,22 +144,19 @@ def test_a_call_that_was_approved_runs_with_the_rule_as_its_reason_code() -> Non
 # Without a loop.
 
 
-def test_a_policy_decides_about_calls_that_are_executed_by_hand() -> None:
-    calls = (adds(1, 1), adds(500, 1), adds(4, 1))
+@pytest.mark.parametrize("how", ["execute_tool_calls", "aexecute_tool_calls"])
+def test_a_policy_decides_about_calls_that_are_executed_by_hand(how: str) -> None:
+    calls = tuple(adds(a, 1).replace(id=f"call_{a}") for a in (1, 500, 4))
     response = ChatResponse(AssistantMessage("", tool_calls=calls))
-    policy = Policy([EVEN, SMALL, LARGE])
-
-    def execute(**approved: Any) -> list[tuple[str, str | None]]:
-        manager, asked = ToolCallingManager(), [UserMessage("?")]
-        done = manager.execute_tool_calls(asked, response, tools=[add], advisors=[PolicyAdvisor(policy)], **approved)
-        return [(each.decision, each.reason_code) for each in done.results]
-
-    assert execute() == [("allowed", "small"), ("denied", "even"), ("denied", "even")]
-    ids = [f"call_{index}" for index in range(3)]
-    response = ChatResponse(
-        AssistantMessage("", tool_calls=[call.replace(id=each) for call, each in zip(calls, ids, strict=True)])
-    )
-    assert execute(approved=["call_2"])[2] == ("approved", "even")
+    settings: dict[str, Any] = {"tools": [add], "advisors": [PolicyAdvisor(Policy([EVEN, SMALL, LARGE]))]}
+    done = getattr(ToolCallingManager(), how)([UserMessage("?")], response, approved={"call_4": "ana"}, **settings)
+    results = (asyncio.run(done) if asyncio.iscoroutine(done) else done).results
+    assert [decided(each) for each in results] == [
+        ("allowed", "small", None),
+        ("denied", "even", "policy"),
+        ("approved", "even", None),
+    ]
+    assert results[2].by == "ana"
 
 
 # Advisors around and inside.
