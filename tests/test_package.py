@@ -30,7 +30,7 @@ PUBLIC = (
 
 ROOMS = (
     *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("memory", "events", "otel"),
+    *("policy", "memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
     *("advisors", "client", "testing", "cli"),
 )
@@ -284,7 +284,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
-    *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3"),
+    *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3", "yaml"),
     *("cryptography", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy"),
 )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.memory import MemoryAdvisor as MemoryAdvisor
     from traced_tools.advisors.model_judge import ModelJudge as ModelJudge
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
+    from traced_tools.advisors.policy import PolicyAdvisor as PolicyAdvisor
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
@@ -113,6 +114,8 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
+    from traced_tools.policy.policy import Policy as Policy
+    from traced_tools.policy.rule import Rule as Rule
     from traced_tools.run.log_filter import RunIdFilter as RunIdFilter
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
@@ -193,11 +196,14 @@ _EXPORTS = {
     "NestedUsage": "traced_tools.core.totals",
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "OutputValidationError": "traced_tools.errors",
+    "Policy": "traced_tools.policy.policy",
+    "PolicyAdvisor": "traced_tools.advisors.policy",
     "PriceTable": "traced_tools.core.prices",
     "ProviderPart": "traced_tools.core.messages",
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
     "RedisChatMemoryRepository": "traced_tools.memory.redis",
+    "Rule": "traced_tools.policy.rule",
     "RunIdFilter": "traced_tools.run.log_filter",
     "SafeguardAdvisor": "traced_tools.advisors.safeguard",
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
@@ -314,11 +320,14 @@ __all__ = [
     "NestedUsage",
     "ObserverAdvisor",
     "OutputValidationError",
+    "Policy",
+    "PolicyAdvisor",
     "PriceTable",
     "ProviderPart",
     "RateLimited",
     "ReasoningPart",
     "RedisChatMemoryRepository",
+    "Rule",
     "RunIdFilter",
     "SafeguardAdvisor",
     "SqlChatMemoryRepository",

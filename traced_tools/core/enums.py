@@ -60,6 +60,8 @@ REASON_CODES: Final = (
     "consecutive_errors",
     "approval_required",
     "audit_unavailable",
+    "policy_default",
+    "policy_error",
 )
 """The reason codes that this package sets. Advisors and drivers may set others."""
 

@@ -28,7 +28,11 @@ class ToolAdvice:
     order: int
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Wrap one tool call; `call.denied(reason)` refuses it."""
+        """Wrap one tool call; `call.denied(reason)` refuses it.
+
+        If an inner advisor changes the arguments, an advisor that has `checks_changes = True` wraps the call once more,
+        with the new arguments, before the call goes on.
+        """
         return await call_next(call)
 
     def on_event(self, event: Event) -> None:

@@ -42,7 +42,7 @@ from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
-    from traced_tools.run.context import RunContext
+    from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.callback import Invocable
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.schema.arguments import BoundArguments
@@ -65,6 +65,8 @@ class ToolInvocation:
         metadata: the settings of the tool, such as its time-out.
         batch_index: the position among the calls of the same answer, from 0.
         intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
+        approved: whether the call has an approval, for example from `ExecuteTools.approve`.
+        code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
     """
 
     name: str
@@ -76,6 +78,8 @@ class ToolInvocation:
     metadata: ToolMetadata = field(default_factory=ToolMetadata, repr=False)
     batch_index: int = 0
     intent: str | None = field(default=None, repr=False)
+    approved: bool = False
+    code: str | None = None
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -92,15 +96,30 @@ class ToolInvocation:
             object.__setattr__(self, "_args", read_only(value))
         return self._args  # type: ignore[return-value]  # it was set just now
 
-    def replace(self, *, arguments: str | Mapping[str, Any] | None = None, intent: str | None = None) -> ToolInvocation:
-        """Return this call with other arguments (JSON text, or a mapping), or with a reason.
+    def replace(
+        self,
+        *,
+        arguments: str | Mapping[str, Any] | None = None,
+        intent: str | None = None,
+        code: str | None = None,
+    ) -> ToolInvocation:
+        """Return this call with other arguments (JSON text, or a mapping), with a reason, or with a reason code.
 
         The arguments are validated when they are passed to `call_next`. Inner advisors receive the validated ones. If
         the arguments are invalid, `call_next` returns the result `invalid_arguments`.
+
+        `code` says why the call may run, such as the name of a rule. It is set in code, and recorded as the code of
+        `denied` is. If several advisors set one, the innermost counts.
         """
         expect("intent", intent, (str, type(None)), "a str or None")
+        expect("code", code, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
-        return replace(self, arguments=own, intent=self.intent if intent is None else intent)
+        return replace(
+            self,
+            arguments=own,
+            intent=self.intent if intent is None else intent,
+            code=self.code if code is None else code,
+        )
 
     def denied(self, reason: str, *, code: str | None = None, by: str | None = None) -> ToolResult:
         """Return the result of a call that may not run.
@@ -240,7 +259,7 @@ class ToolExecution:
                 if self._clock is None:
                     result = await self._attempt(self._call.arguments, context, observed)
                 else:
-                    result = await self._advise(0, self._invocation(context), observed)
+                    result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
             if self._approved is not None and result.decision == "allowed":
                 result = replace(result, decision="approved", by=self._approved.by)
             if self._most_characters is not None and not result.ends_run:
@@ -325,7 +344,10 @@ class ToolExecution:
         assert self._tool is not None
         name, arguments, definition = self._call.name, self._advisable(), self._tool.definition
         metadata, index = self._tool.metadata, self._place[0]
-        return ToolInvocation(name, arguments, self._id, self._iteration, definition, context, metadata, index)
+        approved = self._approved is not None
+        return ToolInvocation(
+            name, arguments, self._id, self._iteration, definition, context, metadata, index, approved=approved
+        )
 
     def _advisable(self) -> str:
         """Return the canonical JSON of the arguments that the tool will receive, for the advisors."""
@@ -340,17 +362,33 @@ class ToolExecution:
         self._sources[text], self._bound_for = source, text
         return text
 
-    async def _advise(self, index: int, invocation: ToolInvocation, observed: ToolCallObservation) -> ToolResult:
-        """Run the advisor at `index` around the inner advisors and the tool."""
+    async def _advise(
+        self,
+        advisors: tuple[AdvisesTools, ...],
+        invocation: ToolInvocation,
+        observed: ToolCallObservation,
+        checking: tuple[AdvisesTools, ...] = (),
+    ) -> ToolResult:
+        """Run the first of `advisors` around the others and the tool.
+
+        Args:
+            advisors: the advisors that the call has not passed yet, the outermost first.
+            invocation: the call.
+            observed: the observation of the call.
+            checking: the advisors that the call has passed and must pass again if its arguments change.
+        """
         assert self._clock is not None
-        if index == len(self._run.tool_advisors):
-            observed.advised(invocation.intent, invocation.arguments)
+        if not advisors:
+            observed.advised(invocation.intent, invocation.arguments, invocation.code)
             began = perf_counter_ns()
             try:
-                return await self._attempt(invocation.arguments, invocation.context, observed)
+                returned = await self._attempt(invocation.arguments, invocation.context, observed)
             finally:  # the tool's time doesn't count as the advisors' own time
                 self._clock.downstream_ns += perf_counter_ns() - began
-        advisor = self._run.tool_advisors[index]
+            has_code = invocation.code is not None and returned.decision == "allowed"
+            return replace(returned, reason_code=invocation.code) if has_code else returned
+        advisor, inner = advisors[0], advisors[1:]
+        checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
         async def call_next(given: ToolInvocation) -> ToolResult:
             if not isinstance(given, ToolInvocation):
@@ -362,12 +400,13 @@ class ToolExecution:
                 try:
                     self._bind(given.arguments)
                 except InvalidArguments as problem:
-                    observed.advised(given.intent, given.arguments)
+                    observed.advised(given.intent, given.arguments, given.code)
                     return self._invalid(problem, observed)
                 if self._bound is not None:
                     observed.repaired(self._bound.repairs)
                 given = replace(given, arguments=self._advisable())  # as the tool will get them
-            return await self._advise(index + 1, given, observed)
+                return await self._advise((*checking, *inner), given, observed, checks)
+            return await self._advise(inner, given, observed, (*checking, *checks))
 
         telemetry = self._run.telemetry
         with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, clock=self._clock):

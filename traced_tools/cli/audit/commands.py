@@ -38,13 +38,8 @@ from traced_tools.cli.audit.call_table import print_calls
 from traced_tools.cli.audit.formatting import call_json, escape, json_text, make_console, pluralize
 from traced_tools.cli.audit.run_tree import print_run
 from traced_tools.cli.audit.verification_report import print_verification
-from traced_tools.cli.output import drop_output
-from traced_tools.errors import TracedToolsError
+from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 
-NEGATIVE: Final = 1
-"""Exit status: the command ran, and its result is negative."""
-FAILED: Final = 2
-"""Exit status: the command failed, so there is no result."""
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
@@ -77,7 +72,7 @@ def list_calls(
 ) -> None:
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _exit_statuses():
+    with exit_statuses("audit"):
         wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
         with proof.reader(store) as reader:
             calls = find_calls(reader, wanted, limit)
@@ -102,7 +97,7 @@ def show(
 ) -> None:
     """Show a run as a tree of compactions, and of intents with their reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _exit_statuses():
+    with exit_statuses("audit"):
         if trace_url is not None and "{trace_id}" not in trace_url:
             _exit(FAILED, "--trace-url has no {trace_id}: pass a URL such as http://host/trace/{trace_id}")
         with proof.reader(store, run) as reader:
@@ -123,7 +118,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Check every record. If a check fails, print the first problem and exit with status 1."""
-    with _exit_statuses() as command:
+    with exit_statuses("audit") as command:
         key = None if public_key is None else _read(public_key, "public")
         archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
@@ -149,7 +144,7 @@ def export(
     until: options.Until = None,
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
-    with _exit_statuses(printing=output is None):
+    with exit_statuses("audit", printing=output is None):
         wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
         records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
@@ -169,7 +164,7 @@ def sql() -> None:
 
     Run it as the owner: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
     """
-    with _exit_statuses():
+    with exit_statuses("audit"):
         print(files("traced_tools.audit").joinpath("postgresql.sql").read_text("utf-8"), end="")
 
 
@@ -196,7 +191,7 @@ def match(
 
     The key is TRACED_TOOLS_AUDIT_KEY, else the key file beside the store.
     """
-    with _exit_statuses() as command:
+    with exit_statuses("audit") as command:
         given = {
             "arguments": arguments,
             "requested_arguments": requested_arguments,
@@ -241,7 +236,7 @@ def erase(
     """
     from traced_tools.audit.trail import AuditTrail  # imported here because the other commands start faster without it
 
-    with _exit_statuses() as command:
+    with exit_statuses("audit") as command:
         path = embedded_path(store)
         if checkpoints is None and path is None:
             _exit(FAILED, "pass --checkpoints FILE: a server store has no default checkpoint file")
@@ -446,43 +441,5 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
     _exit(FAILED, f"{escape(str(path))} cannot be written: {problem}")
 
 
-@dataclass
-class _ExitStatus:
-    status: int = 0
-    """The exit status, even if nothing reads the output."""
-
-
-@contextmanager
-def _exit_statuses(*, printing: bool = True) -> Iterator[_ExitStatus]:
-    """Turn errors into one line on standard error and an exit status. A closed pipe ends the command quietly.
-
-    Args:
-        printing: whether the command writes to standard output.
-    """
-    command = _ExitStatus()
-    try:
-        if printing and sys.stdout is None:
-            _exit(FAILED, "standard output cannot be written: it is closed")
-        yield command
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except TracedToolsError as error:
-        _exit(FAILED, escape(str(error), most=2000))
-    except BrokenPipeError:
-        drop_output()
-    except OSError as error:
-        drop_output()
-        cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
-        _exit(FAILED, f"{cannot}: {error.strerror or type(error).__name__}")
-    except Exception as error:  # whose text may hold content
-        _exit(FAILED, f"unexpected {type(error).__name__}; please report it")
-    if command.status:
-        raise typer.Exit(command.status)
-
-
 def _exit(status: int, message: str) -> NoReturn:
-    with suppress(OSError):
-        typer.echo(f"audit: {message}", err=True)
-    raise typer.Exit(status)
+    exit_with("audit", status, message)

@@ -157,7 +157,7 @@ class ToolScope(Scope):
         observed = self._observed
         if observed.result is not None:
             put(attributes, names.ADVISOR_NAME, observed.result.advisor)
-            put(attributes, names.REASON_CODE, observed.reason_code)
+        put(attributes, names.REASON_CODE, observed.reason_code)
         put(attributes, names.APPROVAL_BY, observed.by)
 
     def _record(self, instruments: Instruments) -> None:
@@ -185,8 +185,8 @@ class ToolScope(Scope):
         }
         if result is not None and result.advisor:
             decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
-        if result is not None and result.reason_code:
-            decision[names.REASON_CODE] = reason_code_label(result.reason_code, self._tool)
+        if code := observed.reason_code:
+            decision[names.REASON_CODE] = reason_code_label(code, self._tool)
         instruments.tool_decisions.add(1, decision, self._context)
 
     def _may_capture_failure(self) -> bool:

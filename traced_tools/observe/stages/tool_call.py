@@ -87,6 +87,7 @@ class ToolCallObservation(Observation):
     """
 
     __slots__ = (
+        "_allowed_for",
         "_approved_by",
         "_is_running",
         "arguments",
@@ -139,6 +140,7 @@ class ToolCallObservation(Observation):
         self.repairs: tuple[str, ...] = ()
         self.is_approved = False
         self._approved_by: str | None = None
+        self._allowed_for: str | None = None
         self.intent: str | None = None
         self.arguments: str | None = None
         self.attempts = 0
@@ -158,11 +160,12 @@ class ToolCallObservation(Observation):
         self.is_approved = True
         self._approved_by = by
 
-    def advised(self, intent: str | None, arguments: str) -> None:
-        """Record the stated reason and the arguments with which the call passes the advisors."""
+    def advised(self, intent: str | None, arguments: str, code: str | None) -> None:
+        """Record the stated reason, the arguments and the reason code with which the call passes the advisors."""
         self._events.advised(arguments)
         self.intent = intent
         self.arguments = arguments
+        self._allowed_for = code
 
     def started(self) -> None:
         """Record that the tool starts now; called for each attempt."""
@@ -266,7 +269,7 @@ class ToolCallObservation(Observation):
     @property
     def reason_code(self) -> str | None:
         """Why it was decided so, sanitized: the application or a third-party advisor may have chosen it."""
-        code = None if self.result is None else self.result.reason_code
+        code = self._allowed_for if self.result is None else self.result.reason_code
         return None if code is None else safe_identifier(str(code))
 
     @property

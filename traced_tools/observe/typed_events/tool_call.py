@@ -57,7 +57,7 @@ class ToolCallEventEmitter:
     def started(self) -> None:
         """Emit the decision, and the start of the first attempt."""
         if not self._is_decided:
-            self._emit_decision(self._observed.permission)
+            self._emit_decision(self._observed.permission, reason_code=self._observed.reason_code)
         self._attempts += 1
         if self._attempts == 1:
             self._began = perf_counter()

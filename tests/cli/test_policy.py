@@ -1,0 +1,160 @@
+"""`traced-tools policy check`: what a policy would have changed about the calls of an audit trail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.audit.made import Chain, content, write
+from tests.modes import MODES, run
+from tests.sample_tools import add
+from traced_tools import AuditAdvisor, AuditTrail, ChatClient, Policy, PolicyAdvisor, ToolCall, tool
+from traced_tools.cli.app import app
+from traced_tools.testing import ScriptedChatModel
+
+POLICY = """
+default: deny
+rules:
+  - {id: reads, decision: allow, tools: get_*}
+  - {id: small, decision: allow, tools: pay, arguments: {amount: {at_most: 100}}}
+  - {id: large, decision: require_approval, tools: pay}
+"""
+ALL = "rules: [{id: all, decision: allow}]"
+
+
+def check(tmp_path: Path, policy: str, *options: object) -> Result:
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy)
+    return CliRunner().invoke(app, ["policy", "check", str(file), *map(str, options)])
+
+
+def counts(result: Result) -> dict[str, int]:
+    found: dict[str, int] = json.loads(result.stdout)["counts"]
+    return found
+
+
+def pays(amount: int, *, stored: bool = True) -> dict[str, Any]:
+    return content(json.dumps({"amount": amount}), stored=stored)
+
+
+def trail(tmp_path: Path) -> Path:
+    chain = Chain()
+    of_policy = {"decision": "denied", "advisor": "policy", "reason_code": "old"}
+    for index, (name, fields) in enumerate(
+        [
+            ("get_weather", {}),
+            ("get_weather", of_policy),
+            ("pay", {"arguments": pays(50)}),
+            ("pay", {"arguments": pays(500)}),
+            ("pay", {"arguments": pays(500), "decision": "approved", "by": "ana"}),
+            ("pay", {"arguments": pays(50, stored=False)}),
+            ("pay", {"arguments": {**pays(50, stored=True), "size": 99}}),
+            ("delete", {}),
+            ("delete", {"decision": "answered", "advisor": "cache"}),
+            ("delete", {"decision": "limited", "reason_code": "max_tool_calls"}),
+            ("delete", {"decision": "denied", "advisor": "desk"}),
+            ("delete", {"decision": None}),
+            ("delete", of_policy),
+        ]
+    ):
+        chain.call(name, call_id=f"call_{index}", run_id="run-1", agent="desk", batch_index=index, **fields)
+    return write(tmp_path / "audit.db", chain)
+
+
+def test_the_calls_whose_decision_changes_are_counted_and_listed(tmp_path: Path) -> None:
+    result = check(tmp_path, POLICY, "--audit", trail(tmp_path), "--json")
+    assert result.exit_code == 1, result.output
+    assert counts(result) == {"changed": 4, "unchanged": 4, "not_replayed": 2, "not_decided": 3}
+    printed = json.loads(result.stdout)
+    changed = {
+        each["call_id"]: (each["decision"], each["becomes"], each["becomes_code"]) for each in printed["changed"]
+    }
+    assert changed == {
+        "call_1": ("denied", "allowed", "reads"),
+        "call_3": ("allowed", "denied", "large"),
+        "call_7": ("allowed", "denied", "policy_default"),
+        "call_8": ("answered", "denied", "policy_default"),
+    }
+    assert {each["call_id"] for each in printed["not_replayed"]} == {"call_5", "call_6"}
+
+
+def test_the_text_has_the_counts_a_table_and_what_was_not_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    result = check(tmp_path, POLICY, "--audit", trail(tmp_path))
+    assert result.exit_code == 1, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[:4] == [
+        "the policy is valid: 3 rules, default deny",
+        "replayed 8 calls: 4 changed, 4 as before",
+        "NOT REPLAYED: 2 calls, because a rule needs arguments that the trail does not store",
+        "left out: 3 calls that ended before a policy decides",
+    ]
+    assert "pay desk allowed denied large 1" in lines
+    assert "pay desk allowed ? 2" in lines
+
+
+def test_without_a_change_the_status_is_zero(tmp_path: Path) -> None:
+    chain = Chain()
+    chain.call("get_weather")
+    store = write(tmp_path / "audit.db", chain)
+    result = check(tmp_path, POLICY, "--audit", store)
+    assert (result.exit_code, "1 call: 0 changed" in result.stdout) == (0, True)
+    result = check(tmp_path, POLICY, "--audit", store, "--until", "2020-01-01T00:00Z", "--json")
+    assert (result.exit_code, sum(counts(result).values())) == (0, 0)
+
+
+def test_the_policy_alone_is_checked_without_a_trail(tmp_path: Path) -> None:
+    result = check(tmp_path, POLICY)
+    assert (result.exit_code, result.stdout) == (0, "the policy is valid: 3 rules, default deny\n")
+
+
+def test_denials_are_those_of_the_named_policy_advisor(tmp_path: Path) -> None:
+    chain = Chain()
+    chain.call("get_weather", decision="denied", advisor="guard", reason_code="old")
+    store = write(tmp_path / "audit.db", chain)
+    assert counts(check(tmp_path, ALL, "--audit", store, "--json"))["not_decided"] == 1
+    assert counts(check(tmp_path, ALL, "--audit", store, "--advisor", "guard", "--json"))["changed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "problem"),
+    [
+        ("rules: []", (), "policy.yaml, line 1: rules is empty"),
+        (ALL, ("--audit", "missing.db"), "missing.db"),
+    ],
+)
+def test_an_error_is_one_line_and_status_two(tmp_path: Path, policy: str, options: Any, problem: str) -> None:
+    result = check(tmp_path, policy, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("policy: ")
+    assert problem in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trail_that_stores_texts_replays_as_its_policy_decided(tmp_path: Path, mode: str) -> None:
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    calls = [ToolCall("pay", {"amount": "50"}), ToolCall("pay", {"amount": 500}), ToolCall("add", {"a": 1, "b": 1})]
+    store = tmp_path / "audit.db"
+    with AuditTrail(store, content="full") as audit:
+        advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.from_yaml(file))]
+        client = ChatClient(ScriptedChatModel([calls, "done"]), tools=[pay, add], advisors=advisors)
+        response = run(mode, client.prompt("?"))
+    assert [each.reason_code for each in response.tool_results] == ["small", "large", "policy_default"]
+    result = check(tmp_path, POLICY, "--audit", store, "--json")
+    assert (result.exit_code, counts(result)["unchanged"]) == (0, 3)
+    looser = check(tmp_path, POLICY.replace("100", "1000"), "--audit", store, "--json")
+    (changed,) = json.loads(looser.stdout)["changed"]
+    assert (changed["reason_code"], changed["becomes"], changed["becomes_code"]) == ("large", "allowed", "small")

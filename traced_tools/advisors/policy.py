@@ -1,0 +1,75 @@
+"""The advisor that lets a policy decide about tool calls."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.observe.failures import error_type
+from traced_tools.policy.policy import Policy, Verdict
+from traced_tools.policy.rule import CallFacts
+from traced_tools.run.context import current_run
+from traced_tools.tools.execution import CallNext, ToolInvocation
+
+_LOG = logging.getLogger(__name__)
+_NOT_ALLOWED = "the policy does not allow it"
+_NOT_APPROVED = "it requires approval, and none was given"
+
+
+class PolicyAdvisor(Advisor):
+    """Lets a policy allow or deny each tool call before its tool runs.
+
+    The policy reads the validated arguments, as the tool gets them. If an inner advisor changes the arguments, the
+    policy decides about the new ones before the call goes on. An advisor around this one that answers a call itself
+    passes the policy by.
+
+    The reason code of each call that the policy decides is the id of the rule; `policy_default` if no rule is for the
+    call; `policy_error` if a predicate failed. Spans, events, the decisions metric and the audit trail record it. The
+    model reads the rule's `reason` of a denied call.
+
+    Args:
+        policy: the policy.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: the position among the advisors, by default next inside the audit advisor, which records the intent
+            before the policy decides.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+    """
+
+    checks_changes = True
+
+    def __init__(self, policy: Policy, *, name: str = "policy", order: int = TOOL_LOOP_ORDER + 110) -> None:
+        expect("policy", policy, Policy, "a Policy, such as Policy([Rule(...)], default='deny')")
+        expect("name", name, str, "a str")
+        expect_whole("order", order, -sys.maxsize)
+        self.name = name
+        self.order = order
+        self._policy = policy
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        """Pass the call on if the policy allows it."""
+        verdict = await self._policy.decide(_facts(call))
+        if verdict.error is not None:
+            self._log_error(verdict)
+        if verdict.decision == "allow" or (verdict.decision == "require_approval" and call.approved):
+            return await call_next(call.replace(code=verdict.code))
+        text = _NOT_ALLOWED if verdict.decision == "deny" else _NOT_APPROVED
+        return call.denied(verdict.reason or text, code=verdict.code)
+
+    def _log_error(self, verdict: Verdict) -> None:
+        assert verdict.rule is not None and verdict.error is not None
+        kind = error_type(verdict.error)  # its text may quote arguments
+        _LOG.warning("%s: the predicate of rule %s failed: %s; the call is denied", self.name, verdict.rule.id, kind)
+
+    def __repr__(self) -> str:
+        return f"<PolicyAdvisor {self.name!r}: {self._policy!r}, order {self.order}>"
+
+
+def _facts(call: ToolInvocation) -> CallFacts:
+    run = current_run()
+    assert run is not None  # a tool is called in a run
+    return CallFacts(call.name, call.metadata.source, run.agent, run.attributes, lambda: call.args)

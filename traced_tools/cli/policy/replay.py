@@ -1,0 +1,110 @@
+"""Replays the calls of an audit trail against a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic_core import from_json
+
+from traced_tools.audit.reading.reader import AuditedCall
+from traced_tools.audit.records import RAN
+from traced_tools.flow.flow import call as drive
+from traced_tools.policy.policy import Policy, Verdict
+from traced_tools.policy.rule import CallFacts
+
+Finding = Literal["changed", "unchanged", "not_replayed", "not_decided"]
+"""How a recorded call compares: the policy decides otherwise; as recorded; the rule that would decide needs arguments
+that are not stored; or something before the policy ended the call, so no policy decides about it."""
+
+_AFTER_POLICY: Final = (*RAN, "answered")
+"""The recorded decisions of calls that a policy let pass, or would have had to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded call and what the policy decides about it.
+
+    Attributes:
+        call: the call.
+        finding: how the two compare.
+        was: the recorded decision; None if there is none.
+        becomes: the decision with the policy; None if it is not known.
+        code: the reason code that the policy gives; None if it is not known.
+    """
+
+    call: AuditedCall
+    finding: Finding
+    was: str | None
+    becomes: str | None = None
+    code: str | None = None
+
+
+class _NotStoredError(Exception):
+    """The arguments of a call are not in the trail."""
+
+
+def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str) -> Iterator[Replayed]:
+    """Yield each call with what the policy decides about it.
+
+    Args:
+        policy: the policy.
+        calls: the calls.
+        advisor: the name of the policy advisor that took part in the recorded runs.
+    """
+    for each in calls:
+        yield _replayed(policy, each, advisor)
+
+
+def _replayed(policy: Policy, call: AuditedCall, advisor: str) -> Replayed:
+    decision = call.fields("decision")
+    was = decision.get("decision")
+    by_policy = was == "denied" and decision.get("advisor") == advisor
+    if call.intent is None or not (was in _AFTER_POLICY or by_policy):
+        return Replayed(call, "not_decided", was)
+    verdict = drive(policy.decide(_facts(call)))
+    if isinstance(verdict.error, _NotStoredError):
+        return Replayed(call, "not_replayed", was)
+    becomes = _becomes(verdict, was)
+    return Replayed(call, "unchanged" if becomes == was else "changed", was, becomes, verdict.code)
+
+
+def _becomes(verdict: Verdict, was: str | None) -> str | None:
+    """Return the decision with the policy, of a call whose approval and answer stay as they were."""
+    passes = verdict.decision == "allow" or (verdict.decision == "require_approval" and was == "approved")
+    if not passes:
+        return "denied"
+    return "allowed" if was == "denied" else was
+
+
+def _facts(call: AuditedCall) -> CallFacts:
+    attributes = call.shared_field("attributes")
+    return CallFacts(
+        tool=str(call.shared_field("tool")),
+        source=str(call.fields("intent").get("source")),
+        agent=str(call.shared_field("agent")),
+        attributes=attributes if isinstance(attributes, dict) else {},
+        read_arguments=lambda: _arguments(call),
+    )
+
+
+def _arguments(call: AuditedCall) -> Mapping[str, Any]:
+    """Return the arguments that the tool ran with, or would have; raise `_NotStoredError` if they are not stored.
+
+    A text that is cut, or has another size than the arguments had, such as that of a redactor, is not what was decided
+    about.
+    """
+    content = call.fields("decision").get("arguments") or call.fields("intent").get("arguments")
+    if not isinstance(content, dict) or content.get("cut"):
+        raise _NotStoredError
+    text = content.get("text")
+    if not isinstance(text, str) or len(text.encode("utf-8", "surrogatepass")) != content.get("size"):
+        raise _NotStoredError
+    try:
+        value = from_json(text)
+    except ValueError:
+        raise _NotStoredError from None
+    if not isinstance(value, dict):
+        raise _NotStoredError
+    return value

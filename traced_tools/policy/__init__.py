@@ -1,0 +1,1 @@
+"""Policies: rules that allow or deny tool calls by tool, caller and arguments."""

@@ -1,0 +1,103 @@
+"""A policy: rules in order, of which the first that is for a call decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from traced_tools.core.checks import expect, expect_each
+from traced_tools.errors import ConfigurationError
+from traced_tools.flow.steps import perform
+from traced_tools.policy.conditions import ArgumentConditions
+from traced_tools.policy.rule import CallFacts, PolicyDecision, Rule, problem_of
+from traced_tools.policy.yaml_file import read_policy
+
+BY_DEFAULT: Final = "policy_default"
+"""The reason code of a call that no rule is for."""
+BY_ERROR: Final = "policy_error"
+"""The reason code of a call that is denied because a predicate failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a policy decides about a call.
+
+    Attributes:
+        decision: the decision.
+        code: the reason code: the id of the rule, `policy_default` or `policy_error`.
+        reason: what the model reads if the call is denied; blank for the usual text.
+        rule: the rule that decided, or whose predicate failed; None if no rule is for the call.
+        error: what the predicate raised; None unless the code is `policy_error`.
+    """
+
+    decision: PolicyDecision
+    code: str
+    reason: str = ""
+    rule: Rule | None = None
+    error: Exception | None = field(default=None, repr=False)
+
+
+class Policy:
+    """Rules that allow or deny tool calls. The first rule that is for a call decides.
+
+    Args:
+        rules: the rules in order.
+        default: the decision about a call that no rule is for: `deny`, or `allow`.
+
+    Raises:
+        TypeError: if an item is not a rule.
+        ConfigurationError: if there is no rule, two rules have the same id, or a rule can never decide because an
+            earlier rule decides all of its calls.
+    """
+
+    def __init__(self, rules: Iterable[Rule], *, default: Literal["allow", "deny"] = "deny") -> None:
+        expect("rules", rules, Iterable, "a list of Rule objects")
+        self.rules = tuple(rules)
+        expect_each("rules", self.rules, Rule, "a Rule")
+        if default not in ("allow", "deny"):
+            raise ConfigurationError("default must be 'allow' or 'deny'")
+        if not self.rules:
+            raise ConfigurationError("a policy needs at least one rule")
+        self.default: Final = default
+        for index in range(len(self.rules)):
+            if (problem := problem_of(self.rules, index)) is not None:
+                raise ConfigurationError(problem)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Policy:
+        """Return the policy in a YAML file. Needs the extra `policy`.
+
+        Raises:
+            ConfigurationError: if the file cannot be read or is invalid. The text has the file, the line and what to
+                do.
+        """
+        rules, default = read_policy(Path(path))
+        return cls(rules, default=default)
+
+    async def decide(self, call: CallFacts) -> Verdict:
+        """Decide about a call, as a flow. A predicate that fails denies the call."""
+        for rule in self.rules:
+            if not rule.is_for(call):
+                continue
+            try:
+                applies = rule.when is None or await _holds(rule, call)
+            except Exception as error:
+                return Verdict("deny", BY_ERROR, "the policy could not be checked", rule, error)
+            if applies:
+                return Verdict(rule.decision, rule.id, rule.reason, rule)
+        return Verdict(self.default, BY_DEFAULT)
+
+    def __repr__(self) -> str:
+        return f"<Policy of {len(self.rules)} rules, default {self.default!r}>"
+
+
+async def _holds(rule: Rule, call: CallFacts) -> bool:
+    """Return what the predicate of a rule returns; raise `TypeError` unless it is a bool."""
+    arguments, when = call.read_arguments(), rule.when
+    assert when is not None
+    holds = when(arguments) if isinstance(when, ArgumentConditions) else await perform(when, arguments)
+    if not isinstance(holds, bool):
+        raise TypeError(f"the predicate of rule {rule.id!r} must return True or False, not {type(holds).__name__}")
+    return holds

@@ -1,0 +1,174 @@
+"""Reads a policy from a YAML file. Every error has the file, the line and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+from traced_tools.errors import ConfigurationError
+from traced_tools.policy.conditions import ArgumentConditions, make_check
+from traced_tools.policy.rule import Rule, problem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from yaml import Node
+
+_POLICY: Final = ("default", "rules")
+_RULE: Final = ("id", "decision", "tools", "source", "agents", "attributes", "arguments", "reason")
+_TAG: Final = "tag:yaml.org,2002:"
+
+
+def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]:
+    """Return the rules and the default of a policy file.
+
+    Raises:
+        ConfigurationError: if the file cannot be read or is invalid.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "policy files need an extra: pip install 'traced_tools[policy]', or build a Policy of Rule objects"
+        ) from None
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, ValueError) else error.strerror or type(error).__name__
+        raise ConfigurationError(f"{path}: the policy cannot be read: {why}") from None
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            return _File(path).policy(root)
+    except RecursionError:
+        raise ConfigurationError(f"{path}: the policy is nested too deeply, or an anchor contains itself") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "it has an invalid character"
+        where = "" if mark is None else f", line {mark.line + 1}"
+        raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
+    raise ConfigurationError(f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The file that is read, for its errors."""
+
+    path: Path
+
+    def policy(self, root: Node) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]:
+        found = self._fields(root, _POLICY, "the policy")
+        default: Any = "deny"
+        if "default" in found and (default := self._value(found["default"])) not in ("allow", "deny"):
+            self._fail(found["default"], "default must be allow or deny")
+        if "rules" not in found:
+            self._fail(root, "the policy has no rules: add `rules:` with at least one rule")
+        nodes = self._items(found["rules"], "rules")
+        if not nodes:
+            self._fail(found["rules"], "rules is empty: add at least one rule")
+        rules: tuple[Rule, ...] = ()
+        for node in nodes:
+            rules += (self._rule(node),)
+            if (problem := problem_of(rules, len(rules) - 1)) is not None:
+                self._fail(node, problem)
+        return rules, default
+
+    def _rule(self, node: Node) -> Rule:
+        found = self._fields(node, _RULE, "a rule")
+        for required in ("id", "decision"):
+            if required not in found:
+                self._fail(node, f"the rule has no {required}: add `{required}:`")
+        given: dict[str, Any] = {"decision": "deny"}
+        for name in sorted(found, key=_RULE.index):  # the id first, which other errors quote
+            if name == "arguments":
+                given["when"] = self._conditions(found[name])
+                continue
+            given[name] = self._value(found[name])
+            with self._at(found[name]):  # checked one by one, so that an error has the line of its field
+                Rule(**given)
+        return Rule(**given)
+
+    def _conditions(self, node: Node) -> ArgumentConditions:
+        conditions: dict[str, dict[str, Any]] = {}
+        for argument, operators in self._fields(node, None, "arguments").items():
+            conditions[argument] = {}
+            for operator, operand in self._fields(operators, None, f"the conditions of {argument!a}").items():
+                conditions[argument][operator] = self._value(operand)
+                with self._at(operand):
+                    make_check(operator, conditions[argument][operator])
+            if not conditions[argument]:
+                self._fail(operators, f"{argument!a} has no condition: add one, such as `equals: 1`")
+        if not conditions:
+            self._fail(node, "arguments is empty: add a condition, or delete the key")
+        return ArgumentConditions(conditions)
+
+    def _fields(self, node: Node, known: Iterable[str] | None, what: str) -> dict[str, Node]:
+        """Return the values of a mapping by key; `known` are the accepted keys, None for any."""
+        if node.tag != f"{_TAG}map":
+            self._fail(node, f"{what} must be a mapping of keys to values, not {_kind(node)}")
+        found: dict[str, Node] = {}
+        for key, value in node.value:
+            if key.tag != f"{_TAG}str":
+                self._fail(key, f"a key of {what} must be text, not {_kind(key)}: put it in quotes")
+            if known is not None and key.value not in known:
+                self._fail(key, f"unknown key {key.value[:64]!a} in {what}: use {', '.join(known)}")
+            if key.value in found:
+                self._fail(key, f"the key {key.value[:64]!a} is there twice: delete one")
+            found[key.value] = value
+        return found
+
+    def _items(self, node: Node, what: str) -> list[Node]:
+        if node.tag != f"{_TAG}seq":
+            self._fail(node, f"{what} must be a list, not {_kind(node)}: begin each item with `-`")
+        items: list[Node] = node.value
+        return items
+
+    def _value(self, node: Node) -> Any:
+        """Return a JSON value. Scalars that YAML reads in ways of its own, such as `NO` as false, are refused."""
+        kind = str(node.tag).removeprefix(_TAG)
+        if kind == "seq":
+            return [self._value(each) for each in node.value]
+        if kind == "map":
+            return {key: self._value(each) for key, each in self._fields(node, None, "a value").items()}
+        if kind == "str":
+            return node.value
+        if kind == "null":
+            return None
+        if kind in ("bool", "int", "float"):
+            with suppress(ValueError):
+                return json.loads(node.value.lower())
+        self._fail(node, f"{node.value[:64]!a} is {_kind(node)} in YAML: put it in quotes, or write it as JSON does")
+
+    @contextmanager
+    def _at(self, node: Node) -> Iterator[None]:
+        """Add the file and the line to errors."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            problem = str(error)
+        else:
+            return
+        self._fail(node, problem)
+
+    def _fail(self, node: Node, problem: str) -> NoReturn:
+        raise ConfigurationError(f"{self.path}, line {node.start_mark.line + 1}: {problem}")
+
+
+_KINDS: Final[Mapping[str, str]] = {
+    "seq": "a list",
+    "map": "a mapping",
+    "str": "text",
+    "null": "nothing",
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+}
+
+
+def _kind(node: Node) -> str:
+    short = str(node.tag).removeprefix(_TAG)
+    return _KINDS.get(short, f"a {short}"[:64])
