@@ -31,7 +31,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 counts = st.integers(0, 2**53)
 texts = st.text(st.characters())  # lone surrogates, control characters and all
 ids = st.uuids().map(str)
-OURS = ("id", "run_id", "trace_id", "span_id")
+OURS = ("id", "run_id", "parent_run_id", "trace_id", "span_id")
 usages = st.none() | st.builds(
     Usage,
     **{name: st.none() | counts for name in Usage.model_fields},  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
     if name in found:
         return found[name]
     if name in OURS:
-        return st.none() | ids if name in ("trace_id", "span_id") else ids
+        return ids if field.is_required() else st.none() | ids
     if name == "attributes":
         return st.none() | st.dictionaries(st.text(st.characters(codec="ascii")), values)
     wanted = (field.annotation, *get_args(field.annotation))
