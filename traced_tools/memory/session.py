@@ -497,6 +497,8 @@ def _split(
         return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
     questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
     begin = questions[-1] if questions else 0
+    if not begin:  # the common case: the caller passes the question only
+        return conversation, (), ()
     said = _said(message for turn in view.turns for message in turn.messages())[-2:]
     if said and said == _said(conversation[:begin])[-len(said) :]:
         return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
