@@ -23,7 +23,8 @@ from traced_tools import (
     SqlChatMemoryRepository,
     UnreadableConversation,
 )
-from traced_tools.memory import MemoryEntry, sql_schema
+from traced_tools.memory import MemoryEntry
+from traced_tools.memory.sql_schema import CHAT_MEMORY
 
 ROWS = 10_000
 
@@ -104,8 +105,8 @@ def test_a_store_of_an_earlier_schema_version_is_migrated_once_with_its_conversa
         migrated.append("from 1")
         connection.execute(text("ALTER TABLE chat_memory_conversations ADD COLUMN title TEXT"))
 
-    monkeypatch.setattr(sql_schema, "VERSION", 2)
-    monkeypatch.setattr(sql_schema, "MIGRATIONS", {1: migrate})
+    monkeypatch.setattr(CHAT_MEMORY, "version", 2)
+    monkeypatch.setattr(CHAT_MEMORY, "migrations", {1: migrate})
     for _ in range(2):
         with SqlChatMemoryRepository(store) as repository:
             assert texts(repository.read("c")) == ["one"]
@@ -123,8 +124,8 @@ def test_a_migration_that_fails_changes_nothing(store: str, monkeypatch: pytest.
         connection.execute(text("SELECT a_column FROM no_table"))
 
     with monkeypatch.context() as patched, SqlChatMemoryRepository(store) as repository:
-        patched.setattr(sql_schema, "VERSION", 2)
-        patched.setattr(sql_schema, "MIGRATIONS", {1: migrate})
+        patched.setattr(CHAT_MEMORY, "version", 2)
+        patched.setattr(CHAT_MEMORY, "migrations", {1: migrate})
         with pytest.raises(ChatMemoryUnavailable):
             repository.read("c")
     with SqlChatMemoryRepository(store) as repository:
@@ -213,10 +214,7 @@ def steps_to_read(url: str, **part: Any) -> dict[str, tuple[int, int]]:
                 return 0
 
             repository.version(name)
-            with repository._engine.connect() as connection:
-                driver = connection.connection.driver_connection
-                assert driver is not None
-                driver.set_progress_handler(count, 1)
+            repository._idle[0].set_progress_handler(count, 1)
             read = repository.read(name, **part)
         steps[name] = (counted[0], len(read.entries))
     return steps

@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
 
-from traced_tools.errors import ConfigurationError, UnreadableConversation
+from traced_tools.errors import ChatMemoryUnavailable, ConfigurationError, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
 from traced_tools.memory.entries import EntryKind
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
-from traced_tools.memory.store_errors import translate_errors
+from traced_tools.stores.errors import translate_errors
 
 _PREFIX: Final = "traced_tools:memory"
 _PART: Final = 500
@@ -33,7 +33,7 @@ def _problem_of(error: Exception) -> str | None:
     return type(error).__name__ if isinstance(error, redis.RedisError) else None
 
 
-_without_texts: Final = translate_errors(_problem_of)
+_without_texts: Final = translate_errors(_problem_of, ChatMemoryUnavailable)
 
 
 class RedisChatMemoryRepository(ChatMemoryRepository):

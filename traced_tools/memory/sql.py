@@ -3,79 +3,49 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import sqlite3
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args
 
 from pydantic import ValidationError
 from sqlalchemy import (
-    URL,
     ClauseElement,
-    Connection,
-    Engine,
     Select,
     and_,
     bindparam,
-    create_engine,
     delete,
-    event,
     insert,
     literal_column,
-    make_url,
     select,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from traced_tools.core.fork import on_fork
-from traced_tools.errors import ConfigurationError, UnreadableConversation
+from traced_tools.errors import ChatMemoryUnavailable, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
 from traced_tools.memory.entries import EntryKind, MessageEntry
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository, loaded
-from traced_tools.memory.sql_schema import ATTRIBUTES, CONVERSATIONS, ENTRIES, is_current, prepare
+from traced_tools.memory.sql_schema import ATTRIBUTES, CHAT_MEMORY, CONVERSATIONS, ENTRIES
 from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
-from traced_tools.memory.store_errors import translate_errors
 from traced_tools.memory.words import WordSearch, words_of
+from traced_tools.stores.columns import escaped, microseconds, time_of, unescaped
+from traced_tools.stores.database import Database
+from traced_tools.stores.errors import sql_problem, translate_errors
 
 Execute: TypeAlias = Callable[[ClauseElement, Mapping[str, Any]], Any]
 """Executes a statement with its values, and returns the driver's cursor."""
 
-_BUSY: Final = 30.0
-"""Seconds that SQLite waits for another writer."""
-_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
-"""Connection options that keep an unresponsive server from blocking a run for minutes."""
+_MOST_IDLE: Final = 5
+"""Connections to SQLite that wait for the next transaction."""
 _MOST_IDS: Final = 500
 """The number of ids in one statement; databases limit it."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def _problem_of(error: Exception) -> str | None:
-    """Return the class of a database's error and its code, if it has one; None for other errors."""
-    psycopg = sys.modules.get("psycopg")
-    drivers = (sqlite3.Error,) if psycopg is None else (sqlite3.Error, psycopg.Error)
-    if not isinstance(error, (SQLAlchemyError, *drivers)):
-        return None
-    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    name = type(original).__name__
-    code = getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", None)
-    if code is None and name == "OperationalError":
-        code = "no connection: is the address right, and do the user and the database exist?"
-    return name if code is None else f"{name}, {code}"
-
-
-_without_texts: Final = translate_errors(_problem_of)
+_without_texts: Final = translate_errors(sql_problem, ChatMemoryUnavailable)
 
 
 class SqlChatMemoryRepository(ChatMemoryRepository):
@@ -92,31 +62,21 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
 
     def __init__(self, url: str, *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
         super().__init__(expire_after=expire_after)
-        self._url: Final = _checked(url)
-        self._engine: Final = _engine(self._url)
+        self._database: Final = Database(url, CHAT_MEMORY)
         self._texts: Final[dict[ClauseElement, str]] = {}
-        self._index: Final[WordIndex] = Fts5Index() if self._is_sqlite else TsvectorIndex()
-        self._begin()
+        self._index: Final[WordIndex] = Fts5Index() if self._database.is_sqlite else TsvectorIndex()
+        self._idle: list[Any] = []
         on_fork(self._begin_in_child)
-
-    @property
-    def _is_sqlite(self) -> bool:
-        return self._url.get_backend_name() == "sqlite"
-
-    def _begin(self) -> None:
-        self._preparing = threading.Lock()
-        self._is_prepared = False
 
     def _begin_in_child(self) -> None:
         """Leave the parent's connections to the parent."""
-        self._engine.dispose(close=False)
-        self._begin()
+        self._parents_idle, self._idle = self._idle, []  # a connection without a reference is closed
 
     @_without_texts
     def find_conversation(self, conversation_id: str) -> Conversation | None:
         """Return the conversation with this id."""
         with self._transaction() as execute:
-            row = execute(_FIND, {"wanted": _escaped(conversation_id)}).fetchone()
+            row = execute(_FIND, {"wanted": escaped(conversation_id)}).fetchone()
         return None if row is None else _conversation(row)
 
     @_without_texts
@@ -125,8 +85,8 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         if selection.ids is None:
             with self._transaction() as execute:
                 return _selected(execute, conversation.key, selection)
-        ids = [_escaped(each) for each in selection.ids]
-        with self._connection() as connection:
+        ids = [escaped(each) for each in selection.ids]
+        with self._database.connect() as connection:
             rows = [
                 row
                 for start in range(0, len(ids), _MOST_IDS)
@@ -150,16 +110,16 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
                 if before is None or before.attributes != after.attributes:
                     execute(_CLEAR_ATTRIBUTES, {"of_key": after.key})
                     for name, value in after.attributes.items():
-                        values = {"name": _escaped(name), "value": _escaped(value), "conversation_key": after.key}
+                        values = {"name": escaped(name), "value": escaped(value), "conversation_key": after.key}
                         execute(_ADD_ATTRIBUTE, values)
-        except self._engine.dialect.loaded_dbapi.IntegrityError:  # another process has stored a row with the same key
+        except self._database.integrity_error:  # another process has stored a row with the same key
             return False
         return True
 
     @_without_texts
     def remove(self, conversation: Conversation) -> bool:
         """Remove a conversation and its entries in one transaction."""
-        with self._connection() as connection, connection.begin():
+        with self._database.connect() as connection, connection.begin():
             removed = connection.execute(_REMOVE, _identity(conversation))
             if removed.rowcount != 1:
                 return False
@@ -171,11 +131,11 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     @_without_texts
     def search_entries(self, conversation: Conversation, search: WordSearch) -> Sequence[StoredEntry] | None:
         """Return the messages that a search finds in the full text; None if the database has none."""
-        with self._connection() as connection:
+        with self._database.connect() as connection:
             if not self._index.is_supported(connection):
                 return None
             self._index.update(connection, conversation, partial(_words_of, conversation.id))
-            branches = None if search.branches is None else tuple(map(_escaped, search.branches))
+            branches = None if search.branches is None else tuple(map(escaped, search.branches))
             rows = self._index.find(connection, conversation.key, replace(search, branches=branches))
         return [_stored_entry(row) for row in rows]
 
@@ -186,19 +146,21 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         """Return the conversations that match all conditions, the oldest first."""
         query = select(CONVERSATIONS).order_by(CONVERSATIONS.c.key)
         if principal is not None:
-            query = query.where(CONVERSATIONS.c.principal == _escaped(principal))
+            query = query.where(CONVERSATIONS.c.principal == escaped(principal))
         for name, value in attributes.items():
-            has = and_(ATTRIBUTES.c.name == _escaped(name), ATTRIBUTES.c.value == _escaped(value))
+            has = and_(ATTRIBUTES.c.name == escaped(name), ATTRIBUTES.c.value == escaped(value))
             query = query.where(CONVERSATIONS.c.key.in_(select(ATTRIBUTES.c.conversation_key).where(has)))
         if expired_by is not None:
-            query = query.where(CONVERSATIONS.c.expires_at <= _microseconds(expired_by))
-        with self._connection() as connection:
+            query = query.where(CONVERSATIONS.c.expires_at <= microseconds(expired_by))
+        with self._database.connect() as connection:
             rows = connection.execute(query).all()
         return [_conversation(row) for row in rows]
 
     def close(self) -> None:
         """Close the connections."""
-        self._engine.dispose()
+        while self._idle:
+            self._idle.pop().close()
+        self._database.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[Execute]:
@@ -206,8 +168,8 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
 
         SQLAlchemy takes several times as long to execute a statement as SQLite.
         """
-        self._prepare()
-        connection = self._engine.raw_connection()
+        self._database.prepare()
+        connection = self._check_out()
         try:
             cursor = connection.cursor()
 
@@ -217,37 +179,35 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
 
             yield execute
             connection.commit()
-        finally:
-            connection.close()  # which gives it back to the pool, and rolls back what was not committed
+        except BaseException:
+            connection.close()  # which rolls back, and gives it back to a pool
+            raise
+        self._check_in(connection)
+
+    def _check_out(self) -> Any:
+        """Return a connection: an idle one to SQLite, because SQLAlchemy's pool takes longer than a statement."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        connection = self._database.engine.raw_connection()
+        if not self._database.is_sqlite:
+            return connection
+        connection.detach()
+        return connection.dbapi_connection
+
+    def _check_in(self, connection: Any) -> None:
+        if self._database.is_sqlite and len(self._idle) < _MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _text(self, statement: ClauseElement) -> str:
         """Return a statement in the language of the database."""
         if (text := self._texts.get(statement)) is None:
-            text = self._texts[statement] = str(statement.compile(self._engine))
+            text = self._texts[statement] = str(statement.compile(self._database.engine))
         return text
 
-    def _connection(self) -> Connection:
-        """Return a connection to the store, which has its tables."""
-        self._prepare()
-        return self._engine.connect()
-
-    def _prepare(self) -> None:
-        with self._preparing:
-            if self._is_prepared:
-                return
-            if self._is_sqlite:
-                _make_private(Path(self._url.database or ""))
-            with self._engine.connect() as connection:
-                is_prepared = is_current(connection)
-            if not is_prepared:
-                with self._engine.connect() as connection, connection.begin():
-                    if connection.dialect.name == "sqlite":
-                        connection.exec_driver_sql("BEGIN IMMEDIATE")
-                    prepare(connection)
-            self._is_prepared = True
-
     def __repr__(self) -> str:
-        return f"SqlChatMemoryRepository({_name(self._url)!r})"
+        return f"SqlChatMemoryRepository({str(self._database)!r})"
 
 
 _STORED: Final = tuple(ENTRIES.c[name] for name in StoredEntry._fields)
@@ -302,7 +262,7 @@ def _selected_of_branch(execute: Execute, key: str, selection: EntrySelection, b
     if by_turn := selection.from_turn > 1:
         values["from_turn"] = selection.from_turn
     if branch is not None:
-        values["of_branch"] = _escaped(branch)
+        values["of_branch"] = escaped(branch)
     if is_limited := backward or selection.first is not None:
         values["most"] = selection.last if backward else selection.first
     rows = execute(_selecting(by_turn, branch is not None, selection.kind, backward, is_limited), values)
@@ -315,17 +275,17 @@ def _replace(execute: Execute, before: Conversation | None, after: Conversation)
         "version": after.version,
         "last_turn": after.last_turn,
         "attributes": json.dumps(dict(after.attributes)),
-        "updated_at": _microseconds(after.updated_at),
-        "expires_at": None if after.expires_at is None else _microseconds(after.expires_at),
+        "updated_at": microseconds(after.updated_at),
+        "expires_at": None if after.expires_at is None else microseconds(after.expires_at),
     }
     if before is not None:
         changed = {f"new_{name}": values[name] for name in _CHANGED}
         return bool(execute(_UPDATE, {**changed, **_identity(before)}).rowcount == 1)
     own = {
         "key": after.key,
-        "id": _escaped(after.id),
-        "principal": None if after.principal is None else _escaped(after.principal),
-        "created_at": _microseconds(after.created_at),
+        "id": escaped(after.id),
+        "principal": None if after.principal is None else escaped(after.principal),
+        "created_at": microseconds(after.created_at),
     }
     execute(_BEGIN, {**values, **own})
     return True
@@ -338,18 +298,18 @@ def _identity(conversation: Conversation) -> Mapping[str, Any]:
 def _conversation(row: Sequence[Any]) -> Conversation:
     """Return the conversation in a row of `CONVERSATIONS`."""
     key, escaped_id, version, last_turn, principal, attributes, created_at, updated_at, expires_at = row
-    conversation_id = _unescaped(str(escaped_id))
+    conversation_id = unescaped(str(escaped_id))
     try:
         return Conversation(
             key=key,
             id=conversation_id,
             version=version,
             last_turn=last_turn,
-            principal=None if principal is None else _unescaped(principal),
+            principal=None if principal is None else unescaped(principal),
             attributes=json.loads(attributes),
-            created_at=_time(created_at),
-            updated_at=_time(updated_at),
-            expires_at=None if expires_at is None else _time(expires_at),
+            created_at=time_of(created_at),
+            updated_at=time_of(updated_at),
+            expires_at=None if expires_at is None else time_of(expires_at),
         )
     except (ValidationError, ValueError, TypeError, OverflowError):
         pass  # their texts may quote the row
@@ -361,84 +321,18 @@ def _row(key: str, entry: StoredEntry) -> Mapping[str, Any]:
     return {
         **entry._asdict(),
         "conversation_key": key,
-        "id": _escaped(entry.id),
-        "branch": _escaped(entry.branch),
+        "id": escaped(entry.id),
+        "branch": escaped(entry.branch),
     }
 
 
 def _stored_entry(row: Sequence[Any]) -> StoredEntry:
-    position, entry_id, turn, branch, kind, body = row
-    return StoredEntry(position, _unescaped(str(entry_id)), turn, _unescaped(str(branch)), kind, body)
+    entry = StoredEntry._make(row)
+    if "\\" not in f"{entry.id}{entry.branch}":
+        return entry
+    return entry._replace(id=unescaped(str(entry.id)), branch=unescaped(str(entry.branch)))
 
 
 def _words_of(conversation_id: str, row: Sequence[Any]) -> Set[str]:
     entry = loaded(_stored_entry(row), conversation_id)
     return words_of(entry.message) if isinstance(entry, MessageEntry) else set()
-
-
-def _escaped(text: str) -> str:
-    r"""Return a text without NUL, which PostgreSQL cannot store: NUL as `\0`, and a backslash as `\\`."""
-    return text.replace("\\", "\\\\").replace("\0", "\\0")
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return re.sub(r"\\(.)", lambda found: "\0" if found[1] == "0" else found[1], text, flags=re.DOTALL)
-
-
-def _microseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MICROSECOND
-
-
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def _checked(given: str) -> URL:
-    if not isinstance(given, str):
-        raise TypeError(f"url must be a str, not {type(given).__name__}")
-    try:
-        url: URL | None = make_url(given)
-    except (ArgumentError, ValueError):
-        url = None  # the error's text may hold the password
-    if url is None:
-        raise ConfigurationError("the chat memory's URL is invalid: pass a URL such as sqlite:///memory.db")
-    if url.drivername in ("postgresql", "postgres"):
-        url = url.set(drivername="postgresql+psycopg")
-    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
-        raise ConfigurationError("a chat memory on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(f"no chat memory for {url.drivername}: pass an sqlite or a postgresql+psycopg URL")
-    if url.get_backend_name() == "sqlite":
-        if url.database in (None, "", ":memory:"):
-            raise ConfigurationError(
-                "a chat memory in SQLite needs a file: pass its path, or use InMemoryChatMemoryRepository"
-            )
-        url = url.set(database=str(Path(url.database or "").absolute()))
-    return url
-
-
-def _engine(url: URL) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True, paramstyle="named")
-        event.listen(engine, "connect", _use_wal)
-        return engine
-    liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}
-    return create_engine(url, connect_args=liveness, pool_pre_ping=True, hide_parameters=True)
-
-
-def _use_wal(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _make_private(path: Path) -> None:
-    """Create a missing file that only its owner can access; SQLite gives its other files the same mode."""
-    with suppress(OSError):  # it exists, or SQLite reports why it cannot be opened
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def _name(url: URL) -> str:
-    return url.set(query={}).render_as_string(hide_password=True)

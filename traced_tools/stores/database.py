@@ -1,0 +1,152 @@
+"""A SQL database: an SQLite file beside the application, or a PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from traced_tools.core.fork import on_fork
+from traced_tools.errors import ConfigurationError
+from traced_tools.stores.schema import Schema
+
+_BUSY: Final = 30.0
+"""Seconds that SQLite waits for another writer."""
+_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
+"""Connection options that keep an unresponsive server from blocking a caller for minutes."""
+
+
+class Database:
+    """A database with the tables of a store. It connects, and creates missing tables, when it is first used.
+
+    Args:
+        url: an SQLAlchemy URL: `sqlite:///file.db`, or `postgresql+psycopg://user@host/database`, which needs the
+            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        schema: the tables.
+
+    Attributes:
+        engine: makes connections, to a database that may not have its tables yet.
+        is_sqlite: whether the database is an SQLite file.
+        integrity_error: the driver's error about a row that a constraint refuses.
+
+    Raises:
+        ConfigurationError: for a URL that cannot be used.
+    """
+
+    def __init__(self, url: str, schema: Schema) -> None:
+        self._schema: Final = schema
+        self._url: Final = _checked(url, schema.store)
+        self.engine: Final = _engine(self._url)
+        self.is_sqlite: Final = self._url.get_backend_name() == "sqlite"
+        self.integrity_error: Final[type[Exception]] = self.engine.dialect.loaded_dbapi.IntegrityError
+        self._begin()
+        on_fork(self._begin_in_child)
+
+    def _begin(self) -> None:
+        self._preparing = threading.Lock()
+        self._is_prepared = False
+
+    def _begin_in_child(self) -> None:
+        """Leave the parent's connections to the parent."""
+        self.engine.dispose(close=False)
+        self._begin()
+
+    def exists(self) -> bool:
+        """Return whether the database has the tables of the store, of any version. This creates none of them."""
+        if self.is_sqlite and not Path(self._url.database or "").exists():
+            return False
+        with self.engine.connect() as connection:
+            return self._schema.exists(connection)
+
+    def connect(self) -> Connection:
+        """Return a connection to the database, which has its tables."""
+        self.prepare()
+        return self.engine.connect()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Yield a connection to the database, which has its tables. It commits at the end of the block.
+
+        In SQLite, the connection is the only writer from the beginning of the block.
+        """
+        self.prepare()
+        with self._writing() as connection:
+            yield connection
+
+    def prepare(self) -> None:
+        """Create missing tables, or migrate those of an earlier version."""
+        with self._preparing:
+            if self._is_prepared:
+                return
+            if self.is_sqlite:
+                _make_private(Path(self._url.database or ""))
+            with self.engine.connect() as connection:
+                is_prepared = self._schema.is_current(connection)
+            if not is_prepared:
+                with self._writing() as connection:
+                    self._schema.prepare(connection)
+            self._is_prepared = True
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection, connection.begin():
+            if self.is_sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+    def __str__(self) -> str:
+        return self._url.set(query={}).render_as_string(hide_password=True)
+
+
+def _checked(given: str, store: str) -> URL:
+    if not isinstance(given, str):
+        raise TypeError(f"url must be a str, not {type(given).__name__}")
+    try:
+        url: URL | None = make_url(given)
+    except (ArgumentError, ValueError):
+        url = None  # the error's text may hold the password
+    if url is None:
+        raise ConfigurationError(f"the URL of the {store} is invalid: pass a URL such as sqlite:///file.db")
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
+        raise ConfigurationError(f"a {store} on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise ConfigurationError(f"no {store} for {url.drivername}: pass an sqlite or a postgresql+psycopg URL")
+    if url.get_backend_name() == "sqlite":
+        if url.database in (None, "", ":memory:"):
+            raise ConfigurationError(f"a {store} in SQLite needs a file: pass a URL such as sqlite:///file.db")
+        url = url.set(database=str(Path(url.database or "").absolute()))
+    return url
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True, paramstyle="named")
+        event.listen(engine, "connect", _use_wal)
+        return engine
+    liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}
+    return create_engine(url, connect_args=liveness, pool_pre_ping=True, hide_parameters=True)
+
+
+def _use_wal(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _make_private(path: Path) -> None:
+    """Create a missing file that only its owner can access; SQLite gives its other files the same mode."""
+    with suppress(OSError):  # it exists, or SQLite reports why it cannot be opened
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
