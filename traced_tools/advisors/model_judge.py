@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
@@ -13,9 +13,8 @@ from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.errors import EvaluationError
-from traced_tools.models.base import ChatModel, ChatResponse
-from traced_tools.models.step import CallModel
-from traced_tools.observe.observations import observe_model_call
+from traced_tools.models.base import ChatModel
+from traced_tools.models.model_call import call_model
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, output_format
 
 _ATTEMPTS: Final = 2
@@ -72,7 +71,8 @@ class ModelJudge:
         """Return the evaluation of a response in the run of `request`."""
         form, asking = self._asking(request, response)
         for _ in range(_ATTEMPTS):
-            answer = await self._ask(asking, _observable(asking, response.messages))
+            observable = _observable(asking, response.messages)
+            answer = await call_model(request.run, self.model, asking.chat_request(), observable)
             verdict = form.read(answer.message.text)
             if not isinstance(verdict, InvalidOutput):
                 return Evaluation(verdict.score, feedback=verdict.feedback)
@@ -90,17 +90,6 @@ class ModelJudge:
         instructions = f"{_INSTRUCTIONS.format(self.criteria)}\n\n{form.instructions}".strip()
         messages = (SystemMessage(instructions), UserMessage(_as_text(response)))
         return form, ChatClientRequest(messages, options=options, iteration=request.iteration, run=request.run)
-
-    async def _ask(self, asking: ChatClientRequest, observable: ChatClientRequest) -> ChatResponse:
-        run, model = asking.run, self.model
-        with observe_model_call(run, model, observable) as observed:
-            step: CallModel[Any] = CallModel(model, asking.chat_request(), observed.timer, _deliver_nothing)
-            run.totals.inference_calls += 1
-            answer = await step
-            cost = run.cost_of(model, answer)
-            run.totals.add(answer.usage, cost)
-            observed.answered(answer, cost)
-        return answer
 
     def __repr__(self) -> str:
         return f"<ModelJudge {self.name!r}: {self.model.model}>"
@@ -128,7 +117,3 @@ def _observable(asking: ChatClientRequest, messages: Iterable[Message]) -> ChatC
     if content is None or all(content.may_capture_calls_of(each.name) for each in results):
         return asking
     return asking.replace(messages=(*asking.messages[:1], *_WITHHELD))
-
-
-def _deliver_nothing(chunk: object) -> None:
-    """Withhold the chunks of a verdict from the reader of a stream."""

@@ -15,9 +15,8 @@ from traced_tools.errors import InvalidResponse
 from traced_tools.memory.strategies import CompactionStrategy, OldPart
 from traced_tools.memory.tokens import estimate_tokens
 from traced_tools.memory.view import MemoryView
-from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest
-from traced_tools.models.step import CallModel
-from traced_tools.observe.observations import observe_model_call
+from traced_tools.models.base import ChatModel, ChatRequest
+from traced_tools.models.model_call import call_model
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
@@ -100,15 +99,8 @@ class Summarize(CompactionStrategy):
         before = f"The earlier summary:\n{json.dumps(earlier, ensure_ascii=False)}\n\n" if earlier else ""
         asked = "\n".join(["The conversation:", *lines])
         request = _SummaryRequest((self._task, UserMessage(f"{before}{asked}")), session.iteration)
-        run = session.run
         observable = request if may_be_captured else replace(request, messages=(self._task, UserMessage(_WITHHELD)))
-        with observe_model_call(run, self.model, observable) as observed:
-            step: CallModel[Any] = CallModel(self.model, ChatRequest(request.messages), observed.timer, _withhold)
-            run.totals.inference_calls += 1
-            response = await step
-            cost = run.cost_of(self.model, response)
-            run.totals.add(response.usage, cost)
-            observed.answered(response, cost)
+        response = await call_model(session.run, self.model, ChatRequest(request.messages), observable)
         if not (summary := response.message.text.strip()):
             raise InvalidResponse("the summary is empty", provider=self.model.provider)
         return summary
@@ -132,10 +124,6 @@ def _may_be_captured(part: OldPart, session: MemorySession) -> bool:
     content = session.run.telemetry.content
     rounds = [*(each for turn in part.turns for each in turn.rounds), *part.rounds]
     return content is None or all(content.may_capture_calls_of(call.name) for each in rounds for call in each.calls)
-
-
-def _withhold(chunk: ChatChunk) -> None:
-    """Keep a chunk of a summary from the consumer of a stream, who reads the answer of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -254,6 +254,10 @@ class ChatChunk:
         return f"ChatChunk({len(self.text)} characters, {len(self.tool_calls)} tool call deltas)"
 
 
+AskModel = Callable[["ChatModel"], Awaitable[ChatResponse]]
+"""Sends the current request to a model and returns the answer."""
+
+
 class ChatModel(ABC):
     """A chat model. Subclasses set `model` and `provider` and implement `call`; the other methods have defaults.
 
@@ -282,6 +286,10 @@ class ChatModel(ABC):
     def known_context_window(self) -> int | None:
         """Return `context_window` or what the package `genai-prices` lists; None if neither is known."""
         return self.context_window or listed_context_window(self.provider, self.model)
+
+    async def route(self, ask: AskModel) -> ChatResponse:
+        """Return the answer of the model that answers: by default, of this model; see `RoutingModel`."""
+        return await ask(self)
 
     @abstractmethod
     def call(self, request: ChatRequest) -> ChatResponse:

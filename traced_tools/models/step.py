@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
+from traced_tools.errors import ModelError
 from traced_tools.flow.flow import StreamingStep
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.folding import ChunkFold
@@ -32,9 +33,12 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         deliver: converts a chunk to the consumer's type; returns None to withhold the chunk.
         observe: called with each chunk, in which each piece of a call has its index, id and name; None if there are no
             listeners.
+
+    Attributes:
+        has_streamed: whether a part of the answer has been streamed.
     """
 
-    __slots__ = ("_clock", "_deliver", "_fold", "_observe", "model", "request", "result")
+    __slots__ = ("_clock", "_deliver", "_fold", "_observe", "has_streamed", "model", "request", "result")
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self._clock = clock
         self._deliver = deliver
         self._observe = observe
+        self.has_streamed = False
 
     def run(self) -> ChatResponse:
         """Get the whole answer, blocking."""
@@ -67,10 +72,13 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
             for chunk in chunks:
                 if (visible := self._receive(chunk)) is not None:
                     yield visible
+            self.result = self.normalize_response(self._fold.response())
+        except ModelError as error:
+            error.streamed = self.has_streamed
+            raise
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
-        self.result = self.normalize_response(self._fold.response())
 
     async def astream(self) -> AsyncIterator[C]:
         """Stream the answer on asyncio and yield what `deliver` returns for each chunk."""
@@ -81,16 +89,21 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
             async for chunk in chunks:
                 if (visible := self._receive(chunk)) is not None:
                     yield visible
+            self.result = self.normalize_response(self._fold.response())
+        except ModelError as error:
+            error.streamed = self.has_streamed
+            raise
         finally:
             if hasattr(chunks, "aclose"):
                 await chunks.aclose()
-        self.result = self.normalize_response(self._fold.response())
 
     def _receive(self, chunk: Any) -> C | None:
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
         self._clock.chunk()
         self._fold.add(chunk)
+        if not self.has_streamed:
+            self.has_streamed = bool(chunk.text or chunk.reasoning or chunk.tool_calls or chunk.parts)
         if self._observe is not None:
             self._observe(self._fold.with_call_identity(chunk))
         return self._deliver(chunk)

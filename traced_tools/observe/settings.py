@@ -17,6 +17,8 @@ STABILITY_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 LATEST_GEN_AI: Final = "gen_ai_latest_experimental"
 DETAIL: Final = "TRACED_TOOLS_DETAIL"
 OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
+PSEUDONYM_KEY: Final = "TRACED_TOOLS_PSEUDONYM_KEY"
+_LEAST_KEY: Final = 16
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
@@ -70,6 +72,18 @@ def read_openinference() -> bool | None:
     if value not in ("", *ON, "false", "0"):
         raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
     return value in ON if value else None
+
+
+def read_pseudonym_key() -> bytes | None:
+    """Return the key for pseudonyms that the environment sets, or None.
+
+    Raises:
+        ConfigurationError: the key is shorter than 16 bytes.
+    """
+    key = environ.get(PSEUDONYM_KEY, "").strip().encode(errors="surrogateescape")
+    if key and len(key) < _LEAST_KEY:
+        raise ConfigurationError(f"{PSEUDONYM_KEY} must have at least {_LEAST_KEY} bytes, it has {len(key)}")
+    return key or None
 
 
 def read_or_warn(read: Callable[[], T | None], otherwise: str) -> T | None:
