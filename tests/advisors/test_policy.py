@@ -18,6 +18,7 @@ from tests.observe.runs import adds
 from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
+    Approve,
     AssistantMessage,
     AuditAdvisor,
     ChatClient,
@@ -26,11 +27,13 @@ from traced_tools import (
     Policy,
     PolicyAdvisor,
     Rule,
+    ToolAnnotations,
     ToolCall,
     ToolCallingManager,
     ToolInvocation,
     ToolResult,
     UserMessage,
+    tool,
 )
 from traced_tools.events import ToolDecided
 from traced_tools.models import ChatResponse
@@ -115,15 +118,29 @@ def test_rules_read_the_agent_and_the_attributes_of_the_run(mode: str) -> None:
     assert seen == ["allowed", "denied", "denied"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_rules_read_what_the_author_says_about_a_tool(mode: str) -> None:
+    @tool(annotations=ToolAnnotations(read_only=True))
+    def look(a: int) -> str:
+        """Look."""
+        return "seen"
+
+    policy = Policy([Rule(id="reads", decision="allow", annotations={"read_only": True})])
+    calls = [ToolCall("look", {"a": 1}), adds(1, 1)]
+    client = ChatClient(ScriptedChatModel([calls, "done"]), tools=[look, add], advisors=[PolicyAdvisor(policy)])
+    seen, other = run(mode, client.prompt("?")).tool_results
+    assert decided(seen) == ("allowed", "reads", None)
+    assert decided(other) == ("denied", "policy_default", "policy")
+
+
 # Approval.
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_requires_approval_is_denied_without_it(mode: str) -> None:
+def test_a_call_that_requires_approval_waits_for_it(mode: str) -> None:
     policy = Policy([EVEN], default="allow")
-    (even,) = ask(mode, policy, call=adds(2, 1)).tool_results
-    assert decided(even) == ("denied", "even", "policy")
-    assert even.content == "The call was not run: it requires approval, and none was given"
+    [even] = ask(mode, policy, call=adds(2, 1)).pending
+    assert (even.tool, even.rule, even.reason) == ("add", "even", "the policy requires approval")
     assert ask(mode, policy).tool_results[0].decision == "allowed"
 
 
@@ -149,11 +166,13 @@ def test_a_policy_decides_about_calls_that_are_executed_by_hand(how: str) -> Non
     calls = tuple(adds(a, 1).replace(id=f"call_{a}") for a in (1, 500, 4))
     response = ChatResponse(AssistantMessage("", tool_calls=calls))
     settings: dict[str, Any] = {"tools": [add], "advisors": [PolicyAdvisor(Policy([EVEN, SMALL, LARGE]))]}
-    done = getattr(ToolCallingManager(), how)([UserMessage("?")], response, approved={"call_4": "ana"}, **settings)
+    done = getattr(ToolCallingManager(), how)(
+        [UserMessage("?")], response, decisions={"call_4": Approve(by="ana")}, **settings
+    )
     results = (asyncio.run(done) if asyncio.iscoroutine(done) else done).results
     assert [decided(each) for each in results] == [
         ("allowed", "small", None),
-        ("denied", "even", "policy"),
+        ("pending", "even", None),
         ("approved", "even", None),
     ]
     assert results[2].by == "ana"

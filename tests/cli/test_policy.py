@@ -51,6 +51,8 @@ def trail(tmp_path: Path) -> Path:
             ("pay", {"arguments": pays(50)}),
             ("pay", {"arguments": pays(500)}),
             ("pay", {"arguments": pays(500), "decision": "approved", "by": "ana"}),
+            ("pay", {"arguments": pays(500), "decision": "rejected", "by": "ana"}),
+            ("pay", {"arguments": pays(50), "decision": "pending", "reason_code": "old"}),
             ("pay", {"arguments": pays(50, stored=False)}),
             ("pay", {"arguments": {**pays(50, stored=True), "size": 99}}),
             ("delete", {}),
@@ -68,18 +70,19 @@ def trail(tmp_path: Path) -> Path:
 def test_the_calls_whose_decision_changes_are_counted_and_listed(tmp_path: Path) -> None:
     result = check(tmp_path, POLICY, "--audit", trail(tmp_path), "--json")
     assert result.exit_code == 1, result.output
-    assert counts(result) == {"changed": 4, "unchanged": 4, "not_replayed": 2, "not_decided": 3}
+    assert counts(result) == {"changed": 5, "unchanged": 5, "not_replayed": 2, "not_decided": 3}
     printed = json.loads(result.stdout)
     changed = {
         each["call_id"]: (each["decision"], each["becomes"], each["becomes_code"]) for each in printed["changed"]
     }
     assert changed == {
         "call_1": ("denied", "allowed", "reads"),
-        "call_3": ("allowed", "denied", "large"),
-        "call_7": ("allowed", "denied", "policy_default"),
-        "call_8": ("answered", "denied", "policy_default"),
+        "call_3": ("allowed", "pending", "large"),
+        "call_6": ("pending", "allowed", "small"),
+        "call_9": ("allowed", "denied", "policy_default"),
+        "call_10": ("answered", "denied", "policy_default"),
     }
-    assert {each["call_id"] for each in printed["not_replayed"]} == {"call_5", "call_6"}
+    assert {each["call_id"] for each in printed["not_replayed"]} == {"call_7", "call_8"}
 
 
 def test_the_text_has_the_counts_a_table_and_what_was_not_replayed(
@@ -91,12 +94,31 @@ def test_the_text_has_the_counts_a_table_and_what_was_not_replayed(
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[:4] == [
         "the policy is valid: 3 rules, default deny",
-        "replayed 8 calls: 4 changed, 4 as before",
-        "NOT REPLAYED: 2 calls, because a rule needs arguments that the trail does not store",
+        "replayed 10 calls: 5 changed, 5 as before",
+        "NOT REPLAYED: 2 calls, because rule small needs arguments that the trail does not store",
         "left out: 3 calls that ended before a policy decides",
     ]
-    assert "pay desk allowed denied large 1" in lines
+    assert "pay desk allowed pending large 1" in lines
     assert "pay desk allowed ? 2" in lines
+
+
+def test_each_rule_that_needs_what_the_trail_does_not_store_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    hinted = "\n  - {id: hinted, decision: allow, tools: [get_*, delete], annotations: {read_only: true}}"
+    policy = POLICY.replace("rules:", f"rules:{hinted}")
+    store = trail(tmp_path)
+    result = check(tmp_path, policy, "--audit", store, "--json")
+    assert counts(result) == {"changed": 2, "unchanged": 3, "not_replayed": 7, "not_decided": 3}
+    lacking = {each["call_id"]: (each["rule"], each["lacks"]) for each in json.loads(result.stdout)["not_replayed"]}
+    assert lacking == {
+        **{f"call_{index}": ("hinted", "annotations") for index in (0, 1, 9, 10, 14)},
+        **{f"call_{index}": ("small", "arguments") for index in (7, 8)},
+    }
+    printed = check(tmp_path, policy, "--audit", store).stdout
+    assert "NOT REPLAYED: 5 calls, because rule hinted needs annotations that the trail does not store\n" in printed
+    assert "NOT REPLAYED: 2 calls, because rule small needs arguments that the trail does not store\n" in printed
 
 
 def test_without_a_change_the_status_is_zero(tmp_path: Path) -> None:
@@ -152,7 +174,8 @@ def test_a_trail_that_stores_texts_replays_as_its_policy_decided(tmp_path: Path,
         advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.from_yaml(file))]
         client = ChatClient(ScriptedChatModel([calls, "done"]), tools=[pay, add], advisors=advisors)
         response = run(mode, client.prompt("?"))
-    assert [each.reason_code for each in response.tool_results] == ["small", "large", "policy_default"]
+    assert [each.reason_code for each in response.tool_results] == ["small", "policy_default"]
+    assert [each.rule for each in response.pending] == ["large"]
     result = check(tmp_path, POLICY, "--audit", store, "--json")
     assert (result.exit_code, counts(result)["unchanged"]) == (0, 3)
     looser = check(tmp_path, POLICY.replace("100", "1000"), "--audit", store, "--json")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.policy.test_policy import verdict
-from traced_tools import ConfigurationError, Policy
+from traced_tools import ConfigurationError, Policy, ToolAnnotations
 
 WHOLE = """\
 default: deny
@@ -26,7 +26,9 @@ rules:
     agents: [desk, lab-*]
     attributes: {tenant: [acme, globex], level: 3}
     source: local
+    annotations: {read_only: false, destructive: false}
     arguments:
+      recipient.country: {not_in: [KP], exists: true}
       currency: {in: [EUR, USD]}
       to: {matches: '[A-Z]{2}\\d+'}
 """
@@ -41,8 +43,13 @@ def file(tmp_path: Path, text: str | bytes) -> Path:
 
 def test_every_key_of_a_rule_is_read(tmp_path: Path) -> None:
     policy = Policy.from_yaml(str(file(tmp_path, WHOLE)))
-    desk = {"agent": "lab-1", "attributes": {"tenant": "globex", "level": 3}}
-    small = {"amount": 5, "currency": "EUR", "to": "DE12"}
+    hints = ToolAnnotations(read_only=False, destructive=False)
+    desk = {
+        "agent": "lab-1",
+        "attributes": {"tenant": "globex", "level": 3},
+        "read_annotations": lambda: hints,
+    }
+    small = {"amount": 5, "currency": "EUR", "to": "DE12", "recipient": {"country": "DE"}}
     big = verdict(policy, "pay", {**small, "amount": 2000}, **desk)
     assert (big.decision, big.code) == ("require_approval", "big-payments")
     assert big.reason == "A person approves payments above 1000."
@@ -54,6 +61,9 @@ def test_every_key_of_a_rule_is_read(tmp_path: Path) -> None:
         verdict(policy, "pay", small, **desk, source="maps"),
         verdict(policy, "pay", {**small, "currency": "GBP"}, **desk),
         verdict(policy, "pay", {**small, "to": "DE"}, **desk),
+        verdict(policy, "pay", {**small, "recipient": {"country": "KP"}}, **desk),
+        verdict(policy, "pay", {**small, "recipient": None}, **desk),
+        verdict(policy, "pay", small, **{**desk, "read_annotations": ToolAnnotations}),
     ]
     assert {(each.decision, each.code) for each in refused} == {("deny", "policy_default")}
 
@@ -86,16 +96,34 @@ def test_a_policy_without_a_default_denies(tmp_path: Path) -> None:
         (f"{RULE}    attributes:", 4, "attributes must be a mapping"),
         (f"{RULE}    attributes: {{tenant: [acme, null]}}", 4, "attributes must be a str, bool, int or float"),
         (f"{RULE}    attributes: {{1: acme}}", 4, "must be text, not a number: put it in quotes"),
+        (f"{RULE}    annotations: [read_only]", 4, "annotations must be a mapping of hints to True or False"),
+        (
+            f"{RULE}    annotations: {{readOnlyHint: true}}",
+            4,
+            "unknown hint 'readOnlyHint' in annotations: use",
+        ),
+        (f"{RULE}    annotations: {{read_only: 'yes'}}", 4, "annotations['read_only'] must be True or False, not str"),
+        (f"{RULE}    annotations: {{read_only: yes}}", 4, "'yes' is true or false in YAML: put it in quotes"),
         (f"{RULE}    arguments:", 4, "arguments must be a mapping of keys to values, not nothing"),
         (f"{RULE}    arguments: {{}}", 4, "arguments is empty"),
         (f"{RULE}    arguments:\n      a: 1", 5, "the conditions of 'a' must be a mapping"),
         (f"{RULE}    arguments:\n      a: {{}}", 5, "'a' has no condition"),
-        (f"{RULE}    arguments:\n      a:\n        gt: 1", 6, "unknown operator 'gt': use one of equals, in, matches"),
+        (
+            f"{RULE}    arguments:\n      a:\n        gt: 1",
+            6,
+            "unknown operator 'gt': use one of equals, not_equals",
+        ),
         (f"{RULE}    arguments:\n      a: {{matches: '('}}", 5, "not a valid regular expression"),
         (f"{RULE}    arguments:\n      a: {{matches: 'a)|(b'}}", 5, "not a valid regular expression"),
         (f"{RULE}    arguments:\n      a: {{matches: 7}}", 5, "matches must have a regular expression as text"),
+        (f"{RULE}    arguments:\n      a..b:\n        equals: 1", 5, "invalid argument 'a..b': put one dot between"),
+        (f"{RULE}    arguments:\n      'a.': {{equals: 1}}", 5, "invalid argument 'a.'"),
+        (f"{RULE}    arguments:\n      a\\b: {{equals: 1}}", 5, "invalid argument 'a\\\\b'"),
+        (f"{RULE}    arguments:\n      a: {{exists: 1}}", 5, "exists must have true or false"),
+        (f"{RULE}    arguments:\n      a: {{not_in: []}}", 5, "not_in must have a list"),
+        (f"{RULE}    arguments:\n      a: {{not_matches: '('}}", 5, "not_matches has a pattern that is not a valid"),
         (f"{RULE}    arguments:\n      a: {{in: EUR}}", 5, "in must have a list"),
-        (f"{RULE}    arguments:\n      a: {{less_than: '5'}}", 5, "a comparison must have a finite number"),
+        (f"{RULE}    arguments:\n      a: {{less_than: '5'}}", 5, "less_than must have a finite number"),
         (f"{RULE}    arguments:\n      a: {{less_than: .nan}}", 5, "'.nan' is a number in YAML: put it in quotes"),
         (f"{RULE}    arguments:\n      a: {{in: [SE, NO]}}", 5, "'NO' is true or false in YAML: put it in quotes"),
         (f"{RULE}    arguments:\n      a: {{equals: 12:30}}", 5, "'12:30' is a number in YAML: put it in quotes"),

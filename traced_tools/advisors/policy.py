@@ -16,11 +16,11 @@ from traced_tools.tools.execution import CallNext, ToolInvocation
 
 _LOG = logging.getLogger(__name__)
 _NOT_ALLOWED = "the policy does not allow it"
-_NOT_APPROVED = "it requires approval, and none was given"
+_REQUIRED = "the policy requires approval"
 
 
 class PolicyAdvisor(Advisor):
-    """Lets a policy allow or deny each tool call before its tool runs.
+    """Lets a policy allow or deny each tool call before its tool runs, or require approval of it.
 
     The policy reads the validated arguments, as the tool gets them. If an inner advisor changes the arguments, the
     policy decides about the new ones before the call goes on. An advisor around this one that answers a call itself
@@ -51,14 +51,15 @@ class PolicyAdvisor(Advisor):
         self._policy = policy
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Pass the call on if the policy allows it."""
+        """Pass the call on unless the policy denies it."""
         verdict = await self._policy.decide(_facts(call))
         if verdict.error is not None:
             self._log_error(verdict)
-        if verdict.decision == "allow" or (verdict.decision == "require_approval" and call.approved):
-            return await call_next(call.replace(code=verdict.code))
-        text = _NOT_ALLOWED if verdict.decision == "deny" else _NOT_APPROVED
-        return call.denied(verdict.reason or text, code=verdict.code)
+        if verdict.decision == "deny":
+            return call.denied(verdict.reason or _NOT_ALLOWED, code=verdict.code)
+        if verdict.decision == "require_approval":
+            return await call_next(call.requiring_approval(verdict.reason or _REQUIRED, code=verdict.code))
+        return await call_next(call.replace(code=verdict.code))
 
     def _log_error(self, verdict: Verdict) -> None:
         assert verdict.rule is not None and verdict.error is not None
@@ -72,4 +73,11 @@ class PolicyAdvisor(Advisor):
 def _facts(call: ToolInvocation) -> CallFacts:
     run = current_run()
     assert run is not None  # a tool is called in a run
-    return CallFacts(call.name, call.metadata.source, run.agent, run.attributes, lambda: call.args)
+    return CallFacts(
+        tool=call.name,
+        source=call.metadata.source,
+        agent=run.agent,
+        attributes=run.attributes,
+        read_annotations=lambda: call.metadata.annotations,
+        read_arguments=lambda: call.args,
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
@@ -12,86 +14,201 @@ from traced_tools.core.canonical import canonical_text
 
 Check = Callable[[Any], bool]
 
+_ABSENT: Final = object()
+"""Stands for the value of an argument that a call does not have."""
+
+_NAME: Final = r"(?:[^.\\]|\\[.\\])+"
+_KEY: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*", re.DOTALL)
+
+
+class NoValueError(LookupError):
+    """A call lacks a value that a condition is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on an argument, or on a member of an object in it.
+
+    Attributes:
+        path: the name of the argument, then the names of the members.
+        operator: the name of the operator.
+        operand: what the operator compares with, a JSON value.
+        check: returns whether a value meets the condition; raises `NoValueError` if there is no value, and `TypeError`
+            or `ValueError` if the operator cannot compare it.
+    """
+
+    path: tuple[str, ...]
+    operator: str
+    operand: Any = field(repr=False)
+    check: Check = field(repr=False)
+
+    def is_met(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the arguments meet the condition; raises what `check` raises."""
+        value: Any = arguments
+        for name in self.path:
+            if value is _ABSENT or value is None:
+                value = _ABSENT
+            elif isinstance(value, Mapping):
+                value = value.get(name, _ABSENT)
+            else:
+                raise TypeError("only objects have members that a condition can be on")
+        return self.check(value)
+
+    def is_implied_by(self, other: Condition) -> bool:
+        """Return whether each value that meets `other` certainly meets this condition.
+
+        If it does, this condition is never unmet by a value that `other` cannot be checked on.
+        """
+        if self.path != other.path:
+            return False
+        if self.operator == other.operator and _are_equal(self.operand, other.operand):
+            return True
+        if "exists" in (self.operator, other.operator):
+            return False
+        if other.operator in ("equals", "in"):
+            return all(map(self._accepts, [other.operand] if other.operator == "equals" else other.operand))
+        is_inside = _BOUNDS_INSIDE.get((other.operator, self.operator))
+        return is_inside is not None and is_inside(other.operand, self.operand)
+
+    def _accepts(self, value: Any) -> bool:
+        try:
+            return self.check(value)
+        except (NoValueError, TypeError, ValueError):
+            return False
+
 
 class ArgumentConditions:
     """The predicate that a call's arguments meet every condition.
 
-    A condition on an argument that the call does not have is not met; neither is one on null, except by `equals` and
-    `in`. A number is never compared with text: the predicate raises `TypeError` instead, so that the call is denied.
+    It is False if one of the conditions is not met. Otherwise it raises if one cannot be checked: `TypeError` or
+    `ValueError` if an operator cannot compare the value, such as text with a number; else `NoValueError` if there is no
+    value to compare. A missing argument is no value, nor is null, except for `equals`, `in` and their negations.
 
     Args:
-        conditions: for each argument, the operators with their operands.
+        conditions: for each argument, the operators with their operands. A dot in a key leads to a member of an object,
+            as in `recipient.country`; a backslash makes a dot or a backslash a part of a name.
 
     Raises:
-        ValueError: if an operator is unknown or an operand is invalid; the text has the argument and what is accepted.
+        ValueError: if a key or an operand is invalid or an operator is unknown; the text has what is accepted.
     """
 
     def __init__(self, conditions: Mapping[str, Mapping[str, Any]]) -> None:
-        self._checks: Final = tuple(
-            (argument, operator in _OF_NULL, make_check(operator, operand))
-            for argument, operators in conditions.items()
+        self._conditions: Final = tuple(
+            Condition(path_of(key), operator, operand, make_check(operator, operand))
+            for key, operators in conditions.items()
             for operator, operand in operators.items()
         )
 
     def __call__(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the arguments meet every condition."""
-        for argument, takes_null, check in self._checks:
-            if argument not in arguments:
-                return False
-            value = arguments[argument]
-            if (value is None and not takes_null) or not check(value):
-                return False
+        """Return whether the arguments meet every condition; raise if that cannot be checked."""
+        lacking: NoValueError | None = None
+        failure: Exception | None = None
+        for condition in self._conditions:
+            try:
+                if not condition.is_met(arguments):
+                    return False
+            except NoValueError as error:
+                lacking = error
+            except (TypeError, ValueError) as error:
+                failure = error
+        if (failure := failure or lacking) is not None:
+            raise failure
         return True
 
+    def are_implied_by(self, others: ArgumentConditions) -> bool:
+        """Return whether arguments that meet all of `others` certainly meet all of these conditions."""
+        return all(any(own.is_implied_by(each) for each in others._conditions) for own in self._conditions)
+
+    def require_values_of(self, others: ArgumentConditions) -> bool:
+        """Return whether arguments without a value that `others` compare certainly do not meet these conditions."""
+        required = {each.path for each in self._conditions if each.operator == "exists" and each.operand}
+        return all(each.path in required for each in others._conditions)
+
     def __repr__(self) -> str:
-        return f"<ArgumentConditions: {len(self._checks)}>"
+        return f"<ArgumentConditions: {len(self._conditions)}>"
+
+
+def path_of(key: str) -> tuple[str, ...]:
+    """Return the name of an argument and of the members in it that a key addresses; raise `ValueError` if invalid."""
+    if not _KEY.fullmatch(key):
+        raise ValueError(
+            rf"invalid argument {key[:64]!a}: put one dot between two names, and \. or \\ for a dot or a backslash "
+            "in a name"
+        )
+    return tuple(re.sub(r"\\(.)", r"\1", name) for name in re.findall(_NAME, key))
 
 
 def make_check(operator: str, operand: Any) -> Check:
     """Return the check of an operator with its operand; raise `ValueError` if one of them is invalid."""
     if operator not in _OPERATORS:
         raise ValueError(f"unknown operator {operator[:64]!a}: use one of {', '.join(_OPERATORS)}")
-    return _OPERATORS[operator](operand)
+    try:
+        compare = _OPERATORS[operator](operand)
+    except ValueError as error:
+        raise ValueError(f"{operator} {error}") from None
+
+    def check(value: Any) -> bool:
+        if value is _ABSENT or (value is None and operator not in _OF_NULL):
+            raise NoValueError("the call has no value to compare")
+        return compare(value)
+
+    return compare if operator == "exists" else check
+
+
+def _exists(operand: Any) -> Check:
+    if not isinstance(operand, bool):
+        raise ValueError("must have true or false")
+    return lambda value: (value is not _ABSENT and value is not None) is operand
 
 
 def _equals(operand: Any) -> Check:
-    expected = _text_of(operand)
-    return lambda value: _text_of(value) == expected
+    _check_json(operand)
+    return lambda value: _are_equal(value, operand)
 
 
 def _in(operand: Any) -> Check:
     if not isinstance(operand, list) or not operand:
-        raise ValueError("in must have a list of at least one value")
-    accepted = frozenset(map(_text_of, operand))
-    return lambda value: _text_of(value) in accepted
+        raise ValueError("must have a list of at least one value")
+    _check_json(operand)
+    texts = frozenset(each for each in operand if isinstance(each, str))  # a list of texts may be long
+    others = [each for each in operand if not isinstance(each, str)]
+    return lambda value: value in texts if isinstance(value, str) else any(_are_equal(value, each) for each in others)
 
 
 def _matches(operand: Any) -> Check:
     """Return a check of a whole text against a pattern, in a time that is linear in the text's length."""
     if not isinstance(operand, str):
-        raise ValueError("matches must have a regular expression as text")
+        raise ValueError("must have a regular expression as text")
     try:
         for pattern in (operand, rf"\A(?:{operand})\z"):  # alone first, because `a)|(b` is valid only in the group
             validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
     except SchemaError:
         raise ValueError(
-            "matches has a pattern that is not a valid regular expression: use the syntax of Rust's regex crate, "
+            "has a pattern that is not a valid regular expression: use the syntax of Rust's regex crate, "
             "which has no look-around and no back-references"
         ) from None
 
     def check(value: Any) -> bool:
         if not isinstance(value, str):
-            raise TypeError("matches needs text")
+            raise TypeError("a pattern needs text")
         value.encode()  # raises for a lone surrogate, which no pattern can read
         return validator.isinstance_python(value, strict=True)
 
     return check
 
 
+def _negated(make: Callable[[Any], Check]) -> Callable[[Any], Check]:
+    def make_negated(operand: Any) -> Check:
+        check = make(operand)
+        return lambda value: not check(value)
+
+    return make_negated
+
+
 def _comparing(compare: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
     def make(operand: Any) -> Check:
-        if not _is_number(operand) or not isfinite(operand):
-            raise ValueError("a comparison must have a finite number")
+        if not _is_number(operand) or (isinstance(operand, float) and not isfinite(operand)):
+            raise ValueError("must have a finite number")
 
         def check(value: Any) -> bool:
             if not _is_number(value):
@@ -107,21 +224,47 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text_of(value: Any) -> str:
-    """Return the text that equal JSON values have in common: `1` and `1.0` are equal, `1`, `"1"` and `true` are not."""
+def _check_json(operand: Any) -> None:
     try:
-        return str(canonical_text(value))
+        canonical_text(operand)
     except (TypeError, ValueError):
-        raise ValueError("a value must be text, a number, true, false, null, or a list or object of these") from None
+        raise ValueError("must have text, a number, true, false, null, or a list or object of these") from None
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal: `1` and `1.0` are, `1`, `"1"` and `true` are not."""
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_are_equal(each, other[name]) for name, each in value.items())
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_are_equal, value, other))
+    if _is_number(value) and _is_number(other):
+        # a float beyond 2**53 may be read as the integer that its shortest decimal form denotes
+        return value == other or canonical_text(value) == canonical_text(other)
+    return type(value) is type(other) and bool(value == other)
 
 
 _OPERATORS: Final[Mapping[str, Callable[[Any], Check]]] = {
     "equals": _equals,
+    "not_equals": _negated(_equals),
     "in": _in,
+    "not_in": _negated(_in),
     "matches": _matches,
+    "not_matches": _negated(_matches),
     "less_than": _comparing(lambda value, bound: value < bound),
     "at_most": _comparing(lambda value, bound: value <= bound),
     "more_than": _comparing(lambda value, bound: value > bound),
     "at_least": _comparing(lambda value, bound: value >= bound),
+    "exists": _exists,
 }
-_OF_NULL: Final = ("equals", "in")
+_OF_NULL: Final = ("equals", "not_equals", "in", "not_in")
+_BOUNDS_INSIDE: Final[Mapping[tuple[str, str], Callable[[Any, Any], bool]]] = {
+    ("less_than", "less_than"): lambda inner, outer: inner <= outer,
+    ("less_than", "at_most"): lambda inner, outer: inner <= outer,
+    ("at_most", "at_most"): lambda inner, outer: inner <= outer,
+    ("at_most", "less_than"): lambda inner, outer: inner < outer,
+    ("more_than", "more_than"): lambda inner, outer: inner >= outer,
+    ("more_than", "at_least"): lambda inner, outer: inner >= outer,
+    ("at_least", "at_least"): lambda inner, outer: inner >= outer,
+    ("at_least", "more_than"): lambda inner, outer: inner > outer,
+}
+"""Whether all numbers within the first operator's bound are within the second one's."""

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
-from traced_tools.policy.conditions import ArgumentConditions
+from traced_tools.policy.conditions import ArgumentConditions, NoValueError
 from traced_tools.policy.rule import CallFacts, PolicyDecision, Rule, problem_of
 from traced_tools.policy.yaml_file import read_policy
 
@@ -79,10 +79,8 @@ class Policy:
     async def decide(self, call: CallFacts) -> Verdict:
         """Decide about a call, as a flow. A predicate that fails denies the call."""
         for rule in self.rules:
-            if not rule.is_for(call):
-                continue
             try:
-                applies = rule.when is None or await _holds(rule, call)
+                applies = rule.is_for(call) and (rule.when is None or await _holds(rule, call))
             except Exception as error:
                 return Verdict("deny", BY_ERROR, "the policy could not be checked", rule, error)
             if applies:
@@ -97,7 +95,12 @@ async def _holds(rule: Rule, call: CallFacts) -> bool:
     """Return what the predicate of a rule returns; raise `TypeError` unless it is a bool."""
     arguments, when = call.read_arguments(), rule.when
     assert when is not None
-    holds = when(arguments) if isinstance(when, ArgumentConditions) else await perform(when, arguments)
+    try:
+        holds = when(arguments) if isinstance(when, ArgumentConditions) else await perform(when, arguments)
+    except NoValueError:
+        if rule.decision != "allow":  # the call might be one that the rule is for, so it must not pass the rule by
+            raise
+        return False
     if not isinstance(holds, bool):
         raise TypeError(f"the predicate of rule {rule.id!r} must return True or False, not {type(holds).__name__}")
     return holds

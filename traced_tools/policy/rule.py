@@ -10,13 +10,17 @@ from typing import Any, Final, Literal, get_args
 
 from traced_tools.core.checks import checked_mapping, expect, expect_callable
 from traced_tools.core.enums import REASON_CODES
+from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.errors import ConfigurationError
+from traced_tools.policy.conditions import ArgumentConditions
 
 PolicyDecision = Literal["allow", "deny", "require_approval"]
 POLICY_DECISIONS: Final = get_args(PolicyDecision)
 
 Predicate = Callable[[Mapping[str, Any]], bool | Awaitable[bool]]
 """Takes the validated arguments as a read-only JSON object; returns whether the rule is for the call."""
+
+ANNOTATIONS: Final = tuple(ToolAnnotations.model_fields)
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _WILDCARD: Final = re.compile(r"[*?\[]")
@@ -31,6 +35,7 @@ class CallFacts:
         source: where the tool comes from, such as `local`.
         agent: the client's name.
         attributes: the attributes of the run.
+        read_annotations: returns what the tool's author says about it; called only if a rule needs it.
         read_arguments: returns the validated arguments; called only if a predicate needs them.
     """
 
@@ -38,6 +43,7 @@ class CallFacts:
     source: str
     agent: str
     attributes: Mapping[str, Any]
+    read_annotations: Callable[[], ToolAnnotations] = field(repr=False)
     read_arguments: Callable[[], Mapping[str, Any]] = field(repr=False)
 
 
@@ -53,6 +59,8 @@ class Rule:
         source: where the tool comes from: `local`, or the configured name of a server; with wildcards as in `tools`.
         agents: the client's name, or several, with wildcards as in `tools`.
         attributes: values of attributes of the run; a list accepts each of its values.
+        annotations: hints of the tool's `ToolAnnotations` and their values, such as `{"read_only": True}`. A tool whose
+            author does not give a hint meets no condition on it.
         when: a plain or async function of the validated arguments that returns True or False. If it raises, or returns
             anything else, the call is denied.
         reason: what the model reads if the call is denied. By default, only that the policy does not allow it.
@@ -68,6 +76,7 @@ class Rule:
     source: str = "*"
     agents: str | Sequence[str] = "*"
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, bool] = field(default_factory=dict)
     when: Predicate | None = None
     reason: str = ""
 
@@ -93,6 +102,15 @@ class Rule:
             if not values:
                 raise ConfigurationError(f"rule {self.id!r}: attributes[{key!r}] has no value: pass at least one")
         object.__setattr__(self, "attributes", accepted)
+        expect("annotations", self.annotations, Mapping, "a mapping of hints to True or False")
+        hints = dict(self.annotations)
+        for hint, value in hints.items():
+            if hint not in ANNOTATIONS:
+                raise ConfigurationError(
+                    f"rule {self.id!r}: unknown hint {str(hint)[:64]!a} in annotations: use {', '.join(ANNOTATIONS)}"
+                )
+            expect(f"annotations[{hint!r}]", value, bool, "True or False")
+        object.__setattr__(self, "annotations", hints)
 
     def _patterns(self, argument: str, given: object) -> tuple[str, ...]:
         patterns: Any = (given,) if isinstance(given, str) else given
@@ -111,12 +129,16 @@ class Rule:
             and fnmatchcase(call.source, self.source)
             and any(fnmatchcase(call.agent, pattern) for pattern in self.agents)
             and all(_is_among(call.attributes.get(key), values) for key, values in self.attributes.items())
+            and (not self.annotations or self._is_for_annotations(call.read_annotations()))
         )
+
+    def _is_for_annotations(self, annotations: ToolAnnotations) -> bool:
+        return all(getattr(annotations, hint) is value for hint, value in self.annotations.items())
 
     def covers(self, later: Rule) -> bool:
         """Return whether the rule certainly decides every call that `later` is for."""
         return (
-            self.when is None
+            self._holds_whenever(later)
             and all(any(_covers(own, other) for own in self.tools) for other in later.tools)
             and _covers(self.source, later.source)
             and all(any(_covers(own, other) for own in self.agents) for other in later.agents)
@@ -124,7 +146,19 @@ class Rule:
                 key in later.attributes and all(_is_among(value, values) for value in later.attributes[key])
                 for key, values in self.attributes.items()
             )
+            and self.annotations.items() <= later.annotations.items()
         )
+
+    def _holds_whenever(self, later: Rule) -> bool:
+        """Return whether no call passes the predicate of this rule by and is decided, or denied, by that of `later`."""
+        if self.when is None:
+            return True
+        if not (isinstance(self.when, ArgumentConditions) and isinstance(later.when, ArgumentConditions)):
+            return False
+        # a call that lacks a value passes an `allow` by, and is denied if `later` is not one
+        if self.decision == "allow" and later.decision != "allow" and not later.when.require_values_of(self.when):
+            return False
+        return self.when.are_implied_by(later.when)
 
 
 def problem_of(rules: tuple[Rule, ...], index: int) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from traced_tools.errors import ConfigurationError
-from traced_tools.policy.conditions import ArgumentConditions, make_check
+from traced_tools.policy.conditions import ArgumentConditions, make_check, path_of
 from traced_tools.policy.rule import Rule, problem_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from yaml import Node
 
 _POLICY: Final = ("default", "rules")
-_RULE: Final = ("id", "decision", "tools", "source", "agents", "attributes", "arguments", "reason")
+_RULE: Final = ("id", "decision", "tools", "source", "agents", "attributes", "annotations", "arguments", "reason")
 _TAG: Final = "tag:yaml.org,2002:"
 
 
@@ -94,7 +94,11 @@ class _File:
 
     def _conditions(self, node: Node) -> ArgumentConditions:
         conditions: dict[str, dict[str, Any]] = {}
-        for argument, operators in self._fields(node, None, "arguments").items():
+        self._fields(node, None, "arguments")
+        for key, operators in node.value:
+            argument = key.value
+            with self._at(key):
+                path_of(argument)
             conditions[argument] = {}
             for operator, operand in self._fields(operators, None, f"the conditions of {argument!a}").items():
                 conditions[argument][operator] = self._value(operand)

@@ -49,7 +49,8 @@ def check(
     """Check a policy file, and print what it would have changed. Exit with status 1 if it changes a decision.
 
     Calls are replayed with their stored arguments. A rule that needs arguments cannot be replayed if the trail stores
-    only digests, or texts that a redactor changed.
+    only digests, or texts that a redactor changed. A rule that needs annotations of a tool cannot be replayed, because
+    no trail stores them.
     """
     with exit_statuses("policy") as command:
         rules = Policy.from_yaml(policy)
@@ -76,7 +77,9 @@ def _json(policy: Policy, replayed: Sequence[Replayed]) -> dict[str, Any]:
             {**call_json(each.call), "becomes": each.becomes, "becomes_code": each.code}
             for each in _of(replayed, "changed")
         ],
-        "not_replayed": [call_json(each.call) for each in _of(replayed, "not_replayed")],
+        "not_replayed": [
+            {**call_json(each.call), "rule": each.rule, "lacks": each.lacks} for each in _of(replayed, "not_replayed")
+        ],
     }
     return {"rules": len(policy.rules), "counts": {each: counts[each] for each in findings}, **listed}
 
@@ -88,9 +91,9 @@ def _print(console: Console, policy: Policy, replayed: Sequence[Replayed], *, is
     changed, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")
     same, skipped = len(_of(replayed, "unchanged")), len(_of(replayed, "not_decided"))
     console.print(f"replayed {pluralize(len(changed) + same, 'call')}: {len(changed):,} changed, {same:,} as before")
-    if not_replayed:
-        calls = pluralize(len(not_replayed), "call")
-        text = f"NOT REPLAYED: {calls}, because a rule needs arguments that the trail does not store"
+    for (rule, lacks), number in Counter((each.rule, each.lacks) for each in not_replayed).items():
+        calls = pluralize(number, "call")
+        text = f"NOT REPLAYED: {calls}, because rule {rule} needs {lacks} that the trail does not store"
         console.print(text, style="bold yellow")
     if skipped:
         console.print(f"left out: {pluralize(skipped, 'call')} that ended before a policy decides")

@@ -10,16 +10,17 @@ from pydantic_core import from_json
 
 from traced_tools.audit.reading.reader import AuditedCall
 from traced_tools.audit.records import RAN
+from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.flow.flow import call as drive
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
 
 Finding = Literal["changed", "unchanged", "not_replayed", "not_decided"]
-"""How a recorded call compares: the policy decides otherwise; as recorded; the rule that would decide needs arguments
-that are not stored; or something before the policy ended the call, so no policy decides about it."""
+"""How a recorded call compares: the policy decides otherwise; as recorded; a rule needs what is not stored; or
+something before the policy ended the call, so no policy decides about it."""
 
-_AFTER_POLICY: Final = (*RAN, "answered")
-"""The recorded decisions of calls that a policy let pass, or would have had to."""
+_AFTER_POLICY: Final = (*RAN, "answered", "pending", "rejected")
+"""The recorded decisions of calls that a policy let pass, or would have had to, if somebody approved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Replayed:
         was: the recorded decision; None if there is none.
         becomes: the decision with the policy; None if it is not known.
         code: the reason code that the policy gives; None if it is not known.
+        rule: the id of the rule that could not be replayed; None if the call was replayed or not decided.
+        lacks: what that rule needs and the trail does not store: `arguments` or `annotations`; else None.
     """
 
     call: AuditedCall
@@ -39,10 +42,12 @@ class Replayed:
     was: str | None
     becomes: str | None = None
     code: str | None = None
+    rule: str | None = None
+    lacks: str | None = None
 
 
 class _NotStoredError(Exception):
-    """The arguments of a call are not in the trail."""
+    """What a rule needs of a call is not in the trail."""
 
 
 def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str) -> Iterator[Replayed]:
@@ -65,17 +70,19 @@ def _replayed(policy: Policy, call: AuditedCall, advisor: str) -> Replayed:
         return Replayed(call, "not_decided", was)
     verdict = drive(policy.decide(_facts(call)))
     if isinstance(verdict.error, _NotStoredError):
-        return Replayed(call, "not_replayed", was)
+        assert verdict.rule is not None
+        return Replayed(call, "not_replayed", was, rule=verdict.rule.id, lacks=str(verdict.error))
     becomes = _becomes(verdict, was)
     return Replayed(call, "unchanged" if becomes == was else "changed", was, becomes, verdict.code)
 
 
 def _becomes(verdict: Verdict, was: str | None) -> str | None:
     """Return the decision with the policy, of a call whose approval and answer stay as they were."""
-    passes = verdict.decision == "allow" or (verdict.decision == "require_approval" and was == "approved")
-    if not passes:
+    if verdict.decision == "deny":
         return "denied"
-    return "allowed" if was == "denied" else was
+    if verdict.decision == "require_approval":
+        return "pending" if was in ("allowed", "denied") else was
+    return "allowed" if was in ("denied", "pending", "rejected") else was
 
 
 def _facts(call: AuditedCall) -> CallFacts:
@@ -85,8 +92,13 @@ def _facts(call: AuditedCall) -> CallFacts:
         source=str(call.fields("intent").get("source")),
         agent=str(call.shared_field("agent")),
         attributes=attributes if isinstance(attributes, dict) else {},
+        read_annotations=_no_annotations,
         read_arguments=lambda: _arguments(call),
     )
+
+
+def _no_annotations() -> ToolAnnotations:
+    raise _NotStoredError("annotations")
 
 
 def _arguments(call: AuditedCall) -> Mapping[str, Any]:
@@ -97,14 +109,14 @@ def _arguments(call: AuditedCall) -> Mapping[str, Any]:
     """
     content = call.fields("decision").get("arguments") or call.fields("intent").get("arguments")
     if not isinstance(content, dict) or content.get("cut"):
-        raise _NotStoredError
+        raise _NotStoredError("arguments")
     text = content.get("text")
     if not isinstance(text, str) or len(text.encode("utf-8", "surrogatepass")) != content.get("size"):
-        raise _NotStoredError
+        raise _NotStoredError("arguments")
     try:
         value = from_json(text)
     except ValueError:
-        raise _NotStoredError from None
+        raise _NotStoredError("arguments") from None
     if not isinstance(value, dict):
-        raise _NotStoredError
+        raise _NotStoredError("arguments")
     return value
