@@ -25,9 +25,10 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.audit.digests import AuditKey, definition_digest
+from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Content
 from traced_tools.audit.writing.record_builder import RecordMaker
+from traced_tools.core.tool_definition import definition_digest
 from traced_tools.models.base import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel

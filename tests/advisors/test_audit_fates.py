@@ -80,7 +80,7 @@ FATES: dict[str, tuple[Any, list[Advisor], LoopLimits, list[list[str]]]] = {
     "unfit": (ToolCall("add", "{}"), [], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
     "made unfit": (adds(1, 1), [Spoiling()], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
     "unknown": (ToolCall("nobody"), [], LoopLimits(), [["intent _unknown", "unknown_tool"]]),
-    "needs approval": (ToolCall("guarded", ""), [], LoopLimits(), [["intent guarded", "denied"]]),
+    "needs approval": (ToolCall("guarded", ""), [], LoopLimits(), [["intent guarded", "pending"]]),
     "denied inside": (ToolCall("fail", ""), [GuardInside()], LoopLimits(), [["intent fail", "denied"]]),
     "denied outside": (ToolCall("fail", ""), [GuardOutside()], LoopLimits(), [["intent fail", "denied"]]),
     "answered inside": (

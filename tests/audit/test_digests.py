@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.audit.trails import KEY
-from traced_tools.audit.digests import AuditKey, definition_digest
+from traced_tools.audit.digests import AuditKey
 from traced_tools.core.canonical import canonical_json, canonical_text
-from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_definition import ToolDefinition, definition_digest
 from traced_tools.errors import ConfigurationError
 
 OTHER = AuditKey(b"another key, as long as the one")

@@ -16,6 +16,7 @@ from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
 from tests.modes import MODES
+from traced_tools.audit import receipt, verify_receipt
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import ConfigurationError
@@ -47,6 +48,16 @@ def test_a_store_is_verified_with_the_reading_role(database: Database, opened: C
     problem = reader.verify().problem
     assert problem is not None
     assert problem.sequence == 17
+
+
+def test_a_receipt_is_written_with_the_reading_role(
+    emptied: None, database: Database, opened: Callable[..., AuditTrail], tmp_path: Path
+) -> None:
+    trail = opened()
+    write(trail, "one", "two")
+    trail.close()
+    text = receipt(database.url(READER), "c1", run_id="one")
+    assert verify_receipt(text, checkpoints=tmp_path / "checkpoints").ok
 
 
 def test_calls_are_found_and_runs_are_read_with_the_reading_role(

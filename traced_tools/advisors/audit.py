@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic_core import from_json
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
-from traced_tools.audit.digests import definition_digest
 from traced_tools.audit.records import (
     RAN,
     REPEATED_DECISION,
@@ -25,6 +24,7 @@ from traced_tools.audit.records import (
 )
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.observe.failures import error_type
@@ -324,7 +324,7 @@ class _Asked:
     def decision(self, event: ToolDecided) -> Draft:
         """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        fields |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
+        fields |= {"reason_code": event.reason_code, "by": self._observed.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
             fields["intent_late"] = True
         arguments = self._observed.runs_with

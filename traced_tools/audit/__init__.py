@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.audit.verifying.findings import Problem as Problem
     from traced_tools.audit.verifying.findings import Verification as Verification
+    from traced_tools.audit.verifying.receipts import ReceiptVerification as ReceiptVerification
+    from traced_tools.audit.verifying.receipts import receipt as receipt
+    from traced_tools.audit.verifying.receipts import verify_receipt as verify_receipt
     from traced_tools.audit.verifying.verified import UnverifiedError as UnverifiedError
     from traced_tools.audit.verifying.verified import VerifiedReader as VerifiedReader
     from traced_tools.audit.verifying.verified import read_verified as read_verified
@@ -33,12 +36,15 @@ _EXPORTS = {
     "AuditedRun": "traced_tools.audit.reading.reader",
     "Erasure": "traced_tools.audit.erasing",
     "Problem": "traced_tools.audit.verifying.findings",
+    "ReceiptVerification": "traced_tools.audit.verifying.receipts",
     "UnverifiedError": "traced_tools.audit.verifying.verified",
     "Verification": "traced_tools.audit.verifying.findings",
     "VerifiedReader": "traced_tools.audit.verifying.verified",
     "match": "traced_tools.audit.reading.matching",
     "read_verified": "traced_tools.audit.verifying.verified",
+    "receipt": "traced_tools.audit.verifying.receipts",
     "verify": "traced_tools.audit.verifying.walk",
+    "verify_receipt": "traced_tools.audit.verifying.receipts",
 }
 
 __all__ = [
@@ -51,12 +57,15 @@ __all__ = [
     "AuditedRun",
     "Erasure",
     "Problem",
+    "ReceiptVerification",
     "UnverifiedError",
     "Verification",
     "VerifiedReader",
     "match",
     "read_verified",
+    "receipt",
     "verify",
+    "verify_receipt",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -8,32 +8,21 @@ UTF-8.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import rfc8785
+from typing import Any, Final, Literal
 
 from traced_tools.audit.records import text_hash
 from traced_tools.core.canonical import canonical_json
-from traced_tools.errors import ConfigurationError
+from traced_tools.core.secret_key import SecretKey
 
-if TYPE_CHECKING:
-    from traced_tools.core.tool_definition import ToolDefinition
-
-LEAST_KEY: Final = 16
-"""The minimum length of a key in bytes."""
-_DIGEST: Final = "sha256"
 _SALT: Final = 32
 """The length of a text's salt in hexadecimal digits."""
-_KEY_ID: Final = b"id\0traced_tools audit key"
 
 ContentForm = Literal["json", "text"]
 
 
-class AuditKey:
+class AuditKey(SecretKey):
     """A key for the digests of contents.
 
     Args:
@@ -46,16 +35,9 @@ class AuditKey:
         ConfigurationError: for a key that is too short.
     """
 
-    __slots__ = ("_secret", "id")
+    __slots__ = ()
 
-    def __init__(self, secret: bytes) -> None:
-        if len(secret) < LEAST_KEY:
-            raise ConfigurationError(
-                f"the audit key must have at least {LEAST_KEY} bytes, it has {len(secret)}: "
-                "`openssl rand -hex 32` prints a good one"
-            )
-        self._secret = secret
-        self.id: Final = hmac.digest(secret, _KEY_ID, _DIGEST).hex()[:16]
+    _purpose = "audit key"
 
     def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """Return the fields of a content without its text: `digest`, `form`, `size` (UTF-8 bytes) and `key_id`.
@@ -101,37 +83,9 @@ class AuditKey:
         return message is not None and hmac.compare_digest(self._digest(form, message).encode(), recorded)
 
     def _digest(self, form: ContentForm | Literal["salt"], message: bytes) -> str:
-        return hmac.digest(self._secret, utf8(form) + b"\0" + message, _DIGEST).hex()
-
-    def __repr__(self) -> str:
-        return f"AuditKey(id={self.id!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an AuditKey cannot be pickled: it would leave the process")
-
-
-def definition_digest(definition: ToolDefinition) -> str:
-    """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
-
-    A definition is not secret, so the hash has no key. If RFC 8785 does not cover the definition (such as an integer
-    beyond 2**53 in its schema), its JSON has sorted keys and no blanks.
-    """
-    fields: dict[str, Any] = {
-        "name": definition.name,
-        "description": definition.description,
-        "input_schema": definition.input_schema,
-    }
-    try:
-        canonical = rfc8785.dumps(fields)
-    except (ValueError, RecursionError):
-        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
-    return hashlib.sha256(canonical).hexdigest()
+        return self._hmac(utf8(form) + b"\0" + message)
 
 
 def utf8(text: str) -> bytes:
     """Return a text's UTF-8 bytes, including those of lone surrogates, which models do write."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _type_name(value: object) -> str:
-    return type(value).__name__

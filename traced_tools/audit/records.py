@@ -28,11 +28,11 @@ RecordKind = Literal["intent", "decision", "outcome", "compaction", "checkpoint"
 RECORD_KINDS: Final = get_args(RecordKind)
 
 AuditDecision = Literal[
-    "allowed", "denied", "approved", "rejected", "answered", "limited", "unknown_tool", "invalid_arguments"
+    "allowed", "denied", "approved", "rejected", "pending", "answered", "limited", "unknown_tool", "invalid_arguments"
 ]
 """The decision about a call. A repeated call is `limited`, with the reason code `repeated_call`.
 
-`rejected` is reserved: no record has it yet.
+A `pending` call waits for approval when its run ends. The run that resumes records another decision.
 """
 AUDIT_DECISIONS: Final = get_args(AuditDecision)
 REPEATED_DECISION: Final = "repeated"

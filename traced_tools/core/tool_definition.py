@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 from weakref import ref
 
@@ -48,6 +51,26 @@ class ToolDefinition(Value):
         return copy
 
 
+def definition_digest(definition: ToolDefinition) -> str:
+    """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
+
+    A definition is not secret, so the hash has no key. If RFC 8785 does not cover the definition (such as an integer
+    beyond 2**53 in its schema), its JSON has sorted keys and no blanks.
+    """
+    import rfc8785  # imported here: most runs never need it
+
+    fields: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": definition.input_schema,
+    }
+    try:
+        canonical = rfc8785.dumps(fields)
+    except (ValueError, RecursionError):
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
+    return hashlib.sha256(canonical).hexdigest()
+
+
 class ArgumentReader(Protocol):
     """Validates the arguments of a tool's function."""
 
@@ -74,6 +97,31 @@ def reader_of(definition: ToolDefinition) -> ArgumentReader | None:
     return None if known is None else known[1]
 
 
+class ToolAnnotations(Value):
+    """What a tool's author says about its effects, as the hints of MCP do. None is a hint that the author doesn't give.
+
+    Nothing checks that a hint is true, so trust it only as far as you trust the author.
+
+    Args:
+        read_only: whether the tool changes nothing; MCP's `readOnlyHint`.
+        destructive: whether the tool may delete or overwrite something; MCP's `destructiveHint`.
+        idempotent: whether a repeated call with the same arguments changes nothing more; MCP's `idempotentHint`.
+        open_world: whether the tool reaches systems that its author doesn't control, such as the web; MCP's
+            `openWorldHint`.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+
+RequiresApproval = Callable[[Mapping[str, Any]], Any]
+"""A plain or async predicate over the validated arguments of a call, which returns whether the call needs approval."""
+
+
 class ToolMetadata(Value):
     """Settings of a tool for the loop, which the model does not see.
 
@@ -87,11 +135,13 @@ class ToolMetadata(Value):
         retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
             failures are expected and not logged.
         sequential: the tool runs alone: earlier calls of the same answer finish first, and later ones wait.
-        requires_approval: the tool runs only if the call is approved, for example with `ExecuteTools.approve`. A call
-            without approval is denied.
+        requires_approval: whether the tool runs only if somebody approves the call, or a plain or async predicate over
+            the validated arguments. If nobody can decide, the run ends, and the call waits. A predicate that fails or
+            returns anything but False requires approval.
         repeatable: the tool may be called with the same arguments any number of times, such as a tool that polls.
             `LoopLimits(max_repeated_calls=...)` does not count its calls.
         capture: False keeps arguments, results, reasons and exception texts out of captured content.
+        annotations: what the tool's author says about its effects, for the rules of a policy.
     """
 
     model_config = ConfigDict(strict=True)
@@ -102,9 +152,10 @@ class ToolMetadata(Value):
     retries: int = Field(default=0, ge=0)
     retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     sequential: bool = False
-    requires_approval: bool = False
+    requires_approval: bool | RequiresApproval = False
     repeatable: bool = False
     capture: bool = True
+    annotations: ToolAnnotations = ToolAnnotations()
 
     @field_validator("retry_on", mode="before")
     @classmethod
@@ -138,3 +189,7 @@ class ToolCallbackResolver(Protocol):
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None."""
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

@@ -66,12 +66,13 @@ def match(
         raise ConfigurationError(f"content must be one of {', '.join(get_args(ContentName))}")
     audit_key = load_key(key, embedded_path(store))
     with open_for_reading(store) as opened_store:
-        call = _only_call(opened_store, call_id, run_id, iteration)
+        call = only_call(opened_store, call_id, run_id, iteration)
         recorded = _recorded(opened_store, call, content)
     return _matches(audit_key, recorded, content, text)
 
 
-def _only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+    """Return the call with this id; raise `AuditError` if there is none, or several."""
     rows = store.rows(queries.intents_called(call_id, run_id))
     found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audit advisors record a call twice
     calls = [call for call in found if iteration in (None, call[1])]

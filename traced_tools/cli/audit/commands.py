@@ -32,12 +32,14 @@ from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import walk as verifying
 from traced_tools.audit.verifying.attestations import checkpoints_beside
+from traced_tools.audit.verifying.receipts import receipt as make_receipt
+from traced_tools.audit.verifying.receipts import verify_receipt as check_receipt
 from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.call_table import print_calls
 from traced_tools.cli.audit.formatting import call_json, escape, json_text, make_console, pluralize
 from traced_tools.cli.audit.run_tree import print_run
-from traced_tools.cli.audit.verification_report import print_verification
+from traced_tools.cli.audit.verification_report import print_receipt, print_verification
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 
 _STORE: Final = "audit.db"
@@ -210,6 +212,49 @@ def match(
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
             print(f"{escape(call)}: {_CONTENTS[content]} {_VERDICTS[matches]}")
+
+
+@app.command()
+def receipt(
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call id.")],
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="The output file.  [default: stdout]")] = None,
+    run: Annotated[str | None, typer.Option(help="The call's run, if several runs have this call id.")] = None,
+    iteration: Annotated[
+        int | None, typer.Option(help="The call's iteration, if the run has several such calls.")
+    ] = None,
+    store: options.Store = _STORE,
+) -> None:
+    """Write the proof of one call, which verify-receipt checks without the store.
+
+    It contains all records from the call to its checkpoint, without stored texts.
+    """
+    with exit_statuses("audit", printing=output is None):
+        run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
+        text = make_receipt(store, call, run_id=run_id, iteration=iteration)
+        if output is not None and _is_trail_file(store, output):
+            _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
+        with _output(output) as file:
+            file.write(f"{text}\n".encode())
+
+
+@app.command("verify-receipt")
+def verify_receipt(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The receipt; - is stdin.")],
+    checkpoints: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A checkpoint file that must list the receipt's checkpoints.")
+    ] = None,
+    public_key: options.PublicKey = None,
+    json: options.Json = False,
+) -> None:
+    """Check a receipt without the store. If a check fails, print the first problem and exit with status 1."""
+    with exit_statuses("audit") as command:
+        key = None if public_key is None else _read(public_key, "public")
+        found = check_receipt(_read(file), checkpoints=checkpoints, public_key=key)
+        command.status = 0 if found.ok else NEGATIVE
+        if json:
+            print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
+        else:
+            print_receipt(make_console(sys.stdout), found)
 
 
 @app.command()

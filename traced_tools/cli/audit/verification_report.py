@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Console
 from rich.text import Text
 
 from traced_tools.audit.verifying.findings import Problem, Verification
+from traced_tools.audit.verifying.receipts import ReceiptVerification
 from traced_tools.cli.audit.formatting import escape, pluralize
 
 
@@ -22,6 +25,26 @@ def print_verification(console: Console, found: Verification) -> None:
         console.print(Text(f"erased on request: {pluralize(found.erased, 'text')}"))
     if found.uncovered and found.problem is None:  # else it stopped before it knew
         console.print(Text(f"not covered by a checkpoint yet: {pluralize(found.uncovered, 'record')}", "yellow"))
+    for note in found.notes:
+        console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
+
+
+_SHOWN: Final = ("tool", "arguments", "decision", "reason_code", "advisor", "by", "outcome")
+"""The fields of a call's records that are shown."""
+
+
+def print_receipt(console: Console, found: ReceiptVerification) -> None:
+    """Print the result of the check of a receipt, the verdict first."""
+    if found.problem is not None:
+        console.print(Text("REFUSED", "bold red").append(f": {escape(found.problem, most=500)}", "not bold default"))
+        return
+    console.print(Text("whole and unchanged", "bold green"))
+    for fields in found.call:
+        shown = [(name, fields[name]) for name in _SHOWN if name in fields]
+        values = [(name, v.get("digest") if isinstance(v, dict) else v) for name, v in shown]
+        said = ", ".join(f"{name} {escape(value)}" for name, value in values)
+        place = f"record {escape(fields['sequence'])} of chain {escape(fields['chain_id'])}"
+        console.print(Text(f"{escape(fields['kind'])}: {said}; {place}"))
     for note in found.notes:
         console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
 
