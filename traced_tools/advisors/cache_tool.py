@@ -1,0 +1,90 @@
+"""The advisor that answers repeated tool calls from a cache."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.advisors.tool_patterns import ToolPatterns
+from traced_tools.core.checks import expect, expect_callable, expect_whole
+from traced_tools.core.expiring import ExpiringStore
+from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.tools.execution import CallNext, ToolInvocation
+
+
+def principal_of(call: ToolInvocation) -> Hashable:
+    """Return the principal of the call's run, with which a `CacheToolAdvisor` keeps results apart by default."""
+    return call.context.principal
+
+
+class CacheToolAdvisor(Advisor):
+    """Answers a call of a chosen tool with the result of an equal earlier call, without running the tool.
+
+    Calls are equal if they have the same tool (name, definition and source), the same validated arguments and the same
+    scope. Only successful results are kept. Equal calls that run at the same time all run.
+
+    A cached result has the decision `answered`, with the advisor's name, in telemetry and in the audit trail. The model
+    reads the text and the images of the earlier result; its `value` is None.
+
+    Args:
+        tools: names of tools, and patterns, in which `*` stands for any characters, `?` for one, `[ab]` for one of
+            several. A pattern chooses only tools with `ToolAnnotations(read_only=True)`. To cache any other tool, pass
+            its full name.
+        seconds: how long a result is kept.
+        max_results: the maximum number of results. If there are more, the oldest one is dropped.
+        scope: returns with whom a call shares results. By default, runs of the same principal share them, and so do
+            all runs without a principal. A tool that reads its `ToolContext` needs a scope with what the tool reads.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: the position among the advisors, by default inside the audit advisor and the policy, which see each call,
+            and outside `RetryToolAdvisor`.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if `tools` is empty, `seconds` is not above 0, or `max_results` is below 1.
+    """
+
+    def __init__(
+        self,
+        tools: str | Sequence[str],
+        *,
+        seconds: float = 300.0,
+        max_results: int = 1000,
+        scope: Callable[[ToolInvocation], Hashable] = principal_of,
+        name: str = "cache_tool",
+        order: int = TOOL_LOOP_ORDER + 120,
+    ) -> None:
+        expect_whole("max_results", max_results, 1)
+        expect_callable("scope", scope)
+        expect("name", name, str, "a str")
+        expect_whole("order", order, -sys.maxsize)
+        self.name = name
+        self.order = order
+        self._tools = ToolPatterns(tools, _is_read_only)
+        self._scope = scope
+        self._results: ExpiringStore[Hashable, ToolResult] = ExpiringStore(seconds, max_results)
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        """Answer the call from the cache, or pass it on and keep its result."""
+        if not self._tools.choose(call):
+            return await call_next(call)
+        key = (self._scope(call), call.metadata.source, _definition(call.definition), call.arguments)
+        if (kept := self._results.get(key)) is not None:
+            return replace(call.answered(kept.content), images=kept.images, cut=kept.cut, ends_run=kept.ends_run)
+        result = await call_next(call)
+        if result.ok:
+            self._results.put(key, replace(result, value=None))
+        return result
+
+    def __repr__(self) -> str:
+        return f"<CacheToolAdvisor {self.name!r}: {self._tools!r}, {len(self._results)} results, order {self.order}>"
+
+
+def _is_read_only(annotations: ToolAnnotations) -> bool:
+    return annotations.read_only is True
+
+
+_definition: IdentityCache[ToolDefinition, str] = IdentityCache(ToolDefinition.model_dump_json)
