@@ -218,6 +218,16 @@ TOOL_ALERTS: Final = (
         panel=("tt-tools", 7),
     ),
     Alert(
+        name="ApprovalWaits",
+        value=total(select(names.APPROVAL_OLDEST_PENDING), JOB, names.AGENT_NAME, function="max"),
+        condition=f"> {limits.APPROVAL_SECONDS}",
+        wait="1m",
+        severity="ticket",
+        summary=f"{_AGENT}: a call waits for approval",
+        description=f"The oldest call has waited for {_SECONDS}. Ask those who approve; at its time-out, it is denied.",
+        panel=("tt-tools", 26),
+    ),
+    Alert(
         name="ToolDown",
         value=rules.TOOL_ERRORS.name,
         condition=f"> {limits.TOOL_ERRORS:g} {_at_least(_EXECUTIONS, JOB, names.TOOL_NAME, window='15m')}",

@@ -116,6 +116,8 @@ BUDGET_WINDOW: Final = "30d"
 
 STUCK_RUN_SECONDS: Final = 600
 STUCK_TOOL_SECONDS: Final = 300
+APPROVAL_SECONDS: Final = 180
+"""The age of a call that waits for approval; by default, an `ApprovalAdvisor` waits for 300 seconds."""
 LIMITED_RUNS: Final = 0.05
 """The share of runs that limits may end."""
 REPEATED_CALLS: Final = 0.1

@@ -219,6 +219,13 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
         _TOOL,
         "7m 0s",
     ),
+    "ApprovalWaits": Case(
+        {_series(names.APPROVAL_OLDEST_PENDING, _AGENT): "0+60x30"},
+        {_series(names.APPROVAL_OLDEST_PENDING, _AGENT): "0+60x3 0 0+60x3 0"},
+        "6m",
+        _AGENT,
+        "6m 0s",
+    ),
     "ToolDown": Case(_executions("0+2x60", "0+8x60"), _executions("0+6x60", "0+4x60"), "20m", _TOOL, "80%"),
     "ToolRefusalsChanged": Case(
         _decisions(allowed="0+70x360", denied="0+7x338 2373+70x20"),

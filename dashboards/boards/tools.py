@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards import links, logql, traceql
-from dashboards.objectives import STUCK_TOOL_SECONDS, TOOL_ERRORS
+from dashboards.objectives import APPROVAL_SECONDS, STUCK_TOOL_SECONDS, TOOL_ERRORS
 from dashboards.outcomes import ACCEPTED, REFUSED
 from dashboards.panels import (
     Board,
@@ -59,6 +59,10 @@ _TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", links.chos
 
 def _decisions(*values: Decision) -> str:
     return select(names.TOOL_DECISIONS, one_of(names.TOOL_DECISION, values))
+
+
+def _occurrences(decisions: str) -> str:
+    return occurrences(decisions, names.AGENT_NAME, names.TOOL_NAME, window=RANGE)
 
 
 BOARD: Final = Board(
@@ -285,8 +289,8 @@ BOARD: Final = Board(
                     title="Calls per second by decision",
                     question="What happens to the calls that models request?",
                     reading=(
-                        "allowed and approved run, answered was answered by an advisor; the others did not run: the "
-                        "model reads why and goes on."
+                        "allowed and approved run, an advisor answered answered, and pending waits for approval. The "
+                        "others did not run: the model reads why and goes on."
                     ),
                     queries=(Range(rate(_DECISIONS, names.TOOL_DECISION), legend(names.TOOL_DECISION)),),
                     unit="reqps",
@@ -338,35 +342,74 @@ BOARD: Final = Board(
                 Table(
                     id=23,
                     title="Approvals by tool",
-                    question="How often do people approve calls, and how often do they deny them?",
+                    question="How often do people approve calls, and how often do they refuse them?",
                     reading=(
-                        "Denied counts calls that the application or a person denied without an advisor. If all are "
-                        "approved, the approval is a habit: drop it, or ask for it less often."
+                        "Denied counts calls that the application denied without an advisor. Pending calls ended their "
+                        "run. If all are approved, the approval is a habit: drop it, or ask for it less often."
                     ),
                     queries=(
-                        Instant(occurrences(_decisions("approved"), names.AGENT_NAME, names.TOOL_NAME, window=RANGE)),
+                        Instant(_occurrences(_decisions("approved"))),
+                        Instant(_occurrences(_decisions("rejected"))),
                         Instant(
-                            occurrences(
+                            _occurrences(
                                 select(
                                     names.TOOL_DECISIONS,
-                                    one_of(names.TOOL_DECISION, REFUSED),
+                                    equals(names.TOOL_DECISION, "denied"),
                                     lacks(names.ADVISOR_NAME),
-                                ),
-                                names.AGENT_NAME,
-                                names.TOOL_NAME,
-                                window=RANGE,
+                                )
                             )
                         ),
+                        Instant(_occurrences(_decisions("pending"))),
                     ),
                     columns={
                         label_name(names.AGENT_NAME): Column("Agent"),
                         label_name(names.TOOL_NAME): _TOOL_COLUMN,
                         "Value #A": Column("Approved"),
-                        "Value #B": Column("Denied"),
+                        "Value #B": Column("Rejected"),
+                        "Value #C": Column("Denied"),
+                        "Value #D": Column("Pending"),
                     },
                     sort="Value #A",
-                    empty="No call was approved or denied by a person in this time range.",
+                    empty="No call required approval in this time range.",
                     links=(links.board("tt-audit", "Who approved", "job", "agent"),),
+                ),
+                TimeSeries(
+                    id=25,
+                    title="Calls that wait for approval by agent",
+                    question="How many runs stand still until somebody decides?",
+                    reading="Only calls whose run waits. A pending call, whose run has ended, is not among them.",
+                    queries=(Range(total(select(names.APPROVAL_PENDING), names.AGENT_NAME), legend(names.AGENT_NAME)),),
+                    empty="No call has waited for approval in this time range.",
+                ),
+                TimeSeries(
+                    id=26,
+                    title="Oldest wait for approval by agent",
+                    question="Does nobody decide?",
+                    reading="Above the limit, ask those who approve. At its time-out, the call is denied.",
+                    queries=(
+                        Range(
+                            total(select(names.APPROVAL_OLDEST_PENDING), names.AGENT_NAME, function="max"),
+                            legend(names.AGENT_NAME),
+                        ),
+                    ),
+                    unit="s",
+                    threshold=Threshold(APPROVAL_SECONDS),
+                    empty="No call has waited for approval in this time range.",
+                ),
+                TimeSeries(
+                    id=27,
+                    title="p95 of the wait for approval by decision",
+                    question="How long do those who approve take?",
+                    reading="denied includes calls that nobody decided in time. Standing approvals take 0 s.",
+                    queries=(
+                        Range(
+                            quantile(0.95, select, names.APPROVAL_WAIT, names.TOOL_DECISION),
+                            legend(names.TOOL_DECISION),
+                            exemplars=True,
+                        ),
+                    ),
+                    unit="s",
+                    empty="No call has waited for approval in this time range.",
                 ),
                 Table(
                     id=24,

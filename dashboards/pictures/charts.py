@@ -24,6 +24,7 @@ NAMED: Final = {
     "yellow": "#f2cc0c",
     "orange": "#ff9830",
     "blue": "#5794f2",
+    "light-blue": "#8ab8ff",
     "purple": "#b877d9",
     "text": "#9a9ca8",
     "dark-red": "#c4162a",

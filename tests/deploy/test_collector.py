@@ -164,7 +164,7 @@ def test_the_tail_tier_keeps_each_refusing_decision_and_each_stop_reason_of_a_li
     assert policies[names.TOOL_DECISION] == set(DECISIONS) - {"allowed", "approved", "answered"}
     assert policies[names.LOOP_STOP_REASON] == set(STOP_REASONS) - {
         *("answered", "return_direct", "advisor", "awaiting_approval")
-    }
+    }  # the call that a run waits for has the decision `pending`
 
 
 def test_the_audit_stream_waits_on_disk_and_never_gives_up() -> None:

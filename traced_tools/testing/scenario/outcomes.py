@@ -9,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from traced_tools.advisors.approval import ApprovalAdvisor
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.client import ChatClient, ChatClientRequestSpec
+from traced_tools.core.approval import Approve, Reject
 from traced_tools.core.enums import StopReason
 from traced_tools.core.limits import LoopLimits
 from traced_tools.core.messages import AssistantMessage, ToolCall, Usage
@@ -34,6 +36,7 @@ from traced_tools.testing.scenario.advisors import (
 )
 from traced_tools.testing.scenario.models import LARGE, LOCAL, REASONING, SMALL, TimedChatModel
 from traced_tools.testing.scenario.stage import AGENTS, ScenarioRun
+from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.manager import ExecuteTools, ToolCallingManager
 
 _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")
@@ -246,26 +249,37 @@ def denied_by_privacy_policy(run: ScenarioRun) -> None:
     run.ends(spec, "answered")
 
 
-@_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "approved"})
+@_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "approved"}, share=2)
 def approved(run: ScenarioRun) -> None:
-    """A person approves a call."""
-    _decided(run, is_approved=True)
+    """A person approves a call while its run waits."""
+    _asked(run, Approve(by="support-lead"))
+
+
+@_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "rejected"})
+def rejected(run: ScenarioRun) -> None:
+    """A person rejects a call while its run waits."""
+    _asked(run, Reject("not this month", by="support-lead", code="over_limit"))
+
+
+def _asked(run: ScenarioRun, answer: Approve | Reject) -> None:
+    """Ask a person about a call, who takes a while to answer."""
+
+    def ask(request: ApprovalRequest) -> Approve | Reject:
+        time.sleep(run.seconds())
+        return answer
+
+    turns = [run.asks("refund"), "That is settled."]
+    spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.refund], advisors=[ApprovalAdvisor(ask)])
+    run.ends(spec, "answered")
 
 
 @_outcome(names.TOOL_DECISIONS, {names.REASON_CODE: "too_late"})
 def denied_by_person(run: ScenarioRun) -> None:
-    """A person refuses a call."""
-    _decided(run, is_approved=False)
-
-
-def _decided(run: ScenarioRun, *, is_approved: bool) -> None:
-    """Drive a run, and decide about its calls as a person would."""
+    """A person who drives a run refuses a call."""
     turns = [run.asks("refund").replace(id="call_1"), "That is settled."]
     driven = run.prompt(turns, agent=AGENTS[2], tools=[tools.refund]).start()
     while step := driven.next():
-        if isinstance(step, ExecuteTools) and is_approved:
-            step.approve("call_1", by="support-lead")
-        elif isinstance(step, ExecuteTools):
+        if isinstance(step, ExecuteTools):
             step.deny("call_1", "not this month", code="too_late", by="support-lead")
         driven.perform(step)
 
@@ -344,6 +358,12 @@ def consecutive_errors(run: ScenarioRun) -> None:
     turns = [run.asks("charge_card"), run.asks("charge_card"), "The card is rejected."]
     limits = LoopLimits(max_consecutive_errors=2)
     run.ends(run.prompt(turns, agent=AGENTS[1], tools=[tools.charge_card], limits=limits), "consecutive_errors")
+
+
+@_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "awaiting_approval"})
+def awaiting_approval(run: ScenarioRun) -> None:
+    """Nobody can decide about a call, and the run ends."""
+    run.ends(run.prompt([run.asks("refund")], agent=AGENTS[2], tools=[tools.refund]), "awaiting_approval")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "advisor"})
