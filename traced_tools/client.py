@@ -15,8 +15,10 @@ from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, OutputT
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
+from traced_tools.approvals.state import KeepsPausedRuns, RunState, StateKey
+from traced_tools.core.approval import Approve, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
-from traced_tools.core.conversation import with_results
+from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -25,22 +27,26 @@ from traced_tools.core.messages import (
     Message,
     SystemMessage,
     TextPart,
+    ToolCall,
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.errors import AdvisorChainError
+from traced_tools.errors import AdvisorChainError, ResumeError
 from traced_tools.flow.flow import Flow, acall, call
+from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.observations import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
+from traced_tools.run.resumption import Pause
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
+from traced_tools.tools.execution import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
-from traced_tools.tools.toolset import NO_TOOLS
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -70,6 +76,9 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
+        approval_key: signs the states of runs that wait for approval, at least 16 bytes. By default, the value of the
+            variable `TRACED_TOOLS_STATE_KEY`; without it, states are not signed.
+        pending_store: keeps the runs that wait for approval, such as a `PendingStore`. A state then works once.
 
     Raises:
         TypeError, ValueError: for an invalid argument. The message names the argument and what it accepts.
@@ -96,6 +105,8 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        approval_key: bytes | str | None = None,
+        pending_store: KeepsPausedRuns | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
         expect("model.model", getattr(model, "model", None), str, "a str: set it on your ChatModel")
@@ -111,6 +122,8 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        expect("approval_key", approval_key, (bytes, str, type(None)), "bytes, a str or None")
+        expect("pending_store", pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
         _check_settings(system, options, limits, tool_errors)
         self._tools = ToolSelection(tools, resolver)
         self._settings: dict[str, Any] = {
@@ -128,7 +141,10 @@ class ChatClient:
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
             "attributes": check_attributes(attributes),
+            "approval_key": approval_key,
+            "pending_store": pending_store,
         }
+        self._state_key = StateKey.configured(approval_key)
         self._chain = self._chain_with((), tool_calling=True)
 
     @property
@@ -199,19 +215,123 @@ class ChatClient:
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         expect("principal", principal, (str, type(None)), "a str or None")
         expect("tool_calling", tool_calling, bool, "True or False")
+        conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
+        return self._request(
+            conversation,
+            conversation_id,
+            principal,
+            tools=tools,
+            advisors=advisors,
+            options=options,
+            tool_context=tool_context,
+            output=output,
+            tool_calling=tool_calling,
+            limits=limits,
+            tool_errors=tool_errors,
+            params=params,
+            attributes=attributes,
+        )
+
+    def resume(
+        self,
+        state: str,
+        decisions: Mapping[str, Approve | Reject] | None = None,
+        *,
+        tools: object = None,
+        advisors: Iterable[Advisor] = (),
+        options: ChatOptions | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        output: TypeForm[OutputT] = _NO_OUTPUT,
+        limits: LoopLimits | None = None,
+        tool_errors: ToolErrors | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> ChatClientRequestSpec[OutputT]:
+        """Assemble a request that resumes a run that waits for approval, in this process or another one.
+
+        The calls that were decided run or are refused. The run then goes on with their results. A call without a
+        decision waits on. The conversation, its principal, the attributes, and what the run has used of its limits are
+        those of the state.
+
+        Args:
+            state: `response.state` of the run that waits.
+            decisions: the decisions by the call's id, such as `{"call_1": Approve(by="ana")}`. With a `pending_store`,
+                decisions in the store count as well.
+            tools: as in `prompt`; pass what you passed there, because a state holds no code.
+            advisors: as in `prompt`.
+            options: as in `prompt`.
+            tool_context: as in `prompt`; a state does not hold it.
+            output: as in `prompt`.
+            limits: as in `prompt`.
+            tool_errors: as in `prompt`.
+            params: as in `prompt`.
+
+        Raises:
+            ResumeError: if the state was altered, or is of another version. When the request runs, also if the state is
+                spent, a tool is gone or has changed, or the conversation went on. Nothing has run then.
+            TypeError, ValueError: for an invalid argument.
+        """
+        _check_settings(None, options, limits, tool_errors)
+        expect("state", state, str, "a str: the `state` of a response")
+        expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve or Reject")
+        given = dict(decisions or {})
+        expect_each("the values of decisions", [*given.values()], (Approve, Reject), "an Approve or a Reject")
+        if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
+            raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+        found = RunState.from_text(state, self._state_key)
+        if found.is_kept and self._settings["pending_store"] is None:
+            raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
+        spec = self._request(
+            found.request,
+            found.conversation_id,
+            found.principal,
+            tools=tools,
+            advisors=advisors,
+            options=options,
+            tool_context=tool_context,
+            output=output,
+            tool_calling=True,
+            limits=limits,
+            tool_errors=tool_errors,
+            params=params,
+            attributes=found.attributes,
+        )
+        return replace(spec, resumed=(found, given))
+
+    def _request(
+        self,
+        messages: tuple[Message, ...],
+        conversation_id: str | None,
+        principal: str | None,
+        *,
+        tools: object,
+        advisors: Iterable[Advisor],
+        options: ChatOptions | None,
+        tool_context: Mapping[str, Any] | None,
+        output: TypeForm[OutputT],
+        tool_calling: bool,
+        limits: LoopLimits | None,
+        tool_errors: ToolErrors | None,
+        params: Mapping[str, Any] | None,
+        attributes: Mapping[str, AttributeValue] | None,
+    ) -> ChatClientRequestSpec[OutputT]:
+        """Return a request with the settings of `prompt` in place of the client's."""
         own = self._settings
         added = _advisors(advisors)
         if output is not None:
             if any(isinstance(each, StructuredOutputAdvisor) for each in (*own["advisors"], *added)):
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             added = (*added, StructuredOutputAdvisor(output))
+        completed = with_results(messages)
         chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
-            messages=_conversation(own["system"] if system is None else system, messages, user),
+            messages=completed,
+            superseded=() if completed is messages else open_calls(messages),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
+            state_key=self._state_key,
+            pending_store=own["pending_store"],
             new_run=partial(
                 RunContext,
                 agent=own["name"],
@@ -222,6 +342,7 @@ class ChatClient:
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
                 tool_advisors=chain.tool_advisors,
+                approvers=chain.approvers,
                 listeners=chain.listeners,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
                 enforces_schema=own["model"].enforces_schema,
@@ -256,10 +377,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
+    superseded: tuple[ToolCall, ...]
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
     new_run: Callable[[], RunContext]
+    state_key: StateKey | None = None
+    pending_store: KeepsPausedRuns | None = None
+    resumed: tuple[RunState, Mapping[str, Approve | Reject]] | None = None
 
     def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer."""
@@ -298,18 +423,52 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse[OutputT]:
         run = request.run
-        with run, observe_run(run, self.chain.model, request) as observed:
+        resumes = None if self.resumed is None else self.resumed[0].traceparent
+        with run, observe_run(run, self.chain.model, request, resumes=resumes) as observed:
             run.trace_id = observed.trace_id
             request = request.replace(tools=await self.tools.tool_set())
             observed.began(request)
+            if self.resumed is not None:
+                await self._resume(run, request.tools, *self.resumed)
+            if self.superseded:
+                refuse_superseded(run, self.superseded, request.tools)
             response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
+            if response.pending and run.pause is not None:
+                response = replace(response, state=await self._keep(run, run.pause, observed.traceparent))
             observed.answered(response)
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
-        return replace(response, usage=run.totals.usage.total, tool_results=results)
+        usage = run.totals.usage
+        if run.resumption is not None:
+            usage.add(run.resumption.usage)
+        return replace(response, usage=usage.total, tool_results=results)
+
+    async def _resume(
+        self, run: RunContext, tools: ToolSet, state: RunState, decisions: Mapping[str, Approve | Reject]
+    ) -> None:
+        """Let a run start where the run of a state paused; if there is a store, spend the state."""
+        known = {**tools.by_name}
+        if (resolver := run.resolver_fallback) is not None:
+            for name in {each.tool for each in state.waiting} - known.keys():
+                if (found := await perform(resolver.resolve, name)) is not None:
+                    known[name] = found
+        run.resumption = state.resumption(decisions, known)
+        if self.pending_store is not None:
+            taken = await self.pending_store.claim(state, decisions)
+            run.resumption = replace(run.resumption, decisions=taken)
+        run.tally.record_seconds(state.seconds)
+
+    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
+        """Return the text of the state of a run that has paused; if there is a store, keep it there."""
+        is_kept = self.pending_store is not None
+        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
+        text = state.to_text(self.state_key)
+        if self.pending_store is not None:
+            await self.pending_store.keep(state, text)
+        return text
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -337,7 +496,7 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: pass user=, messages= or system=")
-    return with_results(conversation)
+    return conversation
 
 
 def _user_message(user: UserContent) -> UserMessage:

@@ -78,7 +78,9 @@ def play(
     """Run a turn and return the requests of its model."""
     calls = [[ToolCall("look", {"size": size}) for size in sizes] for sizes in rounds]
     last = RuntimeError("down") if end == "fail" else f"Answer {number}."
-    limits = LoopLimits(max_iterations=max(1, len(rounds)), on_limit="stop") if end == "stop" else LoopLimits()
+    limits = LoopLimits(max_repeated_calls=None)
+    if end == "stop":
+        limits = LoopLimits(max_repeated_calls=None, max_iterations=max(1, len(rounds)), on_limit="stop")
     client, model = remembering([*calls, last], memory=memory, order=order, tools=[look], limits=limits)
     if reports:
         model._usage = Usage(input_tokens=100 * number, output_tokens=1)

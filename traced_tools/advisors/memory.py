@@ -22,6 +22,7 @@ from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
+from traced_tools.tools.execution import refuse_superseded
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ class MemoryAdvisor(TranscriptAdvisor):
             self._check_alone(session)
         session.iteration = request.iteration
         await (session.go_on(conversation) if is_begun else session.begin(conversation))
+        if not is_begun and session.superseded:
+            refuse_superseded(request.run, session.superseded, request.tools)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))
@@ -92,6 +95,9 @@ class MemoryAdvisor(TranscriptAdvisor):
                 _LOG.warning("%s cannot keep what was streamed: %s", self.name, error_type(problem))
             raise
         is_inside = request.iteration > 0
+        if response.pending and not is_inside:  # the run that resumes this one keeps its answer
+            await session.flush()
+            return response
         await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
         if not is_inside:  # inside the loop, `complete` does so
             await session.flush()
@@ -113,6 +119,13 @@ class MemoryAdvisor(TranscriptAdvisor):
         if session is not None and chunk.delta is not None:
             session.stream(chunk.text, chunk.iteration, restarts=chunk.delta.restarts)
         return chunk
+
+    async def resume(self, run: RunContext) -> None:
+        """Read the conversation of a run that resumes, and refuse the run if the conversation went on."""
+        if run.conversation_id is not None:
+            session = MemorySession(self, self.memory, run, self._on_failure)
+            self._check_alone(session)
+            await session.begin(())
 
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools."""

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from traced_tools._version import __version__
+from traced_tools.cli.approvals.commands import app as approvals
 from traced_tools.cli.audit.commands import app as audit
 from traced_tools.cli.dashboards.commands import app as dashboards
 from traced_tools.cli.demo.load import run_load
@@ -16,6 +17,7 @@ from traced_tools.cli.policy.commands import app as policy
 from traced_tools.errors import TracedToolsError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(approvals, name="approvals")
 app.add_typer(audit, name="audit")
 app.add_typer(dashboards, name="dashboards")
 app.add_typer(policy, name="policy")

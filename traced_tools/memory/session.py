@@ -9,18 +9,20 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Final, Literal, Protocol
 
+from traced_tools.core.approval import PendingCall
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.messages import (
     AssistantMessage,
     Message,
     ReasoningPart,
     TextPart,
+    ToolCall,
     ToolMessage,
     ToolResultPart,
     Usage,
     UserMessage,
 )
-from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict
+from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict, ResumeError
 from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
 from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader, register_run
@@ -35,6 +37,7 @@ _LOG = logging.getLogger(__name__)
 _OUTAGES: Final = (ChatMemoryUnavailable, OSError)
 _MOST_ATTEMPTS: Final = 1_000
 """How often an append is repeated because other runs append meanwhile. Each time, one of them makes progress."""
+_WAITING: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
 
 
@@ -74,6 +77,7 @@ class MemorySession:
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
         compact_above: the number of tokens above which the run may compact the view again.
+        superseded: the calls of the turn before that waited for approval when the user said something else.
         failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
 
@@ -91,6 +95,7 @@ class MemorySession:
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
         self.compact_above = -1
+        self.superseded: Sequence[ToolCall] = ()
         self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
         self._on_failure = on_failure
@@ -171,24 +176,46 @@ class MemorySession:
         register_run(self.run)
         for _ in range(_MOST_ATTEMPTS):
             view = await self._read()
+            if self.run.resumption is not None:
+                self._check_resumption(view, self.run.resumption.run_ids)
             asked, preceding, request_only = _split(view, conversation)
             self.turn, self._last = self._turn_of(asked, view), asked[-1] if asked else None
             question, placeholders = self._entries(asked, self.turn), _placeholders(view.turns, asked)
+            turns = turns_of([*_entries_of(view.turns), *placeholders]) if placeholders else view.turns
+            begun: Sequence[MessageEntry] = ()
+            if self.run.resumption is not None and turns and turns[-1].rounds:  # its last calls get their results
+                begun, turns = turns[-1].entries, turns[:-1]
             self.view = replace(
                 view,
                 preceding=preceding,
-                turns=turns_of([*_entries_of(view.turns), *placeholders]) if placeholders else view.turns,
+                turns=turns,
                 request_only=request_only,
-                running=Turn.of(question),
+                running=Turn.of((*begun, *question)),
             )
             self._unsaved = [*placeholders, *question]
             if await self._save():
                 break
         else:
             raise self._conflict()
+        if any(isinstance(each, UserMessage) for each in asked) and turns:
+            self.superseded = _waiting_calls(turns[-1])
+            if self.superseded:
+                observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)
         if placeholders:
             calls = sum(len(_results(entry)) for entry in placeholders)
             observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
+
+    def _check_resumption(self, view: MemoryView, run_ids: Sequence[str]) -> None:
+        """Raise `ResumeError` unless the conversation ends with what the runs before this one have added."""
+        if not self._has_read:
+            return
+        if not view.turns:
+            raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
+        if view.turns[-1].last.run_id not in run_ids:
+            raise ResumeError(
+                "the conversation went on while the call waited, or a run has resumed from the state before: "
+                "the run cannot be resumed; what ran before is in the audit trail"
+            )
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
         """Append what is new in a further request of the run, as a flow.
@@ -214,12 +241,22 @@ class MemorySession:
             self._on_failure = "warn"
         left = self._after_last(conversation) or ()
         await self.append(left)
+        if self.run.pause is not None:
+            await self._append_placeholders(self.run.pause.result.pending)
         await self.flush()
         if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
             contents = [part.content for part in self.run.interrupted.results]
             unknown = sum(each.startswith(UNKNOWN_OUTCOME) for each in contents)
             not_run = sum(each.startswith(NOT_RUN) for each in contents)
             observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
+
+    async def _append_placeholders(self, pending: Sequence[PendingCall]) -> None:
+        """Append results that say that the calls did not run, which the results of a resumed run replace."""
+        parts = [
+            ToolResultPart(call_id=each.call_id, name=each.tool, content=_WAITING, is_error=True) for each in pending
+        ]
+        [entry] = self._entries([ToolMessage(parts)], self.turn)
+        await self._append_entries([entry.replace(placeholder=True)])
 
     def stream(self, text: str, iteration: int, *, restarts: bool) -> None:
         """Remember a piece of an answer that is streamed."""
@@ -251,6 +288,10 @@ class MemorySession:
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
         if kept:
             self._last = kept[-1]
+        await self._append_entries(entries)
+
+    async def _append_entries(self, entries: Sequence[MessageEntry]) -> None:
+        if entries:
             self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
             self._unsaved += entries
         for _ in range(_MOST_ATTEMPTS):
@@ -313,13 +354,13 @@ class MemorySession:
             return MemoryView(inherited=inherited)
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
-                view = replace(await self.memory.read(self._reader), inherited=inherited)
+                view = await self.memory.read(self._reader)
                 observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
             return MemoryView(inherited=inherited)
         self._has_read = True
-        return view
+        return replace(view, inherited=inherited) if inherited else view
 
     async def _catch_up(self) -> None:
         """Read how the log has changed, and what of the run's entries it has already."""
@@ -491,13 +532,20 @@ def _split(
     What the view has already is not appended again. If the conversation does not continue the view, only the last
     message of the user and what follows it is appended.
     """
+    if (
+        len(conversation) == 1
+        and isinstance(conversation[0], UserMessage)
+        and view.turns
+        and view.turns[-1].is_answered
+    ):
+        return conversation, (), ()  # the common case: the caller passes the question only
     known = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
     if (end := _end_of_known(known, conversation)) is not None:
         has_all = not view.left_out and not view.summary
         return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
     questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
     begin = questions[-1] if questions else 0
-    if not begin:  # the common case: the caller passes the question only
+    if not begin:
         return conversation, (), ()
     said = _said(message for turn in view.turns for message in turn.messages())[-2:]
     if said and said == _said(conversation[:begin])[-len(said) :]:
@@ -546,6 +594,18 @@ def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[Messa
                 made = {name: getattr(each.answer, name) for name in ("turn", "run_id", "branch", "agent")}
                 found.append(MessageEntry(ToolMessage(parts), placeholder=True, **made))
     return found
+
+
+def _waiting_calls(turn: Turn) -> list[ToolCall]:
+    """Return the calls at the end of a turn whose only result is that they wait for approval."""
+    if not turn.rounds:
+        return []
+    following = turn.rounds[-1].following
+    has = {part.call_id for entry in following if not entry.placeholder for part in _results(entry)}
+    waits = {
+        part.call_id for each in following if each.placeholder for part in _results(each) if part.content == _WAITING
+    }
+    return [call for call in turn.rounds[-1].calls if call.id in waits - has]
 
 
 def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:

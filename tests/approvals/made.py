@@ -1,0 +1,64 @@
+"""Runs that wait for approval, as a client leaves them."""
+
+from __future__ import annotations
+
+from traced_tools import Approve, AssistantMessage, PendingStore, Reject, ToolCall, UserMessage
+from traced_tools.approvals.state import RunState, WaitingCall, text_digest
+from traced_tools.core.approval import Denied
+from traced_tools.flow.flow import call
+
+NOW = 1_800_000_000.0
+"""When the calls of these runs began to wait, in seconds since 1970."""
+ARGUMENTS = '{"amount":5}'
+
+
+def paused(
+    *call_ids: str,
+    run_id: str = "run-1",
+    agent: str = "desk",
+    principal: str | None = None,
+    arguments: str = ARGUMENTS,
+    requested_at: float = NOW,
+    reason: str | None = None,
+) -> RunState:
+    """Return the state of a run that waits for calls, each of which began to wait a second after the one before."""
+    waiting = [
+        WaitingCall(
+            call_id=each,
+            tool="pay",
+            arguments=arguments,
+            arguments_digest=text_digest(arguments),
+            definition_digest="0" * 64,
+            reason=reason,
+            rule="large",
+            intent=reason,
+            requested_at=requested_at + index,
+        )
+        for index, each in enumerate(call_ids)
+    ]
+    answer = AssistantMessage([ToolCall(each.tool, each.arguments, id=each.call_id) for each in waiting])
+    return RunState(
+        run_ids=("run-0", run_id),
+        agent=agent,
+        conversation_id="c-1",
+        principal=principal,
+        request=(UserMessage("Pay."),),
+        added=(),
+        answer=answer,
+        waiting=tuple(waiting),
+        iteration=1,
+        seconds=0.5,
+    )
+
+
+def kept(store: PendingStore, state: RunState) -> RunState:
+    """Keep a run in a store, as a client does, and return its state."""
+    call(store.keep(state, state.to_text(None)))
+    return state
+
+
+def claimed(
+    store: PendingStore, state: RunState, decisions: dict[str, Approve | Reject] | None = None
+) -> dict[str, Approve | Reject | Denied]:
+    """Claim a state, as a client does, and return the decisions."""
+    return dict(call(store.claim(state, decisions or {})))

@@ -1,0 +1,145 @@
+"""`traced-tools approvals`: decide about waiting calls from a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.approvals.made import claimed, kept, paused
+from tests.markers import MARKER
+from tests.memory.sql_store import execute
+from traced_tools import Approve, PendingStore, Reject
+from traced_tools.cli.app import app
+
+SECRETS = json.dumps({"to": MARKER, "text": "\x1b[2J 🚀"}, ensure_ascii=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PendingStore]:
+    """A store without runs, which is the default store of the command line."""
+    url = f"sqlite:///{tmp_path}/pending.db"
+    monkeypatch.setenv("TRACED_TOOLS_PENDING_STORE", url)
+    monkeypatch.setenv("COLUMNS", "120")
+    with PendingStore(url) as store:
+        yield store
+
+
+def approvals(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["approvals", *arguments])
+
+
+def printed(*arguments: str) -> str:
+    result = approvals(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout
+
+
+def complaint(*arguments: str, status: int) -> str:
+    result = approvals(*arguments)
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    return result.stderr
+
+
+def test_a_run_is_listed_shown_and_decided_about(store: PendingStore) -> None:
+    state = kept(store, paused("a", "b"))
+    lines = printed("list").splitlines()
+    assert lines[0].split() == ["requested", "call", "run", "agent", "tool", "rule", "expires"]
+    assert lines[1].split() == ["2027-01-15", "08:00:00", "a", "run-1", "desk", "pay", "large", "never"]
+    assert lines[-1] == "2 calls"
+    assert 'arguments    {"amount":5}\n' in printed("show", "a")
+    edited = ["--arguments", '{"amount": 7}']
+    assert printed("approve", "a", "--by", "ana", *edited) == "approved pay a: run run-1 waits for other decisions\n"
+    assert printed("reject", "b", "--by", "ana", "--reason", "no") == "rejected pay b: run run-1 can resume\n"
+    assert printed("list") == "no call waits for a decision\n"
+    assert claimed(store, state) == {"a": Approve(by="ana", arguments={"amount": 7}), "b": Reject("no", by="ana")}
+
+
+def test_only_show_prints_arguments_and_reasons(store: PendingStore) -> None:
+    kept(store, paused("a", "b", arguments=SECRETS, reason=MARKER))
+    shown = [printed("show", "a"), printed("show", "a", "--json")]
+    assert [each.count(MARKER) for each in shown] == [3, 3]
+    assert not any("\x1b" in each for each in shown)
+    assert "🚀" in shown[0]
+    others = [
+        printed("list"),
+        printed("list", "--json"),
+        printed("approve", "a", "--by", "ana", "--json", "--arguments", SECRETS),
+        printed("reject", "b", "--by", MARKER, "--reason", MARKER),
+        complaint("approve", "a", "--by", "ana", "--arguments", SECRETS, status=1),
+    ]
+    assert MARKER not in "".join(others)
+
+
+def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
+    state = kept(store, paused("a", principal="ana", reason="large"))
+    listed = {
+        "call_id": "a",
+        "run_id": "run-1",
+        "state_id": state.id,
+        "agent": "desk",
+        "conversation_id": "c-1",
+        "tool": "pay",
+        "rule": "large",
+        "requested_at": "2027-01-15T08:00:00+00:00",
+        "expires_at": None,
+        "is_last": True,
+    }
+    assert json.loads(printed("list", "--json")) == [listed]
+    contents = {"principal": "ana", "reason": "large", "intent": "large", "arguments": {"amount": 5}}
+    assert json.loads(printed("show", "a", "--json")) == {**listed, **contents}
+    decided = {"call_id": "a", "run_id": "run-1", "decision": "approved", "is_last": True}
+    assert json.loads(printed("approve", "a", "--by", "ana", "--json")) == decided
+
+
+def test_a_list_can_be_selected_and_says_if_there_may_be_more(store: PendingStore) -> None:
+    kept(store, paused("a", "b", principal="ana"))
+    kept(store, paused("c", agent="shop", run_id="run-2"))
+    assert [each["call_id"] for each in json.loads(printed("list", "--principal", "ana", "--json"))] == ["a", "b"]
+    assert [each["call_id"] for each in json.loads(printed("list", "--agent", "shop", "--json"))] == ["c"]
+    assert printed("list", "--limit", "2").endswith("2 calls; there may be more: --limit 20\n")
+
+
+def test_a_call_that_cannot_be_decided_is_status_one(store: PendingStore, tmp_path: Path) -> None:
+    kept(store, paused("a"))
+    printed("approve", "a", "--by", "ana")
+    assert "the call 'a' was decided before" in complaint("reject", "a", "--by", "bob", "--reason", "no", status=1)
+    assert "no call with the id 'z' waits" in complaint("show", "z", status=1)
+    url = f"sqlite:///{tmp_path}/expiring.db"
+    with PendingStore(url, expires=timedelta(seconds=1)) as expiring:
+        kept(expiring, paused("a", requested_at=0))
+    assert "the call 'a' has expired" in complaint("approve", "a", "--by", "ana", "--store", url, status=1)
+
+
+def test_calls_of_several_runs_with_one_id_need_the_run(store: PendingStore) -> None:
+    for run_id in ("run-1", "run-2"):
+        kept(store, paused("a", run_id=run_id))
+    assert "2 runs that wait have a call with the id 'a'" in complaint("approve", "a", "--by", "ana", status=2)
+    assert printed("approve", "a", "--by", "ana", "--run", "run-2") == "approved pay a: run run-2 can resume\n"
+    assert store.find("a", run_id="run-1").call_id == "a"
+
+
+def test_a_mistyped_store_is_not_created(store: PendingStore, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mistyped.db"
+    assert "has no pending runs: pass the URL that the client uses" in complaint("list", "--store", url, status=2)
+    assert not (tmp_path / "mistyped.db").exists()
+    other = f"sqlite:///{tmp_path}/other.db"
+    execute(other, "CREATE TABLE other (id TEXT)")
+    assert "has no pending runs" in complaint("list", "--store", other, status=2)
+    assert execute(other, "SELECT name FROM sqlite_master") == [("other",)]
+    assert "no pending store for mysql" in complaint("list", "--store", "mysql://host/d", status=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--by", " "), ("--by", "ana", "--arguments", "[1]"), ("--by", "ana", "--arguments", f'{{"a": "{MARKER}'), ()],
+    ids=["a blank name", "no object", "no JSON", "no name"],
+)
+def test_an_invalid_option_is_status_two_and_decides_nothing(store: PendingStore, options: tuple[str, ...]) -> None:
+    kept(store, paused("a"))
+    assert MARKER not in complaint("approve", "a", *options, status=2)
+    assert [each.call_id for each in store.pending()] == ["a"]

@@ -1,0 +1,85 @@
+"""The tables of runs that wait for approval, in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Dialect, Index, MetaData, PrimaryKeyConstraint, Table, Text, TypeDecorator
+from sqlalchemy import text as sql
+
+from traced_tools.errors import PendingStoreError
+from traced_tools.stores.columns import escaped, unescaped
+from traced_tools.stores.schema import Schema
+
+
+class _AnyText(TypeDecorator[str]):
+    """A text that a model or an application wrote, which may have characters that databases cannot store."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return unescaped(value) if isinstance(value, str) else value
+
+
+_METADATA: Final = MetaData()
+_IS_UNSPENT: Final = sql("spent_at IS NULL")
+_IS_UNDECIDED: Final = sql("decided_at IS NULL")
+RUNS: Final = Table(
+    "pending_runs",
+    _METADATA,
+    Column("state_id", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("agent", _AnyText, nullable=False),
+    Column("conversation_id", _AnyText),
+    Column("principal", _AnyText),
+    Column("state", Text, nullable=False),  # the text of a `RunState`, with its digest
+    Column("created_at", BigInteger, nullable=False),  # microseconds of Unix time, like the other times
+    Column("spent_at", BigInteger),
+    Index(
+        "pending_runs_unspent",
+        *("created_at", "state_id"),
+        sqlite_where=_IS_UNSPENT,
+        postgresql_where=_IS_UNSPENT,
+    ),
+    Index("pending_runs_of_run", "run_id"),
+    Index("pending_runs_of_principal", "principal"),
+    Index("pending_runs_spent", "spent_at"),
+)
+CALLS: Final = Table(
+    "pending_calls",
+    _METADATA,
+    Column("state_id", Text, nullable=False),
+    Column("call_id", _AnyText, nullable=False),
+    Column("tool", _AnyText, nullable=False),
+    Column("arguments", Text, nullable=False),  # canonical JSON
+    Column("rule", _AnyText),
+    Column("reason", _AnyText),
+    Column("intent", _AnyText),
+    Column("requested_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("decision", Text),  # canonical JSON: approve or reject, other arguments, the reason code
+    Column("decided_by", _AnyText),
+    Column("decided_at", BigInteger),
+    Column("decision_reason", _AnyText),
+    PrimaryKeyConstraint("state_id", "call_id"),
+    Index(
+        "pending_calls_undecided",
+        *("requested_at", "state_id", "call_id"),
+        sqlite_where=_IS_UNDECIDED,
+        postgresql_where=_IS_UNDECIDED,
+    ),
+    Index("pending_calls_of_call", "call_id"),
+)
+PENDING_STORE: Final = Schema(
+    "pending store",
+    _METADATA,
+    version_table="pending_schema",
+    version=1,
+    migrations={},
+    lock=7_164_911_036_722_107_842,
+    error=PendingStoreError,
+)

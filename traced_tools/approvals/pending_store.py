@@ -1,0 +1,525 @@
+"""The store in which runs wait for approval: an inbox of calls, their decisions, and states that are spent once.
+
+A run's state is *spent* when a run resumes from it, and a call is *decided* once. Both are conditional updates in the
+transaction that relies on them, so they hold for all threads and processes that share the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, delete, exists, insert, or_, select
+from sqlalchemy import update as change
+
+from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
+from traced_tools.approvals.state import RunState
+from traced_tools.core.approval import Approve, Denied, Reject
+from traced_tools.core.canonical import canonical_text
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
+from traced_tools.flow.steps import Call
+from traced_tools.stores.columns import microseconds, time_of
+from traced_tools.stores.database import Database
+from traced_tools.stores.errors import sql_problem, translate_errors
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingApproval:
+    """A call that waits for a decision, with the run that waits for it.
+
+    Attributes:
+        call_id: the call's id.
+        run_id: the id of the run that paused.
+        state_id: the id of the run's state.
+        agent: the name of the client.
+        conversation_id: the conversation of the run; None if it has none.
+        principal: on whose behalf the run acts; None if it is not known.
+        tool: the tool's name.
+        arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
+        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
+        reason: why the call requires approval, in words; None if only the tool says so.
+        intent: the model's reason for the call, if known.
+        requested_at: when the call began to wait, in UTC.
+        expires_at: when the call can no longer be decided, in UTC; None for never.
+        is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
+    """
+
+    call_id: str
+    run_id: str
+    state_id: str
+    agent: str
+    conversation_id: str | None
+    principal: str | None = field(repr=False)
+    tool: str
+    arguments: str = field(repr=False)
+    rule: str | None
+    reason: str | None = field(repr=False)
+    intent: str | None = field(repr=False)
+    requested_at: datetime
+    expires_at: datetime | None
+    is_last: bool
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments that the tool would receive, as a JSON object."""
+        found: dict[str, Any] = json.loads(self.arguments)
+        return found
+
+
+class PendingStore:
+    """Keeps runs that wait for approval, in SQLite or PostgreSQL. Threads, event loops and processes may share it.
+
+    It connects, and creates missing tables, when it is first used. Everything in it is plain text: the conversation of
+    each run, and the arguments of its calls.
+
+    Args:
+        url: an SQLAlchemy URL: `sqlite:///pending.db`, or `postgresql+psycopg://user@host/database`, which needs the
+            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        expires: how long a call can be decided, from when it began to wait; None for ever. A call that has expired is
+            denied with the reason code `approval_timeout` when its run resumes.
+
+    Raises:
+        ConfigurationError: for a URL that cannot be used.
+        TypeError, ValueError: for an invalid argument.
+    """
+
+    def __init__(self, url: str, *, expires: timedelta | None = None) -> None:
+        expect("expires", expires, (timedelta, type(None)), "a timedelta or None")
+        if expires is not None and expires <= timedelta():
+            raise ValueError("expires must be a positive duration, or None for calls that never expire")
+        self.expires: Final = expires
+        self._database: Final = Database(url, PENDING_STORE)
+
+    # What a client awaits.
+
+    async def keep(self, state: RunState, text: str) -> None:
+        """Keep a run that waits, and the calls that it waits for. This is a flow.
+
+        Args:
+            state: the state of the run.
+            text: the text of the state.
+        """
+        await Call[None](self._keep, state, text)
+
+    async def claim(
+        self, state: RunState, decisions: Mapping[str, Approve | Reject]
+    ) -> Mapping[str, Approve | Reject | Denied]:
+        """Spend a state, and return the decisions about its calls, by the call's id. This is a flow.
+
+        The given decisions are recorded beside those that the store has. A call that has expired without a decision is
+        denied. A call without a decision that has not expired waits on, so it is not in what is returned.
+
+        Args:
+            state: the state of the run.
+            decisions: decisions that the store does not have yet, by the call's id.
+
+        Raises:
+            ResumeError: if the state is spent, if the store does not know it or knows other calls of it, or if a given
+                decision comes too late: the call has expired, or was decided otherwise. Nothing is spent then.
+        """
+        return await Call[Mapping[str, Approve | Reject | Denied]](self._claim, state, decisions)
+
+    # What an inbox calls.
+
+    @_without_texts
+    def pending(
+        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+    ) -> list[WaitingApproval]:
+        """Return the calls that can be decided now, the oldest first.
+
+        Args:
+            agent: only calls of this client; None for all.
+            principal: only calls of runs on behalf of this principal; None for all.
+            limit: the maximum number of calls.
+
+        Raises:
+            PendingStoreError: if the store fails, or has a row that cannot be read.
+        """
+        expect_whole("limit", limit, 1)
+        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(limit)
+        if agent is not None:
+            query = query.where(RUNS.c.agent == agent)
+        if principal is not None:
+            query = query.where(RUNS.c.principal == principal)
+        with self._database.connect() as connection:
+            return [_waiting_approval(row) for row in connection.execute(query)]
+
+    async def apending(
+        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+    ) -> list[WaitingApproval]:
+        """Return the calls that can be decided now, on asyncio; see `pending`."""
+        return await Call[list[WaitingApproval]](self.pending, agent=agent, principal=principal, limit=limit).arun()
+
+    @_without_texts
+    def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
+        """Return a call that can be decided now.
+
+        Args:
+            call_id: the call's id.
+            run_id: the id of the run that paused. Some providers repeat the ids of calls, so pass it if you have it.
+
+        Raises:
+            AlreadyDecided: if the call was decided before.
+            NotWaiting: if no such call waits, or if it has expired.
+            PendingStoreError: if several runs wait for a call with this id; pass `run_id` then.
+        """
+        with self._database.connect() as connection:
+            state_id = _only_state(connection, _states_of_call(call_id, run_id), call_id)
+            of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
+            row = connection.execute(_waiting(_now()).where(of_call)).one_or_none()
+            if row is None:
+                raise _late(connection, state_id, call_id)
+        return _waiting_approval(row)
+
+    async def afind(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
+        """Return a call that can be decided now, on asyncio; see `find`."""
+        return await Call[WaitingApproval](self.find, call_id, run_id=run_id).arun()
+
+    @_without_texts
+    def decide(self, call_id: str, decision: Approve | Reject, *, run_id: str | None = None) -> None:
+        """Decide about a call. If several callers decide at once, the decision of one of them is taken.
+
+        Args:
+            call_id: the call's id.
+            decision: the decision. The `scope` of an approval must be `call`.
+            run_id: the id of the run that paused. Some providers repeat the ids of calls, so pass it if you have it.
+
+        Raises:
+            AlreadyDecided: if the call was decided before.
+            NotWaiting: if no such call waits, or if it has expired.
+            PendingStoreError: if several runs wait for a call with this id; pass `run_id` then.
+            TypeError, ValueError: for a decision that cannot be recorded.
+        """
+        decided = _columns_of(decision, now := _now())
+        with self._database.transaction() as connection:
+            states = _states_of_call(call_id, run_id).with_for_update()  # so that no run resumes from it meanwhile
+            state_id = _only_state(connection, states, call_id)
+            of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
+            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(decided)).rowcount != 1:
+                raise _late(connection, state_id, call_id)
+
+    async def adecide(self, call_id: str, decision: Approve | Reject, *, run_id: str | None = None) -> None:
+        """Decide about a call, on asyncio; see `decide`."""
+        await Call[None](self.decide, call_id, decision, run_id=run_id).arun()
+
+    # What a worker calls.
+
+    @_without_texts
+    def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+        """Return the states, as text, whose calls are all decided or expired, the oldest first.
+
+        Args:
+            agent: only states of this client; None for all.
+            limit: the maximum number of states.
+        """
+        expect_whole("limit", limit, 1)
+        has_open = exists().where(CALLS.c.state_id == RUNS.c.state_id, _is_open(CALLS, _now()))
+        query = select(RUNS.c.state).where(RUNS.c.spent_at.is_(None), ~has_open)
+        if agent is not None:
+            query = query.where(RUNS.c.agent == agent)
+        with self._database.connect() as connection:
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(limit)
+            return [*connection.execute(query).scalars()]
+
+    async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+        """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
+        return await Call[list[str]](self.ready, agent=agent, limit=limit).arun()
+
+    @_without_texts
+    def state(self, id: str) -> str:
+        """Return the state of a run that waits, as text.
+
+        Args:
+            id: the id of the run that paused, or of its state.
+
+        Raises:
+            NotWaiting: if no such run waits.
+        """
+        query = select(RUNS.c.state).where(or_(RUNS.c.state_id == id, RUNS.c.run_id == id), RUNS.c.spent_at.is_(None))
+        with self._database.connect() as connection:
+            found: str | None = connection.execute(query).scalars().first()
+        if found is None:
+            raise NotWaiting(f"no run with the id {id!r} waits: it is unknown, or has resumed")
+        return found
+
+    async def astate(self, id: str) -> str:
+        """Return the state of a run that waits, on asyncio; see `state`."""
+        return await Call[str](self.state, id).arun()
+
+    # What an application deletes.
+
+    def delete_spent(self, by: datetime | None = None) -> int:
+        """Delete the states that were spent at or before a time, with their calls, and return their number.
+
+        Args:
+            by: the time, with a time zone; None for now.
+        """
+        expect("by", by, (datetime, type(None)), "a datetime or None")
+        if by is not None and by.tzinfo is None:
+            raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
+        return self._delete(RUNS.c.spent_at <= (_now() if by is None else microseconds(by)))
+
+    async def adelete_spent(self, by: datetime | None = None) -> int:
+        """Delete spent states, on asyncio; see `delete_spent`."""
+        return await Call[int](self.delete_spent, by).arun()
+
+    def delete_principal(self, principal: str) -> int:
+        """Delete all states of a principal with their calls, spent or not, and return their number.
+
+        The runs that still wait can never resume.
+        """
+        expect("principal", principal, str, "a str")
+        return self._delete(RUNS.c.principal == principal)
+
+    async def adelete_principal(self, principal: str) -> int:
+        """Delete all states of a principal, on asyncio; see `delete_principal`."""
+        return await Call[int](self.delete_principal, principal).arun()
+
+    @_without_texts
+    def exists(self) -> bool:
+        """Return whether the database has the tables of the store. This creates none of them."""
+        return self._database.exists()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"PendingStore({str(self._database)!r})"
+
+    @_without_texts
+    def _keep(self, state: RunState, text: str) -> None:
+        run = {
+            "state_id": state.id,
+            "run_id": state.run_ids[-1],
+            "agent": state.agent,
+            "conversation_id": state.conversation_id,
+            "principal": state.principal,
+            "state": text,
+            "created_at": _now(),
+        }
+        calls = []
+        for each in state.waiting:
+            if each.held:
+                continue
+            requested_at = round(each.requested_at * 1_000_000)
+            calls.append(
+                {
+                    "state_id": state.id,
+                    "call_id": each.call_id,
+                    "tool": each.tool,
+                    "arguments": each.arguments,
+                    "rule": each.rule,
+                    "reason": each.reason,
+                    "intent": each.intent,
+                    "requested_at": requested_at,
+                    "expires_at": None if self.expires is None else requested_at + self.expires // _MICROSECOND,
+                }
+            )
+        with self._database.transaction() as connection:
+            connection.execute(insert(RUNS).values(run))
+            connection.execute(insert(CALLS), calls)
+
+    @_without_texts
+    def _claim(
+        self, state: RunState, decisions: Mapping[str, Approve | Reject]
+    ) -> Mapping[str, Approve | Reject | Denied]:
+        now = _now()
+        columns = {call_id: _columns_of(decision, now) for call_id, decision in decisions.items()}
+        with self._database.transaction() as connection:
+            _spend(connection, state.id, now)
+            query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
+            rows = connection.execute(query).all()
+            known = {(row.call_id, row.tool, row.arguments) for row in rows}
+            if known != {(each.call_id, each.tool, each.arguments) for each in state.waiting if not each.held}:
+                raise ResumeError(
+                    "the state has other calls than the store: resume with the text that the store returns"
+                )
+            if strange := decisions.keys() - {row.call_id for row in rows}:
+                raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+            for row in rows:
+                if row.is_open and row.call_id in columns:
+                    of_call = and_(CALLS.c.state_id == state.id, CALLS.c.call_id == row.call_id)
+                    connection.execute(change(CALLS).where(of_call).values(columns[row.call_id]))
+            merged = {row.call_id: _merged(row, decisions.get(row.call_id)) for row in rows}
+        return {call_id: decision for call_id, decision in merged.items() if decision is not None}
+
+    @_without_texts
+    def _delete(self, condition: ColumnElement[bool]) -> int:
+        with self._database.transaction() as connection:
+            removed = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
+            for each in removed:
+                connection.execute(delete(CALLS).where(CALLS.c.state_id == each))
+        return len(removed)
+
+
+def _now() -> int:
+    """Return the time by which calls expire, in microseconds of Unix time."""
+    return microseconds(datetime.now(UTC))
+
+
+# Queries.
+
+
+def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
+    """Return the condition that a call can be decided."""
+    return and_(calls.c.decided_at.is_(None), or_(calls.c.expires_at.is_(None), calls.c.expires_at > now))
+
+
+def _waiting(now: int) -> Select[Any]:
+    """Return the query for calls that can be decided, of all runs that wait."""
+    other = CALLS.alias()
+    has_others = exists().where(
+        other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other, now)
+    )
+    of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal)
+    query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
+    return query.where(RUNS.c.spent_at.is_(None), _is_open(CALLS, now))
+
+
+def _states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
+    """Return the query for the states that wait and have a call with this id."""
+    expect("call_id", call_id, str, "a str")
+    expect("run_id", run_id, (str, type(None)), "a str or None")
+    has_call = exists().where(CALLS.c.state_id == RUNS.c.state_id, CALLS.c.call_id == call_id)
+    query = select(RUNS.c.state_id).where(RUNS.c.spent_at.is_(None), has_call)
+    return query if run_id is None else query.where(RUNS.c.run_id == run_id)
+
+
+def _only_state(connection: Connection, states: Select[Any], call_id: str) -> str:
+    found: Sequence[str] = connection.execute(states).scalars().all()
+    if not found:
+        raise NotWaiting(f"no call with the id {call_id!r} waits: it is unknown, or its run has resumed")
+    if len(found) > 1:
+        raise PendingStoreError(
+            f"{len(found)} runs that wait have a call with the id {call_id!r}: pass the run as run_id= or --run"
+        )
+    return found[0]
+
+
+def _late(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
+    """Return why a call of a state that waits cannot be decided."""
+    of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
+    if connection.execute(select(CALLS.c.decided_at).where(of_call)).scalar() is not None:
+        return AlreadyDecided(call_id)
+    return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
+
+
+def _spend(connection: Connection, state_id: str, now: int) -> None:
+    unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
+    if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
+        return
+    if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state_id)).first() is None:
+        raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
+    raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")
+
+
+# Rows.
+
+
+def _merged(row: Row[Any], given: Approve | Reject | None) -> Approve | Reject | Denied | None:
+    """Return the decision about a call of a state that is being spent; None if the call waits on."""
+    if row.decided_at is not None:
+        stored = _decision_of(row)
+        if given is not None and _verdict(given) != _verdict(stored):
+            raise ResumeError(
+                f"the call {row.call_id!r} was decided otherwise before: resume without a decision about it"
+            )
+        return stored
+    if row.is_open:
+        return given
+    if given is not None:
+        raise ResumeError(f"the call {row.call_id!r} has expired: resume without a decision about it")
+    return Denied("nobody decided about it before it expired.", "approval_timeout")
+
+
+def _columns_of(decision: Approve | Reject, now: int) -> Mapping[str, Any]:
+    """Return the columns of a decision.
+
+    Raises:
+        TypeError, ValueError: for a decision that cannot be recorded.
+    """
+    expect("decision", decision, (Approve, Reject), "an Approve or a Reject")
+    if isinstance(decision, Approve) and decision.scope != "call":
+        raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+    return {
+        "decision": canonical_text({**_verdict(decision), "code": decision.code}),
+        "decided_by": decision.by,
+        "decided_at": now,
+        "decision_reason": decision.reason if isinstance(decision, Reject) else None,
+    }
+
+
+def _verdict(decision: Approve | Reject) -> dict[str, Any]:
+    """Return what a decision decides, as JSON; two decisions with the same verdict don't contradict each other."""
+    if isinstance(decision, Reject):
+        return {"decision": "reject"}
+    return {"decision": "approve", "arguments": _as_json(decision.arguments)}
+
+
+def _as_json(arguments: Mapping[str, Any] | None) -> Any:
+    if arguments is None:
+        return None
+    try:
+        return json.loads(json.dumps(dict(arguments), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the arguments
+    raise ValueError("the arguments of an approval must be a JSON object, to be stored until the run resumes")
+
+
+def _decision_of(row: Row[Any]) -> Approve | Reject:
+    """Return the decision about a call that was decided."""
+    try:
+        match json.loads(row.decision):
+            case {"decision": "approve", "arguments": arguments, "code": code}:
+                return Approve(by=row.decided_by, arguments=arguments, code=code)
+            case {"decision": "reject", "code": code}:
+                return Reject(row.decision_reason, by=row.decided_by, code=code)
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the row
+    raise _unreadable(row, "its decision is none of this version")
+
+
+def _waiting_approval(row: Row[Any]) -> WaitingApproval:
+    try:
+        if isinstance(json.loads(row.arguments), dict):
+            return WaitingApproval(
+                call_id=row.call_id,
+                run_id=row.run_id,
+                state_id=row.state_id,
+                agent=row.agent,
+                conversation_id=row.conversation_id,
+                principal=row.principal,
+                tool=row.tool,
+                arguments=row.arguments,
+                rule=row.rule,
+                reason=row.reason,
+                intent=row.intent,
+                requested_at=time_of(row.requested_at),
+                expires_at=None if row.expires_at is None else time_of(row.expires_at),
+                is_last=bool(row.is_last),
+            )
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass  # their texts may quote the row
+    raise _unreadable(row, "its arguments or times are invalid")
+
+
+def _unreadable(row: Row[Any], problem: str) -> PendingStoreError:
+    return PendingStoreError(
+        f"the row of the call {row.call_id!r} in the state {row.state_id!r} cannot be read, {problem}: "
+        "restore the row, or delete the state from the store"
+    )

@@ -1,0 +1,198 @@
+"""The commands of `traced-tools approvals`.
+
+Exit status: 0 for success, 1 for a negative result (no such call waits, or it was decided before), 2 if the command
+line is invalid, the store cannot be used or the output cannot be written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic_core import from_json
+from rich.console import Console
+from rich.table import Table
+
+from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
+from traced_tools.cli.audit.formatting import as_text, escape, escape_json, json_text, make_console, pluralize
+from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
+from traced_tools.core.approval import Approve, Reject
+from traced_tools.errors import AlreadyDecided, NotWaiting
+
+_HEADINGS: Final = ("requested", "call", "run", "agent", "tool", "rule", "expires")
+
+app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait for approval in a pending store.")
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("must not be blank")
+    return text
+
+
+def _arguments(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise typer.BadParameter("pass a JSON object", param_hint="--arguments")
+    return found
+
+
+_Call = Annotated[str, typer.Argument(metavar="CALL", help="The call id.")]
+_Store = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="TRACED_TOOLS_PENDING_STORE",
+        help="The pending store: sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE.",
+        callback=_not_blank,
+    ),
+]
+_Run = Annotated[str | None, typer.Option(help="The id of the call's run, if several runs have this call id.")]
+_By = Annotated[str, typer.Option(metavar="NAME", help="Who decides. The audit trail records it.", callback=_not_blank)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_calls(
+    store: _Store,
+    agent: Annotated[str | None, typer.Option(help="Only calls of this agent.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Only calls of runs on behalf of this principal.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
+    json: _Json = False,
+) -> None:
+    """List the calls that wait for a decision, oldest first, without their arguments and reasons: see show."""
+    with _opened(store) as pending:
+        calls = pending.pending(agent=agent, principal=principal, limit=limit)
+        if json:
+            print(json_text([_listed_json(each) for each in calls]))
+        else:
+            _print_list(make_console(sys.stdout), calls, limit)
+
+
+@app.command()
+def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> None:
+    """Show a call that waits for a decision, with its arguments and reasons. No other command prints them."""
+    with _opened(store) as pending:
+        found = pending.find(call, run_id=run)
+        if json:
+            contents = {"reason": found.reason, "intent": found.intent, "arguments": found.args}
+            print(json_text({**_listed_json(found), "principal": found.principal, **contents}))
+        else:
+            _print_call(make_console(sys.stdout), found)
+
+
+@app.command()
+def approve(
+    call: _Call,
+    store: _Store,
+    by: _By,
+    arguments: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Other arguments for the tool, as a JSON object.")
+    ] = None,
+    run: _Run = None,
+    json: _Json = False,
+) -> None:
+    """Approve a call. It runs when its run resumes. Exit with status 1 if it was decided before or does not wait."""
+    _decide(store, call, Approve(by=by, arguments=_arguments(arguments)), run, json)
+
+
+@app.command()
+def reject(
+    call: _Call,
+    store: _Store,
+    by: _By,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. The model reads it.")],
+    run: _Run = None,
+    json: _Json = False,
+) -> None:
+    """Reject a call, so that it never runs. Exit with status 1 if it was decided before or does not wait."""
+    _decide(store, call, Reject(reason, by=by), run, json)
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[PendingStore]:
+    """Open a store that exists, so that a mistyped URL creates none."""
+    with exit_statuses("approvals"), PendingStore(url) as store:
+        if not store.exists():
+            exit_with(
+                "approvals", FAILED, f"{escape(repr(store))} has no pending runs: pass the URL that the client uses"
+            )
+        try:
+            yield store
+        except (AlreadyDecided, NotWaiting) as error:
+            exit_with("approvals", NEGATIVE, escape(str(error), most=2000))
+
+
+def _decide(store: str, call: str, decision: Approve | Reject, run: str | None, json: bool) -> None:
+    with _opened(store) as pending:
+        found = pending.find(call, run_id=run)
+        pending.decide(call, decision, run_id=found.run_id)
+        verb = "approved" if isinstance(decision, Approve) else "rejected"
+        if json:
+            print(json_text({"call_id": call, "run_id": found.run_id, "decision": verb, "is_last": found.is_last}))
+        else:
+            then = "can resume" if found.is_last else "waits for other decisions"
+            print(f"{verb} {escape(found.tool)} {escape(call)}: run {escape(found.run_id)} {then}")
+
+
+def _listed_json(call: WaitingApproval) -> dict[str, Any]:
+    return {
+        "call_id": call.call_id,
+        "run_id": call.run_id,
+        "state_id": call.state_id,
+        "agent": call.agent,
+        "conversation_id": call.conversation_id,
+        "tool": call.tool,
+        "rule": call.rule,
+        "requested_at": call.requested_at.isoformat(),
+        "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
+        "is_last": call.is_last,
+    }
+
+
+def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) -> None:
+    if not calls:
+        console.print("no call waits for a decision")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in _HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for each in calls:
+        shown = (each.call_id, each.run_id, each.agent, each.tool, each.rule)
+        table.add_row(_time(each.requested_at), *map(as_text, shown), _time(each.expires_at))
+    console.print(table)
+    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
+    console.print(f"\n{pluralize(len(calls), 'call')}{more}")
+
+
+def _print_call(console: Console, call: WaitingApproval) -> None:
+    facts = {
+        "call": call.call_id,
+        "tool": call.tool,
+        "run": call.run_id,
+        "agent": call.agent,
+        "conversation": call.conversation_id,
+        "principal": call.principal,
+        "rule": call.rule,
+        "reason": call.reason,
+        "intent": call.intent,
+        "requested": _time(call.requested_at),
+        "expires": _time(call.expires_at),
+    }
+    for name, value in facts.items():
+        if value is not None:
+            console.print(f"{name:<12} {escape(value, most=len(value))}")
+    console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+
+
+def _time(time: datetime | None) -> str:
+    return "never" if time is None else time.isoformat(" ", "seconds").removesuffix("+00:00")
