@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Final, Generic, Self
 
 from traced_tools.advisors.exchange import ChatClientResponse, OutputT
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, ForeignAwaitable, Step, aperform_step, perform_step
+from traced_tools.flow.flow import (
+    Execution,
+    Flow,
+    ForeignAwaitable,
+    Step,
+    StreamingStep,
+    aperform_step,
+    drive_in_context,
+    fail_afterwards,
+    perform_step,
+)
 from traced_tools.flow.streams import AsyncStream, Stream
 from traced_tools.flow.workers import Canceller
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
 
 RunFlow = Callable[[], Flow[ChatClientResponse[OutputT]]]
+_END: Final[Any] = object()
 
 
 def _response(
@@ -103,7 +114,8 @@ class ChatRun(Generic[OutputT]):
             run.perform(step)
         print(run.response.content)
 
-    A `CallModel` step calls the model, an `ExecuteTools` step runs tools. Advisors may add other steps.
+    A `CallModel` step calls the model, an `ExecuteTools` step runs tools. Advisors may add other steps. To read the
+    model's answer as it arrives, iterate over `run.stream(step)` instead of calling `run.perform(step)`.
     """
 
     def __init__(self, flow: RunFlow[OutputT]) -> None:
@@ -130,6 +142,71 @@ class ChatRun(Generic[OutputT]):
         """Perform `step` on asyncio and advance the run to its next step."""
         self._check(step)
         await self._aperform_next()
+        await self._aperform_foreign()
+
+    def stream(self, step: Step[Any]) -> Generator[ChatClientResponse[OutputT]]:
+        """Perform `step`, blocking, yield its chunks as they arrive, and advance the run to its next step.
+
+        The step is performed while the caller iterates; only steps that call a model have chunks. If the caller stops
+        early, the model's stream is closed and the run still waits for the step.
+        """
+        self._check(step)
+        if not isinstance(step, StreamingStep):
+            return self.perform(step)
+        enter, failure = self._execution.context.run, None
+        chunks: Any = enter(step.stream)
+        try:
+            for chunk in iter(partial(enter, next, chunks, _END), _END):
+                yield chunk
+                if self._is_to_end:
+                    break
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            failure = error
+        finally:
+            enter(chunks.close)
+        self._finish(step, failure)
+
+    async def astream(self, step: Step[Any]) -> AsyncGenerator[ChatClientResponse[OutputT]]:
+        """Perform `step` on asyncio, yield its chunks as they arrive, and advance the run to its next step.
+
+        See `stream`. To stop early, iterate in a `contextlib.aclosing` block, which closes the model's stream at once.
+        """
+        self._check(step)
+        if not isinstance(step, StreamingStep):
+            await self.aperform(step)
+            return
+        execution, failure = self._execution, None
+        chunks: Any = execution.context.run(step.astream)
+        try:
+            while True:
+                with self._canceller:
+                    if self._is_to_end:  # checked in the block: from here on, `cancel` cancels what is awaited
+                        break
+                    chunk = await drive_in_context(execution, chunks.__anext__())
+                yield chunk
+        except StopAsyncIteration:
+            pass
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            failure = error
+        finally:
+            await drive_in_context(execution, chunks.aclose())
+        self._finish(step, failure, task_is_cancelled=self._canceller.task_is_cancelled)
+        await self._aperform_foreign()
+
+    def _finish(
+        self, step: StreamingStep[Any, Any], failure: BaseException | None, *, task_is_cancelled: bool = False
+    ) -> None:
+        """Resume the run with the result of a step whose chunks have been yielded, or with its error."""
+        if failure is None:
+            self._go_on(lambda: self._execution.resume(step.result))
+        else:
+            self._go_on(partial(fail_afterwards, self._execution, failure), task_is_cancelled=task_is_cancelled)
+
+    async def _aperform_foreign(self) -> None:
         while isinstance(self._execution.step, ForeignAwaitable):
             await self._aperform_next()
 

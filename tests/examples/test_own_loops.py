@@ -1,0 +1,125 @@
+"""The servers and the program on the page about your own loop do what the page says."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import connect_sse
+
+from tests.captured import Telemetry
+from tests.flow.models import StreamedModel
+from tests.test_docs import BLOCK, ROOT
+from tests.waiting import PATIENCE, until
+from traced_tools import ChatClient
+
+pytest.importorskip("fastapi", reason="needs fastapi and uvicorn (the extra dev)")
+uvicorn = pytest.importorskip("uvicorn", reason="needs fastapi and uvicorn (the extra dev)")
+
+
+def code_below(heading: str) -> str:
+    """Return the first block of code below a heading of the page."""
+    _, found, below = (ROOT / "docs" / "own-loops.md").read_text().partition(f"\n{heading}\n")
+    block = BLOCK.search(below)
+    assert found
+    assert block is not None
+    return block.group(2)
+
+
+def module_below(heading: str) -> Any:
+    """Return the first block of code below a heading of the page as a module."""
+    module = ModuleType("example")
+    exec(compile(code_below(heading), heading, "exec", dont_inherit=True), vars(module))
+    return module
+
+
+@contextmanager
+def served(app: Any) -> Iterator[httpx.Client]:
+    """Serve `app` on a free port of 127.0.0.1 until the block ends, and return a client of it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, args=[[listener]])
+    thread.start()  # the client may send requests from now on, because the socket listens
+    try:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        listener.close()
+    assert not thread.is_alive()
+
+
+def test_a_browser_sees_the_tools_and_the_text_of_a_run() -> None:
+    example = module_below("### Over server-sent events")
+    with served(example.app) as client, connect_sse(client, "GET", "/ask", params={"question": "?"}) as source:
+        events = [(event.event, json.loads(event.data)) for event in source.iter_sse()]
+    assert events == [
+        ("tools", ["add"]),
+        ("text", "It "),
+        ("text", "is "),
+        ("text", "42."),
+        ("done", "answered"),
+    ]
+
+
+def test_a_run_is_cancelled_when_the_browser_leaves(telemetry: Telemetry) -> None:
+    example = module_below("### Over server-sent events")
+    model = StreamedModel(waits_after=2)
+    example.agent = lambda: ChatClient(model, telemetry=telemetry.options)
+    with served(example.app) as client:
+        with connect_sse(client, "GET", "/ask", params={"question": "?"}) as source:
+            assert json.loads(next(source.iter_sse()).data) == "one "
+            until(model.waiting.is_set)
+        assert model.closed.wait(PATIENCE)
+        until(lambda: bool(telemetry.named("invoke_agent")))
+    telemetry.check_cancelled()
+
+
+@pytest.mark.parametrize(
+    ("approved", "answer"), [(True, "paid 90 to Ana"), (False, "The call was not run: Not allowed.")]
+)
+def test_a_second_request_decides_about_the_call_of_the_first_one_once(approved: bool, answer: str) -> None:
+    with served(module_below("## Over HTTP").app) as client:
+        waits = client.post("/ask", params={"question": "Pay Ana."}).json()
+        assert waits["waiting"] == [{"call_id": "c1", "tool": "pay", "args": {"to": "Ana", "amount": 90}}]
+        decision = {"waiting": waits["id"], "call_id": "c1", "approved": approved, "by": "ben"}
+        assert client.post("/decide", json=decision).json() == {"answer": answer}
+        assert client.post("/decide", json=decision).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("typed", "printed"),
+    [
+        ("y\n", "answered\napproved: paid 90 to Ana\n"),
+        ("n\nToo much.\n", "answered\nrejected: The call was not run: Too much.\n"),
+        ('what?\ne\n[]\ne\n{"to": "Ana", "amount": 9}\n', "answered\napproved: paid 9 to Ana\n"),
+        ("", "awaiting_approval\n"),
+    ],
+    ids=["yes", "no", "edit", "no terminal"],
+)
+def test_a_person_in_a_terminal_decides(typed: str, printed: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(code_below("## In a terminal"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 2,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *_ = done.stdout.splitlines()
+    assert first == 'pay {"amount": 90, "to": "Ana"}'
+    assert done.stdout.endswith(f" {printed}")
