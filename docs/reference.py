@@ -78,6 +78,7 @@ PARENTS: Final = {
     names.EMBEDDINGS_SPAN: "the span that is current when the model is called, if any",
     names.EXECUTE_TOOL_SPAN: "`iteration`",
     names.REFUSE_TOOL_SPAN: "`iteration`",
+    names.AWAIT_APPROVAL_SPAN: "the innermost `advise_tool` span, else the tool's span",
     names.SEARCH_MEMORY_SPAN: "the span that is current when memory is read, such as the hook of the memory advisor",
     names.UPSERT_MEMORY_SPAN: "the span that is current when memory is written, such as the hook of the memory advisor",
     names.COMPACT_MEMORY_SPAN: "the hook of the memory advisor",

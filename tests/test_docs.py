@@ -78,6 +78,7 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
             [sys.executable, "-W", "error", str(file)],
             env={**kept, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "none", "PATH": PATH},
             cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=600,

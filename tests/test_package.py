@@ -30,9 +30,9 @@ PUBLIC = (
 
 ROOMS = (
     *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("policy", "memory", "events", "otel"),
+    *("stores", "policy", "memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
-    *("advisors", "client", "testing", "cli"),
+    *("approvals", "advisors", "client", "testing", "cli"),
 )
 """Each room imports from itself and from rooms before it, for types as well."""
 BESIDE = {

@@ -11,6 +11,7 @@ from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from traced_tools._version import __version__ as __version__
+    from traced_tools.advisors.approval import ApprovalAdvisor as ApprovalAdvisor
     from traced_tools.advisors.audit import AuditAdvisor as AuditAdvisor
     from traced_tools.advisors.base import MEMORY_ORDER as MEMORY_ORDER
     from traced_tools.advisors.base import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.base import BaseAdvisor as BaseAdvisor
     from traced_tools.advisors.base import ToolLoopAdvisor as ToolLoopAdvisor
     from traced_tools.advisors.base import TranscriptAdvisor as TranscriptAdvisor
+    from traced_tools.advisors.cache_tool import CacheToolAdvisor as CacheToolAdvisor
     from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
     from traced_tools.advisors.evaluation import EvaluationAdvisor as EvaluationAdvisor
     from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
@@ -28,12 +30,19 @@ if TYPE_CHECKING:
     from traced_tools.advisors.model_judge import ModelJudge as ModelJudge
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
     from traced_tools.advisors.policy import PolicyAdvisor as PolicyAdvisor
+    from traced_tools.advisors.retry_tool import RetryToolAdvisor as RetryToolAdvisor
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
+    from traced_tools.approvals.pending_store import PendingStore as PendingStore
+    from traced_tools.approvals.pending_store import WaitingApproval as WaitingApproval
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
     from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
+    from traced_tools.core.approval import Approve as Approve
+    from traced_tools.core.approval import PendingCall as PendingCall
+    from traced_tools.core.approval import Reject as Reject
+    from traced_tools.core.approval import Undecided as Undecided
     from traced_tools.core.evaluation import Evaluation as Evaluation
     from traced_tools.core.limits import LoopLimits as LoopLimits
     from traced_tools.core.messages import AssistantMessage as AssistantMessage
@@ -55,6 +64,7 @@ if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable as PriceTable
     from traced_tools.core.result_conversion import ToolContent as ToolContent
     from traced_tools.core.tool_context import ToolContext as ToolContext
+    from traced_tools.core.tool_definition import ToolAnnotations as ToolAnnotations
     from traced_tools.core.tool_definition import ToolCallback as ToolCallback
     from traced_tools.core.tool_definition import ToolCallbackResolver as ToolCallbackResolver
     from traced_tools.core.tool_definition import ToolDefinition as ToolDefinition
@@ -64,6 +74,7 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_result import ToolResult as ToolResult
     from traced_tools.core.totals import NestedUsage as NestedUsage
     from traced_tools.errors import AdvisorChainError as AdvisorChainError
+    from traced_tools.errors import AlreadyDecided as AlreadyDecided
     from traced_tools.errors import AuditError as AuditError
     from traced_tools.errors import AuditUnavailable as AuditUnavailable
     from traced_tools.errors import AuthenticationError as AuthenticationError
@@ -80,8 +91,12 @@ if TYPE_CHECKING:
     from traced_tools.errors import ModelError as ModelError
     from traced_tools.errors import ModelTimeout as ModelTimeout
     from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
+    from traced_tools.errors import NotWaiting as NotWaiting
     from traced_tools.errors import OutputValidationError as OutputValidationError
+    from traced_tools.errors import PendingStoreError as PendingStoreError
+    from traced_tools.errors import PendingStoreUnavailable as PendingStoreUnavailable
     from traced_tools.errors import RateLimited as RateLimited
+    from traced_tools.errors import ResumeError as ResumeError
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
@@ -120,6 +135,7 @@ if TYPE_CHECKING:
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
     from traced_tools.run_handles import ChatStream as ChatStream
+    from traced_tools.tools.approval import ApprovalRequest as ApprovalRequest
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.decorator import tool as tool
     from traced_tools.tools.execution import ToolInvocation as ToolInvocation
@@ -138,6 +154,10 @@ _EXPORTS = {
     "Advisor": "traced_tools.advisors.base",
     "AdvisorChain": "traced_tools.advisors.chain",
     "AdvisorChainError": "traced_tools.errors",
+    "AlreadyDecided": "traced_tools.errors",
+    "ApprovalAdvisor": "traced_tools.advisors.approval",
+    "ApprovalRequest": "traced_tools.tools.approval",
+    "Approve": "traced_tools.core.approval",
     "AssistantMessage": "traced_tools.core.messages",
     "AsyncChatStream": "traced_tools.run_handles",
     "AuditAdvisor": "traced_tools.advisors.audit",
@@ -146,6 +166,7 @@ _EXPORTS = {
     "AuditUnavailable": "traced_tools.errors",
     "AuthenticationError": "traced_tools.errors",
     "BaseAdvisor": "traced_tools.advisors.base",
+    "CacheToolAdvisor": "traced_tools.advisors.cache_tool",
     "CallModel": "traced_tools.models.step",
     "ChatClient": "traced_tools.client",
     "ChatClientRequest": "traced_tools.advisors.exchange",
@@ -194,8 +215,13 @@ _EXPORTS = {
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
+    "NotWaiting": "traced_tools.errors",
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "OutputValidationError": "traced_tools.errors",
+    "PendingCall": "traced_tools.core.approval",
+    "PendingStore": "traced_tools.approvals.pending_store",
+    "PendingStoreError": "traced_tools.errors",
+    "PendingStoreUnavailable": "traced_tools.errors",
     "Policy": "traced_tools.policy.policy",
     "PolicyAdvisor": "traced_tools.advisors.policy",
     "PriceTable": "traced_tools.core.prices",
@@ -203,6 +229,9 @@ _EXPORTS = {
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
     "RedisChatMemoryRepository": "traced_tools.memory.redis",
+    "Reject": "traced_tools.core.approval",
+    "ResumeError": "traced_tools.errors",
+    "RetryToolAdvisor": "traced_tools.advisors.retry_tool",
     "Rule": "traced_tools.policy.rule",
     "RunIdFilter": "traced_tools.run.log_filter",
     "SafeguardAdvisor": "traced_tools.advisors.safeguard",
@@ -215,6 +244,7 @@ _EXPORTS = {
     "TelemetryOptions": "traced_tools.observe.run_telemetry",
     "TextPart": "traced_tools.core.messages",
     "Tokens": "traced_tools.memory.triggers",
+    "ToolAnnotations": "traced_tools.core.tool_definition",
     "ToolCall": "traced_tools.core.messages",
     "ToolCallback": "traced_tools.core.tool_definition",
     "ToolCallbackProvider": "traced_tools.tools.selection",
@@ -240,9 +270,11 @@ _EXPORTS = {
     "TracedToolsError": "traced_tools.errors",
     "TranscriptAdvisor": "traced_tools.advisors.base",
     "Turns": "traced_tools.memory.triggers",
+    "Undecided": "traced_tools.core.approval",
     "UnreadableConversation": "traced_tools.errors",
     "Usage": "traced_tools.core.messages",
     "UserMessage": "traced_tools.core.messages",
+    "WaitingApproval": "traced_tools.approvals.pending_store",
     "WindowShare": "traced_tools.memory.triggers",
     "WorkerPool": "traced_tools.flow.workers",
     "__version__": "traced_tools._version",
@@ -262,6 +294,10 @@ __all__ = [
     "Advisor",
     "AdvisorChain",
     "AdvisorChainError",
+    "AlreadyDecided",
+    "ApprovalAdvisor",
+    "ApprovalRequest",
+    "Approve",
     "AssistantMessage",
     "AsyncChatStream",
     "AuditAdvisor",
@@ -270,6 +306,7 @@ __all__ = [
     "AuditUnavailable",
     "AuthenticationError",
     "BaseAdvisor",
+    "CacheToolAdvisor",
     "CallModel",
     "ChatClient",
     "ChatClientRequest",
@@ -318,8 +355,13 @@ __all__ = [
     "ModelTimeout",
     "NeedsEventLoop",
     "NestedUsage",
+    "NotWaiting",
     "ObserverAdvisor",
     "OutputValidationError",
+    "PendingCall",
+    "PendingStore",
+    "PendingStoreError",
+    "PendingStoreUnavailable",
     "Policy",
     "PolicyAdvisor",
     "PriceTable",
@@ -327,6 +369,9 @@ __all__ = [
     "RateLimited",
     "ReasoningPart",
     "RedisChatMemoryRepository",
+    "Reject",
+    "ResumeError",
+    "RetryToolAdvisor",
     "Rule",
     "RunIdFilter",
     "SafeguardAdvisor",
@@ -339,6 +384,7 @@ __all__ = [
     "TelemetryOptions",
     "TextPart",
     "Tokens",
+    "ToolAnnotations",
     "ToolCall",
     "ToolCallback",
     "ToolCallbackProvider",
@@ -364,9 +410,11 @@ __all__ = [
     "TracedToolsError",
     "TranscriptAdvisor",
     "Turns",
+    "Undecided",
     "UnreadableConversation",
     "Usage",
     "UserMessage",
+    "WaitingApproval",
     "WindowShare",
     "WorkerPool",
     "__version__",

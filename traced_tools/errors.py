@@ -18,6 +18,11 @@
     │   ├── AuthenticationError   401, 403
     │   ├── InvalidRequest        400, 404, 422
     │   └── InvalidResponse       a response that cannot be parsed
+    ├── ResumeError               a run that waits for approval cannot be resumed
+    ├── PendingStoreError         runs that wait for approval cannot be read, or a decision cannot be taken
+    │   ├── AlreadyDecided        somebody has decided about the call before
+    │   ├── NotWaiting            no such call or run waits for a decision
+    │   └── PendingStoreUnavailable  the store is down or fails
     ├── ExportFailed              events could not be sent (`traced_tools.events`)
     ├── AuditError                an audit trail that cannot be read or written
     │   └── AuditUnavailable      a record did not become durable in time
@@ -208,6 +213,7 @@ class ModelError(TracedToolsError):
         retry_after: seconds to wait before a retry, if the provider sent them.
         body: the body of the provider's response, or the invalid event of a stream, if there is one. It may quote the
             prompt. The attribute `body` holds its first 16,384 characters; the error's text and its `repr` do not.
+        streamed: whether a part of the answer was streamed before the error.
     """
 
     def __init__(
@@ -221,6 +227,7 @@ class ModelError(TracedToolsError):
         code: object = None,
         retry_after: float | None = None,
         body: str | bytes | None = None,
+        streamed: bool = False,
     ) -> None:
         self.provider = provider
         self.status_code = status_code
@@ -229,6 +236,7 @@ class ModelError(TracedToolsError):
         self.code = _code_or_none(code)
         self.retry_after = retry_after
         self.body = body
+        self.streamed = streamed
         facts = {"status": status_code, "code": self.code, "request id": self.request_id}
         known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
         super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({known})" if known else ""))
@@ -252,7 +260,7 @@ class ModelTimeout(ModelError):
 
 
 class RateLimited(ModelError):
-    """The provider refused the request because of its rate limit (429)."""
+    """The provider refused the request because of a rate limit (429), or a `RateLimitedModel` can't send it in time."""
 
 
 class AuthenticationError(ModelError):
@@ -289,6 +297,48 @@ class Abandoned(BaseException):
     It is not an error and callers never see it. Unlike `GeneratorExit`, it reaches the innermost `await`, and awaits in
     the flow's clean-up are still performed.
     """
+
+
+class ResumeError(TracedToolsError):
+    """A run that waits for approval cannot be resumed: its state was altered or spent, or what it needs has changed.
+
+    The text says what differs. Nothing has run.
+    """
+
+
+class PendingStoreError(TracedToolsError):
+    """A store of runs that wait for approval cannot be read, or cannot take a decision.
+
+    The text may name the id of a call, a run or a state.
+    """
+
+
+class AlreadyDecided(PendingStoreError):
+    """Somebody has decided about the call before, and a call is decided once.
+
+    Attributes:
+        call_id: the id of the call.
+    """
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__(f"the call {call_id!r} was decided before: its decision cannot be changed")
+        self.call_id = call_id
+
+
+class NotWaiting(PendingStoreError):
+    """No call or run with this id waits for a decision: it is unknown, was resumed, or has expired."""
+
+
+class PendingStoreUnavailable(PendingStoreError):
+    """The store of waiting runs is down or fails. It is unknown whether it took what it was given.
+
+    Attributes:
+        original: the error of the store's driver, whose text may quote a content or an address; None if there is none.
+    """
+
+    def __init__(self, problem: str, original: Exception | None = None) -> None:
+        super().__init__(problem)
+        self.original = original
 
 
 class AuditError(TracedToolsError):

@@ -1,9 +1,9 @@
 """What the memory of a conversation costs: what it adds to a turn, and reading a part of a log.
 
 A *turn* is a run of a client with a memory whose window has 20 messages: it reads the last 21 messages, appends the
-question, calls a scripted model, and appends the answer. What memory adds is the difference to the same run without it.
-The floor does the same statements with `sqlite3`: the same tables, rows and transactions, but nothing makes messages of
-the rows.
+question, calls a model that answers at once, and appends the answer. What memory adds is the difference to the same run
+without it. The floor does the same statements with `sqlite3`: the same tables, rows and transactions, but nothing makes
+messages of the rows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import repeated
 from tests.memory.conftest import new_database
 from traced_tools import (
+    AssistantMessage,
     ChatClient,
     MemoryAdvisor,
     MessageEntry,
@@ -32,7 +33,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.memory import ChatMemoryRepository
-from traced_tools.testing import ScriptedChatModel
+from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 
 SIZES = (100, 10_000)
 NUMBER = 1
@@ -70,7 +71,7 @@ def conversations_section(quick: bool) -> Section:
 
 def _turn_rows(store: str, url: str, rounds: int, at_most: float | None = None) -> Iterator[Row]:
     with _holding(url, {str(size): size for size in SIZES}) as repository:
-        cases = {size: Case(repeated(_turn(repository, str(size), rounds), NUMBER), NUMBER) for size in (0, *SIZES)}
+        cases = {size: Case(repeated(_turn(repository, str(size)), NUMBER), NUMBER) for size in (0, *SIZES)}
         taken = sample(cases, rounds, lambda: None)
     without = taken.pop(0)
     for size, series in taken.items():
@@ -79,11 +80,22 @@ def _turn_rows(store: str, url: str, rounds: int, at_most: float | None = None) 
         yield Row(label, added[0], "us", added[1], series.fastest - without.fastest, at_most)
 
 
-def _turn(repository: ChatMemoryRepository, name: str, rounds: int) -> Callable[[], object]:
+def _turn(repository: ChatMemoryRepository, name: str) -> Callable[[], object]:
     """Return a turn of the conversation `name`; of a run without memory, if there is no such conversation."""
     advisors = [] if name == "0" else [MemoryAdvisor(MessageWindowChatMemory(repository, max_messages=20))]
-    client = ChatClient(ScriptedChatModel([TEXT] * 100 * rounds), advisors=advisors)
+    client = ChatClient(Answering(), advisors=advisors)
     return lambda: client.prompt(TEXT, conversation_id=name).call()
+
+
+class Answering(ChatModel):
+    """A model that answers at once, and keeps nothing of what it is sent."""
+
+    provider = "scripted"
+    model = "answering"
+
+    def call(self, request: ChatRequest) -> ChatResponse:
+        """Return the answer."""
+        return ChatResponse(AssistantMessage(TEXT), finish_reason="stop")
 
 
 def _floor_row(folder: Path, rounds: int) -> Row:

@@ -91,7 +91,7 @@ def test_a_call_that_runs_is_decided_before_it_starts(mode: str) -> None:
 REFUSALS: dict[str, tuple[ToolCall, str, str | None, str | None]] = {
     "unknown": (ToolCall("invented"), "unknown_tool", None, "unknown_tool"),
     "invalid": (ToolCall("add", {"a": "x"}), "invalid_arguments", None, "invalid_arguments"),
-    "approval": (ToolCall("risky"), "denied", "approval_required", None),
+    "approval": (ToolCall("risky"), "pending", None, None),
 }
 
 

@@ -20,6 +20,9 @@ from tests.sample_tools import add, direct, fail
 from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
+    ApprovalAdvisor,
+    ApprovalRequest,
+    Approve,
     AssistantMessage,
     ChatClient,
     ChatClientResponse,
@@ -39,8 +42,9 @@ from traced_tools import (
     tool,
 )
 from traced_tools.audit.writing import mirror
+from traced_tools.core.approval import ApprovalAnswer
 from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
-from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
+from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
@@ -87,13 +91,14 @@ class FailingEmbedder(Embedder):
 
 
 def run_that_is_sent_again(telemetry: Telemetry) -> None:
-    """Ask a provider that is busy at first, for words and for vectors."""
+    """Ask a provider that is busy at first, for words, with a limit of our own, and for vectors."""
     busy = Reply.json({}, 429, {"Retry-After": "0"})
     said = Reply.json({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
     vectors = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
     with ReplayServer([busy, said, busy, vectors]) as server:
         with OpenAIChatModel("m", base_url=server.url, retries=1) as model:
-            run("call", ChatClient(model, telemetry=telemetry.options).prompt("?"))
+            limited = RateLimitedModel(model, requests_per_minute=10)
+            run("call", ChatClient(limited, telemetry=telemetry.options).prompt("?"))
         with OpenAIEmbeddingModel("m", base_url=server.url, retries=1) as embedder:
             embedder.embed(["one"], telemetry=telemetry.options)
 
@@ -140,6 +145,31 @@ def run_with_a_person(telemetry: Telemetry) -> None:
             step.approve("1", by="ana")
             step.deny("2", "no", code="rule-7", by="ana")
         driven.perform(step)
+
+
+class Absent(Advisor):
+    """Fails when asked."""
+
+    name, order = "absent", 400
+
+    async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
+        raise LookupError("nobody is there")
+
+
+def run_that_asks_for_approval(telemetry: Telemetry) -> None:
+    """Ask for approval of a call, and fail to ask for approval of another."""
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    asking = ApprovalAdvisor(lambda request: Approve(by="ana", code="ticket"))
+    for advisor in (asking, Absent()):
+        model = ScriptedChatModel([ToolCall("pay"), "x"])
+        client = ChatClient(model, tools=[pay], advisors=[advisor], telemetry=telemetry.options)
+        with suppress(LookupError):
+            run("call", client.prompt("?", conversation_id="c-4"))
 
 
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:
@@ -274,6 +304,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_of_the_scenario,
     run_with_guards,
     run_with_a_person,
+    run_that_asks_for_approval,
     run_with_a_result_withheld,
     run_with_reasons,
     run_of_a_stuck_tool,

@@ -58,6 +58,7 @@ REQUIRED: Mapping[str, set[str]] = {
         names.TOOL_DECISION,
     },
     names.REFUSE_TOOL_SPAN.name: _TOOL,
+    names.AWAIT_APPROVAL_SPAN.name: {names.TOOL_NAME, names.TOOL_CALL_ID, names.AGENT_NAME},
     names.SEARCH_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
     names.UPSERT_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
     names.COMPACT_MEMORY_SPAN.name: {names.AGENT_NAME, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
@@ -146,6 +147,7 @@ PARENTS: Mapping[str, set[str]] = {
     "advise_tool": {*_TOOL_SPANS, "advise_tool"},
     "execute_tool": {*_AROUND, *_PASS},
     "refuse_tool": {*_AROUND, *_PASS},
+    "await_approval": {*_TOOL_SPANS, "advise_tool"},
     "compact_memory": {*_AROUND, *_PASS, "before", "after", "finalize"},
 }
 """By the first word of a span's name, that of the span above it, whatever is switched off; any for those left out."""
@@ -242,6 +244,8 @@ def assert_declared_point(point: MetricPoint) -> None:
     """Hold a series to its metric."""
     metric = names.METRICS[point.name]
     optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE, names.AGENT_NAME}
+    if metric is names.APPROVAL_WAIT:  # a wait that an error ends has no decision
+        optional = optional | {names.TOOL_DECISION}
     assert_attributes(
         point.name, point.attributes, metric.attributes, set(metric.attributes) - optional, assert_declared_value
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import re
 from typing import Any
 
 import pytest
@@ -15,9 +17,22 @@ from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import adds
 from tests.sample_tools import add, fail
 from tests.waiting import patiently
-from traced_tools import Advisor, ChatClient, ExecuteTools, LoopLimits, ToolCall, ToolInvocation, ToolResult, tool
+from traced_tools import (
+    Advisor,
+    ApprovalAdvisor,
+    Approve,
+    ChatClient,
+    ContentCapture,
+    ExecuteTools,
+    LoopLimits,
+    ToolCall,
+    ToolInvocation,
+    ToolResult,
+    tool,
+)
 from traced_tools.events import ToolDecided
 from traced_tools.observe import names
+from traced_tools.observe.settings import PSEUDONYM_KEY
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
@@ -60,31 +75,21 @@ def assert_recorded(telemetry: Telemetry, watching: Watching, span: str, expecte
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_refusal_names_the_advisor_the_reason_code_and_the_person(mode: str) -> None:
-    telemetry, watching = Telemetry(), Watching()
+    telemetry, watching = Telemetry("SPAN_AND_EVENT"), Watching()
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=[watching, Desk()], telemetry=telemetry.options
     )
     (result,) = run(mode, client.prompt("?")).tool_results
     assert (result.advisor, result.reason_code, result.by) == ("desk", "weekend", "Ana Müller")
     assert_recorded(telemetry, watching, "refuse_tool add", ["desk", "weekend", "Ana Müller"])
-    assert MARKER not in str([span.attributes for span in telemetry.spans])
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("call", "settings", "code"),
-    [
-        (ToolCall("launch", ""), {}, "approval_required"),
-        ([adds(1, 1), adds(2, 2)], {"limits": LoopLimits(max_tool_calls=1, on_limit="stop")}, "max_tool_calls"),
-    ],
-    ids=["approval", "limit"],
-)
-def test_a_refusal_by_the_loop_has_its_reason_code_on_span_event_and_metric(
-    mode: str, call: Any, settings: dict[str, Any], code: str
-) -> None:
-    telemetry = Telemetry()
-    client = ChatClient(ScriptedChatModel([call, "x"]), tools=[add, launch], telemetry=telemetry.options, **settings)
-    run(mode, client.prompt("?"))
+def test_a_refusal_by_the_loop_has_its_reason_code_on_span_event_and_metric(mode: str) -> None:
+    telemetry, code = Telemetry(), "max_tool_calls"
+    limits = LoopLimits(max_tool_calls=1, on_limit="stop")
+    model = ScriptedChatModel([[adds(1, 1), adds(2, 2)], "x"])
+    run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options, limits=limits).prompt("?"))
     (span,) = (each for each in telemetry.spans if each.name.startswith("refuse_tool"))
     assert who_and_why(span.attributes) == [None, code, None]
     events = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
@@ -115,7 +120,7 @@ def driven(how: str, telemetry: Telemetry, watching: Watching, decide: Any) -> l
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
 def test_a_driver_names_the_refusing_person_and_reason(how: str) -> None:
-    telemetry, watching = Telemetry(), Watching()
+    telemetry, watching = Telemetry("SPAN_AND_EVENT"), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.deny("1", MARKER, code="too_late", by="ana"))
     assert (result.decision, result.reason_code, result.by) == ("denied", "too_late", "ana")
     assert_recorded(telemetry, watching, "refuse_tool launch", [None, "too_late", "ana"])
@@ -123,14 +128,14 @@ def test_a_driver_names_the_refusing_person_and_reason(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
 def test_a_driver_names_the_approving_person(how: str) -> None:
-    telemetry, watching = Telemetry(), Watching()
+    telemetry, watching = Telemetry("SPAN_AND_EVENT"), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.approve("1", by="ana"))
     assert (result.decision, result.by) == ("approved", "ana")
     assert_recorded(telemetry, watching, "execute_tool launch", [None, None, "ana"])
 
 
 def test_a_refusal_by_an_advisor_does_not_name_the_person_who_approved() -> None:
-    telemetry, watching = Telemetry(), Watching()
+    telemetry, watching = Telemetry("SPAN_AND_EVENT"), Watching()
     client = ChatClient(
         ScriptedChatModel([ToolCall("launch", "", id="1"), "x"]),
         tools=[launch],
@@ -143,6 +148,61 @@ def test_a_refusal_by_an_advisor_does_not_name_the_person_who_approved() -> None
             step.approve("1", by="ana")
         run.perform(step)
     assert_recorded(telemetry, watching, "refuse_tool launch", ["desk", "weekend", None])
+
+
+# Who decided is a content.
+
+
+def recorded(capture: Any, tools: Any = launch, by: str = "ana") -> list[Any]:
+    """Who decided about a call, as span, log event and typed event record it."""
+    telemetry, watching = Telemetry(capture), Watching()
+    model = ScriptedChatModel([ToolCall("launch", "", id="1"), "x"])
+    advisors = [watching, ApprovalAdvisor(lambda request: Approve(by=by))]
+    ChatClient(model, tools=tools, advisors=advisors, telemetry=telemetry.options).prompt("?").call()
+    (typed,) = (event for event in watching.events if isinstance(event, ToolDecided))
+    (logged,) = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    spans = [telemetry.one(name).attributes or {} for name in ("execute_tool launch", "await_approval launch")]
+    assert_consistent(telemetry)
+    return [*(each.get(names.APPROVAL_BY) for each in (*spans, logged.attributes)), typed.by]
+
+
+def test_a_name_is_recorded_where_content_is_captured_and_a_pseudonym_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(PSEUDONYM_KEY, "a key of 16 bytes or more")
+    known = "pseudonym:" + hmac.digest(b"a key of 16 bytes or more", b"ana", "sha256").hex()[:16]
+    assert recorded(None) == [known] * 4
+    assert recorded("SPAN_ONLY") == ["ana", "ana", known, known]
+    assert recorded("EVENT_ONLY") == [known, known, "ana", "ana"]
+    assert (
+        recorded("SPAN_AND_EVENT", tool(name="launch", capture=False, requires_approval=True)(lambda: ""))
+        == [known] * 4
+    )
+    assert recorded(None, by="bob") != [known] * 4
+    monkeypatch.setenv(PSEUDONYM_KEY, "another key of 16 bytes")
+    assert recorded(None) != [known] * 4
+
+
+def test_a_redactor_decides_about_the_name() -> None:
+    seen: list[Any] = []
+
+    def redact(name: str, value: Any) -> Any:
+        seen.append((name, value))
+        return value.title() if name == names.APPROVAL_BY else None
+
+    assert recorded(ContentCapture("SPAN_AND_EVENT", redact)) == ["Ana"] * 4
+    assert (names.APPROVAL_BY, "ana") in seen
+
+
+def test_without_a_key_pseudonyms_are_the_same_within_the_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv(PSEUDONYM_KEY, raising=False)
+    (first,) = {*recorded(None)}
+    assert re.fullmatch("pseudonym:[0-9a-f]{16}", first)
+    monkeypatch.setenv(PSEUDONYM_KEY, "short")
+    assert recorded(None) == [first] * 4
+    assert caplog.messages == [f"{PSEUDONYM_KEY} must have at least 16 bytes, it has 5; pseudonyms have a random key"]
 
 
 def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:

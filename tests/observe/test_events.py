@@ -92,7 +92,7 @@ def test_an_allowed_decision_is_emitted_before_the_tool_starts(mode: str) -> Non
         (ToolCall("invented", {}, id="1"), "unknown_tool", None, "unknown_tool"),
         (ToolCall("add", {"a": "x"}, id="1"), "invalid_arguments", None, "invalid_arguments"),
         (ToolCall("fail", {}, id="1"), "denied", "guard", None),
-        (ToolCall("launch", {}, id="1"), "denied", None, None),
+        (ToolCall("launch", {}, id="1"), "pending", None, None),
         (ToolCall("add", {"a": 1, "b": 2}, id="1"), "limited", None, None),
     ],
 )

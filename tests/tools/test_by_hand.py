@@ -15,11 +15,13 @@ from tests.observe.closed_list import assert_consistent
 from tests.sample_tools import add
 from traced_tools import (
     Advisor,
+    Approve,
     AssistantMessage,
     ChatClient,
     LoopLimitExceeded,
     LoopLimits,
     Message,
+    Reject,
     ToolCall,
     ToolCallingManager,
     ToolExecutionResult,
@@ -184,18 +186,75 @@ def test_a_conversation_with_results_by_hand_continues_in_a_client(how: str) -> 
 # Approvals.
 
 
-@pytest.mark.parametrize(("approved", "by"), [(["1"], None), ({"1"}, None), ({"1": "ana"}, "ana"), ({"1": None}, None)])
-def test_an_approved_call_runs_and_its_span_names_who_approved(how: str, approved: Any, by: str | None) -> None:
-    telemetry = Telemetry()
-    calls = [ToolCall("launch", {"place": "moon"}, id="1"), ToolCall("launch", {"place": "mars"}, id="2")]
-    done = executed(how, QUESTION, *calls, approved=approved, telemetry=telemetry.options)
-    assert [(each.decision, each.by) for each in done.results] == [("approved", by), ("denied", None)]
+MOON, MARS = ToolCall("launch", {"place": "moon"}, id="1"), ToolCall("launch", {"place": "mars"}, id="2")
+
+
+@pytest.mark.parametrize("by", [None, "ana"])
+def test_an_approved_call_runs_and_its_span_names_who_approved(how: str, by: str | None) -> None:
+    telemetry = Telemetry("SPAN_ONLY")
+    done = executed(how, QUESTION, MOON, MARS, decisions={"1": Approve(by=by)}, telemetry=telemetry.options)
+    assert [(each.decision, each.by) for each in done.results] == [("approved", by), ("pending", None)]
     span = telemetry.one("execute_tool launch")
     assert (span.attributes or {}).get(names.APPROVAL_BY) == by
     assert_consistent(telemetry)
 
 
-def test_an_approval_for_an_unknown_call_raises_and_no_tool_runs(how: str) -> None:
+def test_calls_that_wait_run_once_they_are_decided_and_the_others_keep_their_results(how: str) -> None:
+    calls = [ToolCall("launch", {"place": "venus"}, id="0"), MOON, adds(1, id="a"), MARS]
+    earlier = executed(how, QUESTION, *calls)
+    assert [each.call_id for each in earlier.pending] == ["0", "1", "2"]
+    decisions = {"0": Reject("too hot"), "1": Approve(by="ana", arguments={"place": "Moon"})}
+    done = executed(how, QUESTION, *calls, earlier=earlier, decisions=decisions)
+    assert [(each.decision, each.content) for each in done.results] == [
+        ("rejected", "The call was not run: too hot"),
+        ("approved", "gone to Moon"),
+        ("allowed", "2"),
+        ("pending", "The call was not run: it waits for approval."),
+    ]
+    assert done.results[2] is earlier.results[2]
+    assert [each.call_id for each in done.pending] == ["2"]
+    *history, results = done.conversation_history
+    assert (history, results) == (
+        [*QUESTION, AssistantMessage(tool_calls=calls)],
+        ToolMessage(tuple(each.part() for each in done.results[:3])),
+    )
+
+
+def test_an_approval_of_a_call_that_waited_does_not_cover_arguments_that_an_advisor_changed_since(how: str) -> None:
+    class Elsewhere(Advisor):
+        name, order = "elsewhere", 500
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return await call_next(call.replace(arguments={"place": "the sun"}))
+
+    earlier = executed(how, QUESTION, MOON)
+    settings: dict[str, Any] = {"earlier": earlier, "decisions": {"1": Approve()}}
+    [again] = executed(how, QUESTION, MOON, advisors=[Elsewhere()], **settings).pending
+    assert again.args == {"place": "the sun"}
+    [result] = executed(how, QUESTION, MOON, **settings).results
+    assert result.decision == "approved"
+
+
+def test_an_earlier_result_without_calls_that_wait_stays_as_it_is(how: str) -> None:
+    class Ending(Advisor):
+        name, order = "ending", 500
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return call.end(await call_next(call))
+
+    for advisors in ([], [Ending()]):
+        earlier = executed(how, QUESTION, adds(1, id="a"), *([MOON] if advisors else []), advisors=advisors)
+        again = executed(how, QUESTION, adds(1, id="a"), *([MOON] if advisors else []), earlier=earlier)
+        assert [*again.results] == [*earlier.results]
+        assert again.pending == earlier.pending == ()
+
+
+def test_the_result_of_another_answer_is_refused(how: str) -> None:
+    with pytest.raises(ValueError, match="earlier is the result of another response"):
+        executed(how, QUESTION, MARS, earlier=executed(how, QUESTION, MOON))
+
+
+def test_a_decision_about_an_unknown_call_raises_and_no_tool_runs(how: str) -> None:
     ran: list[str] = []
 
     def note() -> None:
@@ -204,16 +263,16 @@ def test_an_approval_for_an_unknown_call_raises_and_no_tool_runs(how: str) -> No
 
     call = ToolCall("note", "", id="1")
     with pytest.raises(KeyError, match="no call of this batch has the id '2'"):
-        executed(how, QUESTION, call, tools=[note], approved=["1", "2"])
+        executed(how, QUESTION, call, tools=[note], decisions={"1": Approve(), "2": Approve()})
     wrong: Any
     for wrong, says in (
-        ("1", "not a str; pass"),
-        (1, "approved must be ids"),
-        ([1], r"approved\[0\] must be ids"),
-        ({"1": 7}, "by must be a str"),
+        (["1"], "decisions must be a mapping of ids of calls to Approve or Reject, not list"),
+        ({"1": "ana"}, r"the values of decisions\[0\] must be an Approve or a Reject, not str"),
     ):
         with pytest.raises(TypeError, match=says):
-            executed(how, QUESTION, call, tools=[note], approved=wrong)
+            executed(how, QUESTION, call, tools=[note], decisions=wrong)
+    with pytest.raises(ValueError, match="an approval of more than the call needs an ApprovalAdvisor"):
+        executed(how, QUESTION, call, tools=[note], decisions={"1": Approve(scope="tool")})
     assert ran == []
 
 
@@ -252,15 +311,15 @@ def test_the_audit_advisor_records_calls_by_hand_and_forgets_them(how: str) -> N
     trail = KeptTrail()
     advisor = auditing(trail)
     calls = [adds(1, id="1"), ToolCall("launch", {"place": "moon"}, id="2"), ToolCall("launch", {}, id="3")]
-    executed(how, QUESTION, *calls, advisors=[advisor], approved={"2": "ana"})
+    executed(how, QUESTION, *calls, advisors=[advisor], decisions={"2": Approve(by="ana"), "3": Reject("no", by="bob")})
     executed(how, QUESTION, adds(2), advisors=[advisor])
     assert trail.stories() == [
         ["intent add", "allowed", "ok"],
         ["intent launch", "approved", "ok"],
-        ["intent launch", "denied"],
+        ["intent launch", "rejected"],
         ["intent add", "allowed", "ok"],
     ]
-    assert [each.fields["by"] for each in trail.of("decision") if "by" in each.fields] == ["ana"]
+    assert {each.fields["by"] for each in trail.of("decision") if "by" in each.fields} == {"ana", "bob"}
     assert not advisor._runs
 
 

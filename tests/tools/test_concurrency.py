@@ -213,7 +213,8 @@ def test_a_refused_call_delays_no_other_call(mode: str, telemetry: Telemetry) ->
 def test_the_result_of_a_refused_call_is_in_call_order(mode: str, telemetry: Telemetry) -> None:
     _, response = ordered(mode, ["c", "nowhere", "alone", "dangerous", "c"], telemetry)
     decisions = [each.decision for each in response.tool_results]
-    assert decisions == ["allowed", "unknown_tool", "allowed", "denied", "allowed"]
+    assert decisions == ["allowed", "unknown_tool", "allowed", "allowed"]
+    assert [each.tool for each in response.pending] == ["dangerous"]
     telemetry.check_each_ended_once()
 
 

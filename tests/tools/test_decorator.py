@@ -18,6 +18,7 @@ from tests.stable_ids import stable_id
 from traced_tools import (
     FunctionToolCallback,
     TextPart,
+    ToolAnnotations,
     ToolCallback,
     ToolContext,
     ToolDefinition,
@@ -43,7 +44,12 @@ class Clock:
         """Return the time."""
         return f"now in {self.zone}"
 
-    @tool(name="later", description="Return a later time.", return_direct=True)
+    @tool(
+        name="later",
+        description="Return a later time.",
+        return_direct=True,
+        annotations=ToolAnnotations(read_only=True, open_world=False),
+    )
     async def in_a_while(self, minutes: int) -> str:
         return f"{minutes} minutes later"
 
@@ -134,7 +140,8 @@ def test_two_objects_of_one_class_keep_their_own_state() -> None:
 def test_the_options_of_the_decorator_reach_the_model_and_the_loop() -> None:
     later = by_name(Clock())["later"]
     assert (later.definition.name, later.definition.description) == ("later", "Return a later time.")
-    assert later.metadata == ToolMetadata(return_direct=True)
+    hints = ToolAnnotations(read_only=True, open_world=False)
+    assert later.metadata == ToolMetadata(return_direct=True, annotations=hints)
     assert by_name(Clock())["now"].metadata == ToolMetadata(return_direct=False, source="local")
 
 

@@ -24,7 +24,6 @@ from traced_tools import (
     ToolContext,
     ToolErrors,
     ToolExecutionError,
-    ToolMessage,
     ToolMetadata,
     UserMessage,
     tool,
@@ -70,6 +69,8 @@ WRONG: list[tuple[str, Any]] = [
     ("sequential", "yes"),
     ("requires_approval", 1),
     ("capture", None),
+    ("annotations", None),
+    ("annotations", {"readOnlyHint": True}),
 ]
 
 
@@ -101,7 +102,7 @@ def test_all_options_of_the_decorator_are_on_the_tool() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_without_the_required_approval_is_denied_and_the_model_reads_that(mode: str) -> None:
+def test_a_call_without_the_required_approval_does_not_run_and_waits(mode: str) -> None:
     ran: list[str] = []
 
     @tool(requires_approval=True)
@@ -113,14 +114,14 @@ def test_a_call_without_the_required_approval_is_denied_and_the_model_reads_that
     calls = [ToolCall("delete", {"name": "a"}), ToolCall("delete", {"wrong": 1}), ToolCall("now")]
     model = ScriptedChatModel([calls, "x"])
     response = run(mode, ChatClient(model, tools=[delete, now]).prompt("?"))
-    assert [each.decision for each in response.tool_results] == ["denied", "denied", "allowed"]
+    assert [each.decision for each in response.tool_results] == ["invalid_arguments", "allowed"]
+    assert (response.stop_reason, [each.tool for each in response.pending]) == ("awaiting_approval", ["delete"])
     assert ran == []
-    (message,) = (each for each in model.requests[1].messages if isinstance(each, ToolMessage))
-    assert "it requires approval, and none was given" in message.results[0].content
+    assert len(model.requests) == 1
     hands = ToolCallingManager().execute_tool_calls(
         [UserMessage("?")], ChatResponse(AssistantMessage(tool_calls=calls[:1])), tools=delete
     )
-    assert [each.decision for each in hands.results] == ["denied"]
+    assert [each.decision for each in hands.results] == ["pending"]
     assert ran == []
 
 
@@ -144,13 +145,11 @@ def test_the_driver_of_a_run_may_approve_a_call(how: str) -> None:
             driven.perform(step)
         else:
             asyncio.run(driven.aperform(step))
-    assert [(each.decision, each.outcome) for each in driven.response.tool_results] == [
-        ("denied", None),
-        ("approved", "ok"),
-    ]
-    assert [span.name for span in telemetry.spans if "delete" in span.name] == [
-        "refuse_tool delete",
+    assert [(each.decision, each.outcome) for each in driven.response.tool_results] == [("approved", "ok")]
+    assert [each.call_id for each in driven.response.pending] == ["1"]
+    assert sorted(span.name for span in telemetry.spans if "delete" in span.name) == [
         "execute_tool delete",
+        "refuse_tool delete",
     ]
 
 

@@ -78,6 +78,12 @@ class TranscriptAdvisor(Advisor):
     (above `TOOL_LOOP_ORDER`), it keeps every message, and the default loop keeps no history.
     """
 
+    async def resume(self, run: RunContext) -> None:
+        """Check that a run can be resumed before the calls that waited run.
+
+        The loop calls this on advisors inside it. Raise `ResumeError` if the conversation went on without the calls.
+        """
+
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools.
 

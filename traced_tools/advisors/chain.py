@@ -10,14 +10,15 @@ from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.errors import AdvisorChainError, InvalidResponse
-from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
-from traced_tools.models.step import CallModel
-from traced_tools.observe.observations import observe_hook, observe_model_call
+from traced_tools.errors import AdvisorChainError
+from traced_tools.models.base import ChatChunk, ChatModel
+from traced_tools.models.model_call import call_model
+from traced_tools.observe.observations import observe_hook
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.streamed_text import Delivery, Release
 from traced_tools.tools.advice import (
     advising_tools,
+    approving,
     check_advisors,
     listening,
     listening_to_calls,
@@ -42,6 +43,7 @@ class AdvisorChain:
         self.model = model
         self.advisors = sort_advisors(advisors)
         self.tool_advisors = advising_tools(self.advisors)
+        self.approvers = approving(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
             (each.name, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
@@ -130,19 +132,11 @@ class AdvisorChain:
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
             raise self._no_request(len(self._around), request)
-        run, model = request.run, self.model
+        run = request.run
         if run.delivery is not None:
             run.delivery.entered(len(self._around))
             run.delivery.passed.append(request.iteration)
-        with observe_model_call(run, model, request) as observed:
-            deliver = partial(self.deliver, request)
-            step = CallModel(model, request.chat_request(), observed.timer, deliver, observed.deltas)
-            run.totals.inference_calls += 1
-            response = await step
-            cost = run.cost_of(model, response)
-            run.totals.add(response.usage, cost)
-            observed.answered(response, cost)
-            _check_answer(model, response)
+        response = await call_model(run, self.model, request.chat_request(), request, partial(self.deliver, request))
         answer = ChatClientResponse(
             run,
             response,
@@ -213,9 +207,3 @@ def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
     """Return `chunk` marked as a restart of the answer, because an `on_chunk` dropped the marked chunk."""
     delta = chunk.delta or ChatChunk(text=chunk.text)
     return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))
-
-
-def _check_answer(model: ChatModel, response: ChatResponse) -> None:
-    """Raise `InvalidResponse` if the finish reason is `tool_call` and the answer contains no tool call."""
-    if response.finish_reason == "tool_call" and not response.message.tool_calls:
-        raise InvalidResponse("the finish reason is tool_call, but there is no tool call", provider=model.provider)

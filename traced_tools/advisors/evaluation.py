@@ -83,7 +83,7 @@ class EvaluationAdvisor(Advisor):
             while True:
                 response = attempts.add(await call_next(attempts.next_request()))
                 if not _is_final(response):
-                    if judged and response.stop_reason not in _NO_LIMITS:
+                    if judged and response.stop_reason not in _NO_LIMITS and not response.pending:
                         return _best(judged, attempts, response, response.stop_reason)
                     return response
                 response = response.replace(evaluations=await self._evaluations(request, response))

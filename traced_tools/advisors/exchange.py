@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from traced_tools.core.approval import PendingCall
 from traced_tools.core.checks import expect_each
 from traced_tools.core.conversation import with_results
 from traced_tools.core.enums import StopReason
@@ -117,8 +118,8 @@ class ChatClientResponse(Generic[OutputT]):
         messages: the whole conversation, including tool calls, their results and this answer.
         usage: the tokens used: of this iteration for advisors inside the loop, of the whole run for the caller.
         stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (an advisor ended the run with
-            `call.end`, answered without a model call, or replaced the answer), or the limit that the run reached (see
-            `LoopLimits`).
+            `call.end`, answered without a model call, or replaced the answer), `awaiting_approval` (tool calls wait in
+            `pending`), or the limit that the run reached (see `LoopLimits`).
         tool_results: the results of all tool calls of the run, in order.
         context: data that advisors share.
         iteration: the iteration of the tool loop that produced the response.
@@ -126,6 +127,9 @@ class ChatClientResponse(Generic[OutputT]):
         delta: the piece of the answer that arrived, in a chunk; else None.
         validated: the output of a run with `output=`, which `output` returns.
         partial_output: the output so far in a chunk of a run with `output=`, which `partial` returns.
+        pending: the tool calls that wait for approval, if that is why the run ended; else empty.
+        state: the state with which `ChatClient.resume` resumes the run, if calls wait in `pending`; else None. It holds
+            the conversation, arguments and results, so keep it where they may be kept.
         evaluations: the evaluations of this answer by an `EvaluationAdvisor`, one for each judge; empty if it was not
             evaluated.
     """
@@ -143,6 +147,8 @@ class ChatClientResponse(Generic[OutputT]):
     validated: ValidatedOutput[OutputT] | None = None
     partial_output: PartialOutput | ParsedOutput | None = None
     evaluations: tuple[Evaluation, ...] = ()
+    pending: tuple[PendingCall, ...] = ()
+    state: str | None = None
 
     @property
     def output(self) -> OutputT:

@@ -69,7 +69,7 @@ class StructuredOutputAdvisor(Advisor):
                 if attempt:
                     observe_answer_retry(run, self.name, "invalid_output")
                 response = attempts.add(await call_next(attempts.next_request()))
-                if response.tool_calls and response.stop_reason == "answered":
+                if response.pending or (response.tool_calls and response.stop_reason == "answered"):
                     return response  # for the loop around this advisor, or for the caller
                 if (
                     response.chat_response is None and response.stop_reason != "answered"

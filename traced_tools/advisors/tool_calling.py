@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import Hook, StopReason
-from traced_tools.core.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
+from traced_tools.core.messages import (
+    MESSAGE_TYPES,
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    TextPart,
+    UsageSum,
+    tool_message_of,
+)
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
@@ -19,9 +28,10 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
+from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.manager import ToolCallingManager
-from traced_tools.tools.toolset import NO_TOOLS
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
@@ -163,17 +173,54 @@ class _Loop:
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)
         self._history = self._messages = self._request.messages
+        if self._run.first_request is None:  # otherwise, an outer advisor has the loop run again
+            self._run.first_request = self._request.messages
+        resumption = self._run.resumption
+        before = 0 if resumption is None else resumption.iterations
+        if resumption is not None and resumption.pause is not None:
+            ended = self._ended(await self._resume(resumption, resumption.pause))
+            if ended is not None:
+                return ended
         while True:
-            iteration = self._run.totals.iterations + 1
-            if limit := self._run.tally.limit_before(iteration, self._run.totals.spent):
+            iteration = before + self._run.totals.iterations + 1
+            if limit := self._run.tally.limit_before(iteration, self._run.spent()):
                 return await self._limited(limit, iteration, call_next)
-            result = await self._iterate(iteration, call_next)
-            if result is None:
-                return self.reached("answered")
-            if result.ended_by is not None:
-                return self._direct([result.ended_by], "advisor")
-            if result.return_direct:
-                return self._direct(result.results, "return_direct")
+            ended = self._ended(await self._iterate(iteration, call_next))
+            if ended is not None:
+                return ended
+
+    def _ended(self, result: ToolExecutionResult | None) -> ChatClientResponse | None:
+        """Return the response if the results of an iteration, or their absence, end the run; else None."""
+        if result is None:
+            return self.reached("answered")
+        if result.pending:
+            return self.reached("awaiting_approval").replace(pending=result.pending)
+        if result.ended_by is not None:
+            return self._direct([result.ended_by], "advisor")
+        return self._direct(result.results, "return_direct") if result.return_direct else None
+
+    async def _resume(self, resumption: Resumption, pause: Pause) -> ToolExecutionResult:
+        """Run the calls that waited, as somebody decided."""
+        run, advisor, request = self._run, self._advisor, self._request
+        for transcript in run.transcripts:
+            await transcript.resume(run)
+        self._history = (*request.messages, *pause.added)
+        advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
+        self._response = response = ChatClientResponse(
+            run,
+            ChatResponse(pause.answer, finish_reason="tool_call"),
+            (*self._history, pause.answer),
+            context=request.context,
+            iteration=pause.iteration,
+            offered=request.tools,
+        )
+        with observe_iteration(run, pause.iteration) as observed:
+            observed.requested(len(pause.result.pending))
+            result = await self._execute(
+                response, request.tools, pause.iteration, decisions=resumption.decisions, earlier=pause.result
+            )
+            run.resumption = replace(resumption, pause=None)
+            return await self._go_on(response, result, waited={each.call_id for each in pause.result.pending})
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
@@ -190,26 +237,61 @@ class _Loop:
             observed.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
-            try:
-                result = await advisor.manager.execute(
-                    run,
-                    self._history,
-                    response,
-                    tools if broken else response.offered or self._request.tools,
-                    iteration=iteration,
-                    spent=broken or run.tally.exhausted_budget(run.totals.spent),
-                )
-            except BaseException:
-                if run.interrupted is not None:
-                    self._history = (*self._history, response.message, run.interrupted)
-                raise
-            self._history = result.conversation_history
-            run.results.extend(result.results)
-            messages = advisor.next_instructions(self._request, response, result)
-            if hasattr(messages, "__await__"):
-                messages = await messages
-            self._messages = messages if messages is self._history else _checked_messages(messages, advisor.name)
+            offered = tools if broken else response.offered or self._request.tools
+            result = await self._execute(response, offered, iteration, spent=broken)
+            return await self._go_on(response, result)
+
+    async def _execute(
+        self,
+        response: ChatClientResponse,
+        tools: ToolSet,
+        iteration: int,
+        *,
+        spent: StopReason | None = None,
+        **approvals: Any,
+    ) -> ToolExecutionResult:
+        """Run the calls of an answer; `approvals` are those arguments of `ToolCallingManager.execute`."""
+        run = self._run
+        try:
+            return await self._advisor.manager.execute(
+                run,
+                self._history,
+                response,
+                tools,
+                iteration=iteration,
+                spent=spent or run.tally.exhausted_budget(run.spent()),
+                **approvals,
+            )
+        except BaseException:
+            if run.interrupted is not None:
+                self._history = (*self._history, response.message, run.interrupted)
+            raise
+
+    async def _go_on(
+        self, response: ChatClientResponse, result: ToolExecutionResult, waited: Set[str] = frozenset()
+    ) -> ToolExecutionResult:
+        """Take the results of an answer, and prepare the next request unless calls wait for approval.
+
+        Args:
+            response: the answer.
+            result: the results of its calls.
+            waited: the ids of the calls that have waited for approval; the conversation has the results of the others.
+        """
+        run, advisor, history = self._run, self._advisor, self._history
+        self._history = result.conversation_history
+        new = [each for each in result.results if not waited or each.call_id in waited]
+        run.results.extend(each for each in new if each.pending is None or result.ended_by)
+        if result.pending:
+            run.pause = Pause(_after(run.first_request or (), history), response.message, result, response.iteration)
             return result
+        if waited and not advisor.keep_history:
+            parts = [each.part() for each in new]
+            result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
+        messages = advisor.next_instructions(self._request, response, result)
+        if hasattr(messages, "__await__"):
+            messages = await messages
+        self._messages = messages if messages is self._history else _checked_messages(messages, advisor.name)
+        return result
 
     def _next_request(self, iteration: int, *, withheld: bool) -> ChatClientRequest:
         last, tools, options = self._request, self._request.tools, self._request.options
@@ -282,6 +364,14 @@ def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
         if not isinstance(each, MESSAGE_TYPES):
             raise TypeError(f"{must}; item {index} is of type {type(each).__name__}")
     return found
+
+
+def _after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return what follows the first request in the history; a hook may have put messages before it."""
+    for index in reversed(range(len(history))):
+        if first and history[index] is first[-1]:
+            return history[index + 1 :]
+    return history[len(first) :]
 
 
 def _has_tool_calls(response: ChatClientResponse) -> bool:

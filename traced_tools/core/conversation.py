@@ -43,6 +43,17 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (*found, *messages[after:]) if found else messages
 
 
+def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the calls of a conversation that have no result directly after them."""
+    found: list[ToolCall] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            answers = answers_to(message.tool_calls, results)
+            found += [call for call, answer in zip(message.tool_calls, answers, strict=True) if answer is None]
+    return tuple(found)
+
+
 def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> list[ToolResultPart | None]:
     """Return the result of each call: the one with its id, or for a call without an id the next unused result."""
     by_id: defaultdict[str, deque[ToolResultPart]] = defaultdict(deque)

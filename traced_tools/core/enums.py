@@ -42,6 +42,7 @@ Decision = Literal[
     "denied",
     "approved",
     "rejected",
+    "pending",
     "answered",
     "limited",
     "repeated",
@@ -49,6 +50,9 @@ Decision = Literal[
     "invalid_arguments",
 ]
 DECISIONS: Final = get_args(Decision)
+
+SUPERSEDED: Final = "superseded"
+"""The reason code of a call that a run left without a result, and that the conversation has passed by."""
 
 REASON_CODES: Final = (
     "max_tool_calls",
@@ -58,12 +62,17 @@ REASON_CODES: Final = (
     "token_budget",
     "deadline",
     "consecutive_errors",
-    "approval_required",
+    "approval_timeout",
+    "approval_failed",
+    SUPERSEDED,
     "audit_unavailable",
     "policy_default",
     "policy_error",
 )
 """The reason codes that this package sets. Advisors and drivers may set others."""
+
+STANDING_APPROVAL: Final = "approval"
+"""The reason code of a call that an earlier approval covers, before a colon and the id of the call approved then."""
 
 LOCAL: Final = "local"
 """The source of a tool that no MCP server provides."""

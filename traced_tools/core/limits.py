@@ -115,7 +115,8 @@ class LimitTally:
         self.limits = limits
         self.broken: StopReason | None = None
         self.broken_by: str | None = None
-        self.deadline = None if limits.max_seconds is None else time.monotonic() + limits.max_seconds
+        self._began = time.monotonic()
+        self.deadline = None if limits.max_seconds is None else self._began + limits.max_seconds
         self._calls = 0
         self._errors = 0  # iterations in a row in which every call failed or was refused
         self._per_tool: Counter[str] = Counter()
@@ -157,6 +158,16 @@ class LimitTally:
             found.answer = answer
             found.calls += 1
         return found.calls
+
+    def record_seconds(self, seconds: float) -> None:
+        """Count time that the run took before, in another process."""
+        self._began -= seconds
+        if self.deadline is not None:
+            self.deadline -= seconds
+
+    def seconds(self) -> float:
+        """Return how long the run has taken until now."""
+        return time.monotonic() - self._began
 
     def record_result(self, call: ToolCall, result: VisibleResult) -> None:
         """Record the result of a call that ran; if it differs from the last one, restart the count of identical calls.

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from traced_tools.core.approval import PendingCall
 from traced_tools.core.enums import Decision, ToolOutcome
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable, result_part_of_text
 from traced_tools.core.pickling import picklable
@@ -27,7 +28,8 @@ class ToolResult:
         cut: whether `content` is only a part of the tool's output.
         value: what the tool returned, before conversion; None unless it ran and succeeded.
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by the caller),
-            `approved`, `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
+            `approved`, `rejected`, `pending` (it waits for approval), `limited`, `repeated`, `unknown_tool` or
+            `invalid_arguments`.
         outcome: how the tool finished: `ok`, `error` or `timeout`; None for a call that did not run.
         error_type: the class of the error, or the value `timeout`, `unknown_tool` or `invalid_arguments`.
         error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
@@ -35,6 +37,7 @@ class ToolResult:
         reason_code: the reason of the decision as a code, such as the limit that was reached or the rule of a policy.
         by: the person or service that approved or refused the call, as named by the application.
         ends_run: whether the result is the run's answer because an advisor called `call.end`.
+        pending: the call, if it waits for approval; else None.
 
     In a pickled result, a `value` or `error` that cannot be pickled is None.
     """
@@ -51,8 +54,9 @@ class ToolResult:
     error: Exception | None = field(default=None, repr=False)
     advisor: str | None = None
     reason_code: str | None = None
-    by: str | None = None
+    by: str | None = field(default=None, repr=False)
     ends_run: bool = False
+    pending: PendingCall | None = None
 
     def __post_init__(self) -> None:
         if not self.content.isascii():
@@ -107,9 +111,11 @@ class ToolExecutionResult:
             succeeded or was answered.
         results: one result per call, in call order.
         ended_by: the first result in call order with which an advisor ended the run, or None.
+        pending: the calls that wait for approval, in call order. `conversation_history` has no result of them.
     """
 
     conversation_history: tuple[Message, ...] = field(repr=False)
     return_direct: bool = False
     results: Sequence[ToolResult] = ()
     ended_by: ToolResult | None = None
+    pending: tuple[PendingCall, ...] = ()

@@ -31,7 +31,7 @@ GRACE = 1.0
 
 
 class Attemptable(Protocol):
-    """A step that runs a tool and can be abandoned."""
+    """A step that runs a function, such as a tool, and can be abandoned."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Pass the step to the driver."""
@@ -39,10 +39,6 @@ class Attemptable(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether `arun` runs the tool on the event loop instead of in a thread."""
-
-    @property
-    def began(self) -> float:
-        """The time when the function was called, on the clock of `time.perf_counter()`."""
 
     def run(self) -> Any:
         """Run the tool, blocking."""

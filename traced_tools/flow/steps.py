@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, perform_step
+from traced_tools.flow.flow import Execution, Flow, Step, aadvance, adrive, advance, drive, perform_step
 from traced_tools.flow.workers import (
     cancel_group_on_error,
     cancelled_from_inside,
@@ -110,10 +110,30 @@ def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[
     return Call(function, *args, **kwargs)
 
 
+class AwaitOthers(Step[None]):
+    """Waits until each other flow of the same `ParallelFlows` has ended or waits as well; at once in any other flow.
+
+    A flow waits once. A further step of this kind does not wait.
+    """
+
+    __slots__ = ()
+
+    def run(self) -> None:
+        """Go on: the others have ended, or wait as well."""
+
+    async def arun(self) -> None:
+        """Go on: the others have ended, or wait as well."""
+
+
+_WAITS: Final[Any] = object()
+"""Stands for the result of a flow that waits for the others."""
+
+
 class ParallelFlows(Step[list[T]]):
     """Runs several flows in parallel, each in a copy of the context, and returns their results in order.
 
-    If a flow raises an error, the others still run to their end. Then the first error in order is raised.
+    If a flow raises an error, the others still run to their end. Then the first error in order is raised. Flows that
+    await `AwaitOthers` go on together, in the same groups.
 
     Args:
         flows: the flows to run.
@@ -143,6 +163,11 @@ class ParallelFlows(Step[list[T]]):
             parallel = [[_ParallelFlow(each) for each in wave] for wave in executions]
             try:
                 outcomes = [run_all([each.drive for each in wave], self._limit) for wave in parallel]
+                for wave, found in zip(parallel, outcomes, strict=True):
+                    waiting = [index for index, each in enumerate(found) if each is _WAITS]
+                    later = run_all([wave[index].drive for index in waiting], self._limit) if waiting else ()
+                    for index, each in zip(waiting, later, strict=True):
+                        found[index] = each
             except BaseException:  # this thread was interrupted and stops waiting for the other flows
                 _abandon(list(chain.from_iterable(parallel)))
                 raise
@@ -157,9 +182,17 @@ class ParallelFlows(Step[list[T]]):
             return [await adrive(Execution(only))]
         executions = [[Execution(flow) for flow in wave] for wave in waves]
         try:
-            outcomes = [await self._run_wave(wave) for wave in executions]
+            outcomes = [await self._run_wave(wave, _adrive_until_waiting) for wave in executions]
+            for wave, found in zip(executions, outcomes, strict=True):
+                waiting = [index for index, each in enumerate(found) if each is _WAITS]
+                later = await self._run_wave([wave[index] for index in waiting], adrive) if waiting else ()
+                for index, each in zip(waiting, later, strict=True):
+                    found[index] = each
         finally:
             self._discard_unstarted(executions)
+            for execution in chain.from_iterable(executions):
+                if not execution.finished:  # the step ended early while it waited for the others
+                    execution.discard()
         return _collect_results(outcomes)
 
     def _discard_unstarted(self, waves: Iterable[Iterable[Execution[Any]]]) -> None:
@@ -174,12 +207,14 @@ class ParallelFlows(Step[list[T]]):
         `place` is the flow's index, from 0 across all waves.
         """
 
-    async def _run_wave(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
+    async def _run_wave(
+        self, wave: Sequence[Execution[T]], drive_one: Callable[[Execution[T]], Awaitable[T]]
+    ) -> list[T | BaseException]:
         gate = asyncio.Semaphore(self._limit)
 
         async def one(execution: Execution[T]) -> T:
             async with gate:
-                return await adrive(execution)
+                return await drive_one(execution)
 
         tasks = [asyncio.ensure_future(one(execution)) for execution in wave]
         try:
@@ -190,6 +225,21 @@ class ParallelFlows(Step[list[T]]):
             raise
 
 
+async def _adrive_until_waiting(execution: Execution[Any]) -> Any:
+    """Run a flow on asyncio until it ends or awaits the other flows; return its result, or `_WAITS`."""
+    waits = False
+    try:
+        execution.start()
+        while not execution.finished:
+            if waits := isinstance(execution.step, AwaitOthers):
+                return _WAITS
+            await aadvance(execution)
+        return execution.result
+    finally:
+        if not execution.finished and not waits:
+            execution.discard()
+
+
 class _ParallelFlow:
     """Drives one of several parallel flows, blocking, until the waiting thread abandons them.
 
@@ -197,16 +247,20 @@ class _ParallelFlow:
     and the result or error of the function is dropped.
     """
 
-    __slots__ = ("_execution", "_lock", "_started", "abandoned")
+    __slots__ = ("_execution", "_has_waited", "_lock", "_started", "abandoned")
 
     def __init__(self, execution: Execution[Any]) -> None:
         self._execution = execution
-        self._started = False
+        self._started = self._has_waited = False
         self.abandoned = False
         self._lock = threading.Lock()  # held while the flow runs, but not while a step is performed
 
     def drive(self) -> Any:
-        """Run the flow and return its result; raises `Abandoned` if the flow has been abandoned."""
+        """Run the flow until it ends or awaits the other flows; return its result, or `_WAITS`.
+
+        Raises:
+            Abandoned: if the flow has been abandoned.
+        """
         execution = self._execution
         resume: Callable[[], None] = execution.start
         self._started = True  # before `abandoned` is read, so that this thread or the abandoning one ends the flow
@@ -219,6 +273,9 @@ class _ParallelFlow:
                 if execution.finished:
                     return execution.result
                 assert execution.step is not None
+                if isinstance(execution.step, AwaitOthers) and not self._has_waited:
+                    self._has_waited = True
+                    return _WAITS
                 step = partial(execution.context.run, execution.step.run)  # `_end` replaces both
             resume = perform_step(execution, step)
 

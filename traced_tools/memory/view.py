@@ -104,16 +104,22 @@ class Turn:
         question: list[MessageEntry] = []
         rounds: list[list[MessageEntry]] = []
         for entry in entries:
-            if isinstance(entry.message, AssistantMessage):
+            message = entry.message
+            if isinstance(message, AssistantMessage):
                 rounds.append([entry])
+            elif isinstance(message, ToolMessage):
+                _round_of(message, rounds, question).append(entry)
             else:
-                _place_of(entry.message, rounds, question).append(entry)
+                (rounds[-1] if rounds else question).append(entry)
         return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
 
     @property
     def size(self) -> int:
         """The number of entries."""
-        return len(self.question) + sum([1 + len(each.following) for each in self.rounds])
+        size = len(self.question) + len(self.rounds)
+        for each in self.rounds:
+            size += len(each.following)
+        return size
 
     @property
     def last(self) -> MessageEntry:
@@ -231,16 +237,15 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     return tuple(map(Turn.of, turns))
 
 
-def _place_of(
-    message: Message, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
+def _round_of(
+    message: ToolMessage, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
 ) -> list[MessageEntry]:
-    """Return the part of a turn that a message belongs to: for results, the last round with one of their calls."""
-    if isinstance(message, ToolMessage):
-        ids = {part.call_id for part in message.results}
-        for entries in reversed(rounds):
-            answer = entries[0].message
-            if isinstance(answer, AssistantMessage) and any(call.id in ids for call in answer.tool_calls):
-                return entries
+    """Return the part of a turn that results belong to: the last round with one of their calls."""
+    ids = {part.call_id for part in message.results}
+    for entries in reversed(rounds):
+        answer = entries[0].message
+        if isinstance(answer, AssistantMessage) and any(call.id in ids for call in answer.tool_calls):
+            return entries
     return rounds[-1] if rounds else question
 
 

@@ -1,22 +1,25 @@
 """Which contents may leave the process: none, unless content capture is configured.
 
 Contents are arguments, results, messages, system instructions, tool definitions, reasons, texts and stack traces of
-exceptions, and names of tools that the model made up. Without content capture, nothing here is made.
+exceptions, and names of tools that the model made up. Without content capture, nothing here is made. The name of who
+decided about a call is a content, too; without content capture, a keyed pseudonym stands for it.
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import CAPTURE_MODES, CaptureMode
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
-from traced_tools.observe.settings import read_capture_mode, read_or_warn
+from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
 from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate_utf8
 
 if TYPE_CHECKING:
@@ -262,3 +265,29 @@ class LazyContent:
         expect(name, value, str, "a str")
         text, cut = truncate_utf8(str(value), capture.max_bytes)
         return BoundedJson(text, text, cut)
+
+
+# Who decided about a call.
+
+_KEY_OF_PROCESS: Final = secrets.token_bytes(32)
+
+
+def recorded_person(by: str | None, tool: ObservedTool | None, content: RunContent | None) -> str | None:
+    """Return who decided about a call as telemetry may record it: the name if it may be captured, else a pseudonym.
+
+    Args:
+        by: the name of the person or service; None if the application named nobody.
+        tool: the call's tool; None if there is none.
+        content: which contents the span or event may carry; None for no content.
+    """
+    if by is None:
+        return None
+    if content is None or not may_capture(tool):
+        return _pseudonym(by)
+    return LazyContent(content, {names.APPROVAL_BY: lambda: by}).text(names.APPROVAL_BY)
+
+
+def _pseudonym(name: str) -> str:
+    """Return a text that is the same for the same name and key, and from which only the key's owner finds the name."""
+    key = read_or_warn(read_pseudonym_key, "pseudonyms have a random key") or _KEY_OF_PROCESS
+    return f"pseudonym:{hmac.digest(key, name.encode(errors='replace'), 'sha256').hex()[:16]}"

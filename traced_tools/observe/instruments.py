@@ -56,6 +56,7 @@ class Instruments:
         self.model_retries = meter.counter(names.MODEL_RETRIES)
         self.model_retry_wait = meter.counter(names.MODEL_RETRY_WAIT)
         self.model_rate_limits = meter.counter(names.MODEL_RATE_LIMITS)
+        self.model_rate_limit_wait = meter.histogram(names.MODEL_RATE_LIMIT_WAIT)
         self.tool_decisions = meter.counter(names.TOOL_DECISIONS)
         self.tool_result_size = meter.histogram(names.TOOL_RESULT_SIZE_METRIC)
         self.tool_retries = meter.counter(names.TOOL_RETRIES)
@@ -70,11 +71,14 @@ class Instruments:
         self.compaction_tokens_saved = meter.histogram(names.COMPACTION_TOKENS_SAVED)
         self.missing_results = meter.counter(names.MISSING_RESULTS)
         self.telemetry_failures = meter.counter(names.TELEMETRY_FAILURES)
-        self.active_runs, self.active_tools = ActiveTracker(), ActiveTracker()
+        self.approval_wait = meter.histogram(names.APPROVAL_WAIT)
+        self.active_runs, self.active_tools, self.pending_approvals = ActiveTracker(), ActiveTracker(), ActiveTracker()
         meter.observe_up_down_counter(names.RUN_ACTIVE, self._observe_active_runs)
         meter.observe_gauge(names.RUN_OLDEST_ACTIVE, self.active_runs.observe_oldest)
         meter.observe_up_down_counter(names.TOOL_ACTIVE, self.active_tools.observe)
         meter.observe_gauge(names.TOOL_OLDEST_ACTIVE, self.active_tools.observe_oldest)
+        meter.observe_up_down_counter(names.APPROVAL_PENDING, self.pending_approvals.observe)
+        meter.observe_gauge(names.APPROVAL_OLDEST_PENDING, self.pending_approvals.observe_oldest)
         self.audit_records = meter.counter(names.AUDIT_RECORDS)
         self.audit_checkpoints_failed = meter.counter(names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = meter.counter(names.AUDIT_CHECKPOINTS_LOST)
@@ -181,7 +185,7 @@ _TOKENS_A_CALL = {"input_tokens": names.INPUT_TOKENS_A_CALL, "output_tokens": na
 
 
 class ActiveTracker:
-    """Active runs or tool calls, reported by observable instruments.
+    """Active runs, tool calls or waits for approval, reported by observable instruments.
 
     Counting here is cheaper than an SDK up-down counter, whose every update costs as much as a histogram's. A label set
     that was active once is reported as 0 from then on, so that its graph returns to zero.

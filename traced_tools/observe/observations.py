@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from traced_tools.observe.off import OFF
+from traced_tools.observe.scopes.approval import ApprovalScope, report_decided_wait
 from traced_tools.observe.scopes.memory import (
     CompactionScope,
     MemoryScope,
@@ -18,7 +19,8 @@ from traced_tools.observe.scopes.memory import (
 )
 from traced_tools.observe.scopes.model_call import ChatScope
 from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope
-from traced_tools.observe.scopes.tool_call import ToolScope
+from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
+from traced_tools.observe.stages.approval import ApprovalObservation
 from traced_tools.observe.stages.iteration import IterationObservation
 from traced_tools.observe.stages.memory import CompactionObservation, MemoryObservation
 from traced_tools.observe.stages.model_call import ModelCallObservation
@@ -30,7 +32,7 @@ from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
 from traced_tools.observe.typed_events.types import MissingResultsAnswered
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Hook, MemoryOperation
+    from traced_tools.core.enums import Decision, Hook, MemoryOperation
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -65,14 +67,16 @@ class ObservedRun(Protocol):
         """How far the run may go."""
 
 
-def observe_run(run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> RunObservation:
-    """Return the observation of `run`."""
+def observe_run(
+    run: ObservedRun, model: ObservedModel, asked: ConversationInput, *, resumes: str | None = None
+) -> RunObservation:
+    """Return the observation of `run`; `resumes` is the W3C trace context of the run that it resumes."""
     telemetry, events = run.telemetry, run.events
     observed: RunObservation = OFF
     if telemetry.enabled or events.has_listeners:
         observed = RunObservation(telemetry, run.limits, run.totals, model, asked)
         observed.report_to(
-            AgentScope(telemetry, observed) if telemetry.enabled else OFF,
+            AgentScope(telemetry, observed, resumes) if telemetry.enabled else OFF,
             RunEventEmitter(events, observed) if events.has_listeners else OFF,
         )
     return observed
@@ -122,6 +126,14 @@ def observe_model_call(run: ObservedRun, model: ObservedModel, asked: ModelInput
     return observed
 
 
+def observe_rate_limit_wait(run: ObservedRun, model: ObservedModel, seconds: float) -> None:
+    """Report how long a request to `model` has waited for a rate limit of the application."""
+    telemetry = run.telemetry
+    if telemetry.instruments is not None:
+        labels = telemetry.chat_labels(model)
+        telemetry.guarded(telemetry.instruments.model_rate_limit_wait.record, seconds, labels, None)
+
+
 def observe_tool_call(
     run: ObservedRun,
     call: ToolCall,
@@ -153,6 +165,34 @@ def observe_tool_call(
             ToolCallEventEmitter(events, observed) if events.wanted else OFF,
         )
     return observed
+
+
+def observe_approval(run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int) -> ApprovalObservation:
+    """Return the observation of the wait for a decision about a call; the tool call's own has the events of it."""
+    observed: ApprovalObservation = OFF
+    if run.telemetry.enabled:
+        observed = ApprovalObservation(tool, call_id, iteration)
+        observed.report_to(ApprovalScope(run.telemetry, observed), OFF)
+    return observed
+
+
+def observe_decided_wait(run: ObservedRun, tool: str, decision: Decision, requested_at: float) -> None:
+    """Report how long a call waited that was decided after its run had ended.
+
+    Args:
+        run: the run that resumes.
+        tool: the tool's name.
+        decision: the decision.
+        requested_at: when the call began to wait, in seconds since 1970.
+    """
+    if run.telemetry.enabled:
+        report_decided_wait(run.telemetry, tool, decision, requested_at)
+
+
+def observe_tool_retry(run: ObservedRun, tool: str, error_type: str) -> None:
+    """Report that a tool failed with an error of that type and that an advisor runs it again."""
+    if run.telemetry.enabled:
+        count_tool_retry(run.telemetry, tool, error_type)
 
 
 def observe_memory(run: ObservedRun, operation: MemoryOperation, iteration: int) -> MemoryObservation:

@@ -9,7 +9,7 @@ class NullScope:
     """No-op observation, scope and emitter, used when nothing listens."""
 
     __slots__ = ()
-    trace_id = deltas = None
+    trace_id = traceparent = deltas = None
 
     def __enter__(self) -> Self:
         return self

@@ -171,6 +171,10 @@ class RunTelemetry:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
         return None if capture is None else RunContent(capture, self.telemetry_failed)
 
+    def content_on_spans(self) -> RunContent | None:
+        """Return which contents spans of the run may carry; None for no content."""
+        return self.content if self.content is not None and self.content.capture.on_spans else None
+
     def content_on_events(self) -> RunContent | None:
         """Return which contents logs of the run may carry, also if nothing else is emitted; None for no content."""
         content = self.content or self._content()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from traced_tools.core.enums import DECISIONS, FINISH_REASONS, REASON_CODES
+from traced_tools.core.enums import DECISIONS, FINISH_REASONS, REASON_CODES, STANDING_APPROVAL
 from traced_tools.core.messages import Usage
 from traced_tools.observe import names
 
@@ -57,8 +57,13 @@ def agent_name_label(name: str) -> str:
 
 
 def reason_code_label(code: str, tool: str) -> str:
-    """Return a reason code as a metric label. The package's own codes are unlimited; others are limited per tool."""
+    """Return a reason code as a metric label. The package's own codes are unlimited; others are limited per tool.
+
+    The code of a standing approval is without the id of a call, which would make a series per approval.
+    """
     code = safe_identifier(code)
+    if code.startswith(f"{STANDING_APPROVAL}:"):
+        return STANDING_APPROVAL
     return code if code in REASON_CODES else limit_cardinality(names.REASON_CODE, tool, code)
 
 

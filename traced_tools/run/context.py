@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
-from traced_tools.core.messages import Message, ToolMessage
+from traced_tools.core.messages import Message, ToolMessage, UsageSum
 from traced_tools.core.prices import cost_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
@@ -21,6 +21,7 @@ from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListen
 if TYPE_CHECKING:
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
+    from traced_tools.run.resumption import Pause, Resumption
     from traced_tools.run.streamed_text import Delivery
 
 
@@ -34,6 +35,15 @@ class AdvisesTools(Protocol):
         """Wrap one tool call; see `ToolAdvice.advise_tool`."""
 
 
+class DecidesApprovals(Protocol):
+    """An advisor that decides about calls that require approval; see `ToolAdvice`."""
+
+    name: str
+
+    def decide_approval(self, request: Any) -> Any:
+        """Decide about one call; see `ToolAdvice.decide_approval`."""
+
+
 class FindsTools(Protocol):
     """Finds tools by name; see `ToolCallbackResolver`."""
 
@@ -43,6 +53,9 @@ class FindsTools(Protocol):
 
 class KeepsTranscript(Protocol):
     """An advisor inside the tool loop that keeps every message; see `TranscriptAdvisor`."""
+
+    def resume(self, run: RunContext) -> Awaitable[None]:
+        """Check that a run can be resumed; see `TranscriptAdvisor.resume`."""
 
     def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> Awaitable[None]:
         """Keep what the model was not sent anymore; see `TranscriptAdvisor.complete`."""
@@ -69,6 +82,7 @@ class RunContext:
         tool_errors: the error policy: what happens when a tool fails.
         telemetry: which telemetry to emit, and to which providers.
         tool_advisors: the advisors that wrap each tool call, the outermost first.
+        approvers: the advisors that decide about calls that require approval, the outermost first.
         listeners: the callbacks that receive the events of the run.
         resolver_fallback: finds tools that the model calls and the request does not contain.
         attributes: the application's attributes of the run, merged into the attributes of the enclosing run.
@@ -83,12 +97,16 @@ class RunContext:
         complete: the last conversation that was found to have a result for each tool call.
         results: the results of the tool calls that loops have run so far.
         reached: each tuple of results that `all_results` has returned.
+        resumption: what the run starts from, if it resumes a paused one; else None.
+        pause: where the run paused, if calls wait for approval; else None.
+        first_request: the messages of the first request of the tool loop; None before that.
     """
 
     __slots__ = (
         "__weakref__",
         "_outer",
         "agent",
+        "approvers",
         "attributes",
         "complete",
         "context_window",
@@ -96,14 +114,17 @@ class RunContext:
         "delivery",
         "enforces_schema",
         "events",
+        "first_request",
         "id",
         "interrupted",
         "limits",
         "parent_id",
+        "pause",
         "principal",
         "reached",
         "resolver_fallback",
         "results",
+        "resumption",
         "tally",
         "telemetry",
         "tool_advisors",
@@ -125,6 +146,7 @@ class RunContext:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         tool_advisors: tuple[AdvisesTools, ...] = (),
+        approvers: tuple[DecidesApprovals, ...] = (),
         listeners: EventListeners = NO_LISTENERS,
         resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
@@ -145,6 +167,7 @@ class RunContext:
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
+        self.approvers = approvers
         self.resolver_fallback = resolver_fallback
         self.enforces_schema = enforces_schema
         self.transcripts = transcripts
@@ -165,6 +188,9 @@ class RunContext:
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
         self.interrupted: ToolMessage | None = None
+        self.resumption: Resumption | None = None
+        self.pause: Pause | None = None
+        self.first_request: tuple[Message, ...] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
@@ -188,6 +214,15 @@ class RunContext:
             run_id=self.id,
             deadline=self.tally.deadline,
         )
+
+    def spent(self) -> UsageSum:
+        """Return the tokens of the run, of all runs nested in it, and of the runs that it resumes."""
+        if self.resumption is None:
+            return self.totals.spent
+        together = UsageSum()
+        together.add(self.resumption.usage)
+        together.add(self.totals.spent.total)
+        return together
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
+from traced_tools.core.approval import ApprovalAnswer, Undecided
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
 from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.observe.typed_events.types import Event, ToolIntended
+from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.execution import CallNext, ToolInvocation
 
 
@@ -35,6 +37,14 @@ class ToolAdvice:
         """
         return await call_next(call)
 
+    async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
+        """Decide about a call that requires approval, after all advisors have let it pass.
+
+        The approvers are asked one after the other, the outermost first, until one returns another answer than
+        `Undecided`. If none does, the run ends, and the call waits in `response.pending`.
+        """
+        return Undecided()
+
     def on_event(self, event: Event) -> None:
         """Receive the events of the run (`traced_tools.events`), one at a time and in order.
 
@@ -55,6 +65,11 @@ A = TypeVar("A", bound=ToolAdvice)
 def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `advise_tool`."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
+
+
+def approving(advisors: Iterable[A]) -> tuple[A, ...]:
+    """Return the advisors that override `decide_approval`."""
+    return tuple(each for each in advisors if overrides(each, ToolAdvice, "decide_approval"))
 
 
 def listening(advisors: Iterable[A]) -> tuple[A, ...]:

@@ -7,12 +7,13 @@ from typing import Any, TypeVar, overload
 
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.core.result_conversion import ResultConverter
-from traced_tools.core.tool_definition import ToolMetadata
+from traced_tools.core.tool_definition import RequiresApproval, ToolAnnotations, ToolMetadata
 from traced_tools.tools.tool_options import ToolOptions, set_tool_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TRANSIENT = (ConnectionError, TimeoutError)
+_NO_HINTS = ToolAnnotations()
 RetryOn = type[Exception] | tuple[type[Exception], ...]
 
 
@@ -31,9 +32,10 @@ def tool(
     retries: int = 0,
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
-    requires_approval: bool = False,
+    requires_approval: bool | RequiresApproval = False,
     repeatable: bool = False,
     capture: bool = True,
+    annotations: ToolAnnotations = _NO_HINTS,
     input_schema: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 
@@ -50,9 +52,10 @@ def tool(
     retries: int = 0,
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
-    requires_approval: bool = False,
+    requires_approval: bool | RequiresApproval = False,
     repeatable: bool = False,
     capture: bool = True,
+    annotations: ToolAnnotations = _NO_HINTS,
     input_schema: Mapping[str, Any] | None = None,
 ) -> F | Callable[[F], F]:
     """Mark a function or method as a tool; it stays callable as before.
@@ -69,9 +72,11 @@ def tool(
         retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
             failures are expected and not logged.
         sequential: the tool runs alone, after earlier calls and before later calls of the same answer.
-        requires_approval: the tool runs only if the call is approved.
+        requires_approval: whether the tool runs only if somebody approves the call, or a predicate over the validated
+            arguments.
         repeatable: the tool may be called with the same arguments any number of times in a run.
         capture: False keeps arguments and results out of telemetry even if content is captured.
+        annotations: what you say about the tool's effects, for the rules of a policy.
         input_schema: JSON Schema of the arguments, instead of the one from the annotations.
 
     Raises `TypeError` or `ValueError` for an invalid option. `ToolMetadata` describes the options in detail.
@@ -89,6 +94,7 @@ def tool(
         requires_approval=requires_approval,
         repeatable=repeatable,
         capture=capture,
+        annotations=annotations,
     )
     options = ToolOptions(name, description, input_schema, metadata, result_converter)
 

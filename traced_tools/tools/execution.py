@@ -1,24 +1,26 @@
 """Runs one tool call of a model's answer and returns a result; raises only if the error policy requires it.
 
-admit: limits, the name, approval, arguments -> advise, outermost first -> attempt -> convert
-|                                               |
-limited, repeated, unknown_tool, denied,        denied, answered
-invalid_arguments                                                          refused before the tool ran
+admit: limits, the name, arguments -> advise, outermost first -> approve -> attempt -> convert
+|                                     |                          |
+limited, repeated, unknown_tool,      denied, answered           rejected, denied, pending
+invalid_arguments                                                                 refused before the tool ran
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, time
 from typing import TYPE_CHECKING, Any
 
+from traced_tools.core.approval import Approve, Denied, Reject, Undecided, check_by
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.enums import Decision
+from traced_tools.core.enums import SUPERSEDED, Decision
 from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
@@ -30,13 +32,14 @@ from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
-from traced_tools.flow.steps import Pause
+from traced_tools.flow.steps import AwaitOthers, Pause, perform
 from traced_tools.observe.content import may_capture_in_log
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
-from traced_tools.observe.observations import observe_hook, observe_tool_call
+from traced_tools.observe.observations import observe_approval, observe_hook, observe_tool_call
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
+from traced_tools.tools.approval import Approval, ApprovalRequest
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
@@ -65,8 +68,9 @@ class ToolInvocation:
         metadata: the settings of the tool, such as its time-out.
         batch_index: the position among the calls of the same answer, from 0.
         intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
-        approved: whether the call has an approval, for example from `ExecuteTools.approve`.
+        approved: whether the call, with these arguments, has an approval.
         code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
+        approval_reason: why an advisor requires approval of the call; None if no advisor does.
     """
 
     name: str
@@ -80,7 +84,9 @@ class ToolInvocation:
     intent: str | None = field(default=None, repr=False)
     approved: bool = False
     code: str | None = None
+    approval_reason: str | None = field(default=None, repr=False)
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    _values: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def args(self) -> Mapping[str, Any]:
@@ -90,7 +96,8 @@ class ToolInvocation:
             ValueError: if an advisor set arguments that are not a JSON object.
         """
         if self._args is None:
-            value = json.loads(self.arguments)
+            # the text of a large float is that of an integer, so the values are kept beside it
+            value = json.loads(self.arguments) if self._values is None else self._values
             if not isinstance(value, dict):
                 raise ValueError("the arguments that an advisor set are not a JSON object")
             object.__setattr__(self, "_args", read_only(value))
@@ -114,12 +121,28 @@ class ToolInvocation:
         expect("intent", intent, (str, type(None)), "a str or None")
         expect("code", code, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
-        return replace(
+        changed = replace(
             self,
             arguments=own,
             intent=self.intent if intent is None else intent,
             code=self.code if code is None else code,
         )
+        return changed._holding(self._values) if own == self.arguments else changed
+
+    def _holding(self, values: dict[str, Any] | None) -> ToolInvocation:
+        """Set the values of the arguments, which their text may not show exactly, and return the call."""
+        object.__setattr__(self, "_values", values)
+        return self
+
+    def requiring_approval(self, reason: str, *, code: str | None = None) -> ToolInvocation:
+        """Return this call so that, when it is passed on, its tool runs only if somebody approves the call.
+
+        Args:
+            reason: why, for those who decide.
+            code: the reason code, set in code, such as the name of a rule. It is recorded with the decision.
+        """
+        expect("reason", reason, str, "a str")
+        return replace(self.replace(code=code), approval_reason=reason)._holding(self._values)
 
     def denied(self, reason: str, *, code: str | None = None, by: str | None = None) -> ToolResult:
         """Return the result of a call that may not run.
@@ -128,7 +151,8 @@ class ToolInvocation:
             reason: what the model reads.
             code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
                 audit trail record it.
-            by: the person or service that refused the call. Spans, events and the audit trail record it.
+            by: the person or service that refused the call. The audit trail records the name. Spans and events have a
+                pseudonym unless content is captured.
         """
         return denied_result(self.id, self.name, reason, code, by)
 
@@ -159,38 +183,44 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
     return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
 
 
+def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None) -> ToolResult:
+    """Return the result of a call that somebody rejected; `code` is the reason code unless the rejection has one."""
+    text = f"{NOT_RUN}{rejection.reason}"
+    return ToolResult(call_id, name, text, decision="rejected", reason_code=rejection.code or code, by=rejection.by)
+
+
+def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet) -> None:
+    """Report the calls of an earlier run without a result, which no run can run any more.
+
+    Args:
+        run: the run in which the conversation goes on.
+        calls: the calls.
+        tools: the tools of the run.
+    """
+    reason = "the conversation went on without its result."
+    for index, call in enumerate(calls):
+        place, tool = (index, len(calls)), tools.by_name.get(call.name)
+        with observe_tool_call(run, call, tool, 0, place, queued=0.0, may_refuse=False, refused=True) as observed:
+            observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
+
+
 def interrupted_result(call: ToolCall, *, has_begun: bool) -> ToolResultPart:
     """Return the result of a call whose run was interrupted: its outcome is unknown if its tool has begun."""
     text = f"{UNKNOWN_OUTCOME}the run was interrupted." if has_begun else f"{NOT_RUN}the run ended before."
     return result_part_of_text(call.id or "", call.name, text, is_error=True)
 
 
-def check_by(by: object) -> None:
-    """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
-    expect("by", by, (str, type(None)), "a str or None")
-    if isinstance(by, str) and not by.strip():
-        raise ValueError("by must not be blank: it names the person or service that decided; pass None if unknown")
-
-
 CallNext = Callable[[ToolInvocation], Awaitable[ToolResult]]
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """The approval of a tool call; `by` is the person or service that approved, if the application named one."""
-
-    by: str | None = None
-
-
 _MOST_NAMED = 50
+_LOG = logging.getLogger(__name__)
 
 
 class ToolExecution:
-    """The execution of one tool call; the flow `result` performs it in four stages.
+    """The execution of one tool call; the flow `result` performs it in five stages.
 
-    Admit: a limit, an unknown tool name, a missing approval or invalid arguments refuse the call. Advise: the advisors
-    wrap the tool, the outermost first. Attempt: the tool runs, with retries after failures that its metadata names.
-    Convert: the tool's return value or exception becomes the result.
+    Admit: a limit, an unknown tool name or invalid arguments refuse the call. Advise: the advisors wrap the tool, the
+    outermost first. Approve: a call that requires approval is decided, or waits. Attempt: the tool runs, with retries
+    after failures that its metadata names. Convert: the tool's return value or exception becomes the result.
 
     Args:
         run: the run that the call belongs to.
@@ -202,6 +232,10 @@ class ToolExecution:
         queued_at: the time when the call was ready to run, on the clock of `time.perf_counter()`.
         approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
+        may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
+
+    Attributes:
+        is_held: whether the call is decided and waits for the others.
     """
 
     def __init__(
@@ -215,6 +249,7 @@ class ToolExecution:
         queued_at: float,
         approved: Approval | None = None,
         most_characters: int | None = None,
+        may_run: Callable[[], bool] | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -228,14 +263,20 @@ class ToolExecution:
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._bound: BoundArguments | None = None
-        self._bound_for = call.arguments
+        self._source = call.arguments if approved is None or approved.instead is None else approved.instead
+        self._bound_for = self._source
         self._sources: dict[str, str] = {}
         self._unbound: Exception | None = None
         self._context: ToolContext | None = None
         self._cancelled = False
+        self._answers: dict[str, Approve | ToolResult] = {}
         self._has_run = self._has_begun = False
         self._result: ToolResult | None = None
-        self._clock = SelfClock() if run.tool_advisors else None
+        needs_none = self._tool is None or self._tool.metadata.requires_approval is False
+        self._may_run = may_run
+        self.is_held = False
+        is_plain = not run.tool_advisors and needs_none and self._source is call.arguments and may_run is None
+        self._clock = None if is_plain else SelfClock()
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -249,7 +290,7 @@ class ToolExecution:
             if self._bound is not None:
                 observed.repaired(self._bound.repairs)
             if self._approved is not None:
-                observed.approved(self._approved.by)
+                observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
                 result = self._invalid(refusal, observed)
             elif refusal is not None:
@@ -257,11 +298,12 @@ class ToolExecution:
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
                 if self._clock is None:
-                    result = await self._attempt(self._call.arguments, context, observed)
+                    result = await self._attempt(self._source, context, observed)
                 else:
                     result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
             if self._approved is not None and result.decision == "allowed":
-                result = replace(result, decision="approved", by=self._approved.by)
+                code = self._approved.code or result.reason_code
+                result = replace(result, decision="approved", by=self._approved.by, reason_code=code)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result
@@ -271,6 +313,11 @@ class ToolExecution:
         if error is not None:
             raise error from None
         return result
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is decided what becomes of the call."""
+        return self.is_held or (self._result is not None and self._result.pending is None)
 
     def result_so_far(self) -> ToolResultPart:
         """Return what is known of the call when its run is interrupted, as a result for the model."""
@@ -312,11 +359,8 @@ class ToolExecution:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
-        if self._tool.metadata.requires_approval and self._approved is None:
-            text = f"{NOT_RUN}it requires approval, and none was given."
-            return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:
-            self._bind(self._call.arguments)
+            self._bind(self._source)
         except InvalidArguments as problem:
             return problem
         return None
@@ -334,6 +378,11 @@ class ToolExecution:
     def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
+        if self._approved is not None and self._approved.instead is not None:  # not the model's mistake
+            text = f"{NOT_RUN}the arguments that were approved instead of its own are invalid."
+            result = replace(result, content=text, by=self._approved.by)
+            observed.invalid(result)
+            return result
         observed.invalid(result)  # before the text is made, because the application's `message` function may fail
         return replace(result, content=self._run.tool_errors.text(self._call.name, problem))
 
@@ -342,25 +391,28 @@ class ToolExecution:
     def _invocation(self, context: ToolContext) -> ToolInvocation:
         """Return the call as the outermost advisor sees it."""
         assert self._tool is not None
-        name, arguments, definition = self._call.name, self._advisable(), self._tool.definition
+        name, (arguments, values), definition = self._call.name, self._advisable(), self._tool.definition
         metadata, index = self._tool.metadata, self._place[0]
-        approved = self._approved is not None
+        if self._approved is not None and self._approved.arguments is None:
+            self._approved = replace(self._approved, arguments=arguments)
+        approved = self._is_approved(arguments)
         return ToolInvocation(
             name, arguments, self._id, self._iteration, definition, context, metadata, index, approved=approved
-        )
+        )._holding(values)
 
-    def _advisable(self) -> str:
-        """Return the canonical JSON of the arguments that the tool will receive, for the advisors."""
-        source = self._bound_for
+    def _advisable(self) -> tuple[str, dict[str, Any] | None]:
+        """Return the arguments that the tool will receive, for the advisors: canonical JSON, and values if known."""
+        source, values = self._bound_for, None
         if self._bound is not None:
-            text = canonical_text(self._tools.invocable(self._call.name).as_json(self._bound))
+            values = self._tools.invocable(self._call.name).as_json(self._bound)
+            text = canonical_text(values)
         else:
             text, _ = unwrap_arguments(source)
             with suppress(ValueError, RecursionError):
                 text = canonical_text(json.loads(text))
         # a further attempt binds the source again: validating what a validator returned might change it once more
         self._sources[text], self._bound_for = source, text
-        return text
+        return text, values
 
     async def _advise(
         self,
@@ -379,14 +431,11 @@ class ToolExecution:
         """
         assert self._clock is not None
         if not advisors:
-            observed.advised(invocation.intent, invocation.arguments, invocation.code)
             began = perf_counter_ns()
             try:
-                returned = await self._attempt(invocation.arguments, invocation.context, observed)
-            finally:  # the tool's time doesn't count as the advisors' own time
+                return await self._approve(invocation, observed, checking)
+            finally:  # the waiting for approval and the tool's time don't count as the advisors' own time
                 self._clock.downstream_ns += perf_counter_ns() - began
-            has_code = invocation.code is not None and returned.decision == "allowed"
-            return replace(returned, reason_code=invocation.code) if has_code else returned
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
@@ -397,15 +446,10 @@ class ToolExecution:
             if (given.id, given.name) != (self._id, self._call.name):
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
             if given.arguments != invocation.arguments:
-                try:
-                    self._bind(given.arguments)
-                except InvalidArguments as problem:
-                    observed.advised(given.intent, given.arguments, given.code)
-                    return self._invalid(problem, observed)
-                if self._bound is not None:
-                    observed.repaired(self._bound.repairs)
-                given = replace(given, arguments=self._advisable())  # as the tool will get them
-                return await self._advise((*checking, *inner), given, observed, checks)
+                validated = self._validated(given, observed)
+                if isinstance(validated, ToolResult):
+                    return validated
+                return await self._advise((*checking, *inner), validated, observed, checks)
             return await self._advise(inner, given, observed, (*checking, *checks))
 
         telemetry = self._run.telemetry
@@ -419,6 +463,118 @@ class ToolExecution:
             raise ValueError(f"advise_tool of {advisor.name} must return the result of the call it was given")
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
+
+    def _validated(self, changed: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
+        """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
+        try:
+            self._bind(changed.arguments)
+        except InvalidArguments as problem:
+            observed.advised(changed.intent, changed.arguments, changed.code)
+            return self._invalid(problem, observed)
+        if self._bound is not None:
+            observed.repaired(self._bound.repairs)
+        arguments, values = self._advisable()
+        return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
+
+    # Approve.
+
+    async def _approve(
+        self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
+    ) -> ToolResult:
+        """Run the tool if the call needs no approval or has one; otherwise ask for one.
+
+        Args:
+            call: the call as it has passed the advisors.
+            observed: the observation of the call.
+            checking: the advisors that the call must pass again if who approves it changes its arguments.
+        """
+        if not self._is_approved(call.arguments) and await self._requires_approval(call):
+            answer = self._answers.get(call.arguments) or await self._ask(call)
+            self._answers[call.arguments] = answer  # an advisor that runs the call again doesn't ask again
+            if isinstance(answer, ToolResult):
+                return answer
+            instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
+            self._approved = Approval(answer.by, answer.code, call.arguments, instead)
+            observed.approved(answer.by, answer.code)
+            if instead is not None:
+                edited = self._validated(call.replace(arguments=instead), observed)
+                if isinstance(edited, ToolResult):
+                    return edited
+                self._approved = replace(self._approved, arguments=edited.arguments)
+                return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
+        if self._may_run is not None:
+            self.is_held = True
+            await AwaitOthers()
+            if not self._may_run():
+                return self._pending(self._request(call), "it waits until other calls are decided.")
+        observed.advised(call.intent, call.arguments, call.code)
+        returned = await self._attempt(call.arguments, call.context, observed)
+        has_code = call.code is not None and returned.decision == "allowed"
+        return replace(returned, reason_code=call.code) if has_code else returned
+
+    async def _requires_approval(self, call: ToolInvocation) -> bool:
+        required = call.metadata.requires_approval
+        if call.approval_reason is not None or isinstance(required, bool):
+            return call.approval_reason is not None or required is True
+        try:
+            return await perform(required, call.args) is not False
+        except Exception as error:
+            kind = error_type(error)  # its text may quote arguments
+            _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
+            return True
+
+    async def _ask(self, call: ToolInvocation) -> Approve | ToolResult:
+        """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
+        request = self._request(call)
+        if not self._run.approvers:
+            return self._pending(request)
+        assert self._tool is not None
+        with observe_approval(self._run, self._tool, self._id, self._iteration) as waiting:
+            for approver in self._run.approvers:
+                answer: Any = approver.decide_approval(request)
+                if hasattr(answer, "__await__"):
+                    answer = await answer
+                if not isinstance(answer, Approve | Reject | Undecided | Denied):
+                    must = "an Approve, a Reject, an Undecided or a Denied"
+                    raise TypeError(
+                        f"decide_approval of {approver.name} must return {must}, not {type(answer).__name__}"
+                    )
+                if not isinstance(answer, Undecided):
+                    break
+            if isinstance(answer, Approve):
+                waiting.decided("approved", answer.by, answer.code or call.code)
+                return answer
+            if isinstance(answer, Undecided):
+                result = self._pending(request)
+            elif isinstance(answer, Reject):
+                result = rejected_result(self._id, call.name, answer, call.code)
+            else:
+                result = denied_result(self._id, call.name, answer.reason, answer.code, None)
+            waiting.decided(result.decision, result.by, result.reason_code)
+        return result if isinstance(answer, Undecided) else replace(result, advisor=approver.name)
+
+    def _request(self, call: ToolInvocation) -> ApprovalRequest:
+        return ApprovalRequest(
+            call_id=self._id,
+            tool=call.name,
+            arguments=call.arguments,
+            definition=call.definition,
+            reason=call.approval_reason,
+            rule=call.code,
+            intent=call.intent,
+            requested_at=time(),
+            held=self.is_held and not self._is_approved(call.arguments),
+            run=self._run,
+        )
+
+    def _pending(self, request: ApprovalRequest, why: str = "it waits for approval.") -> ToolResult:
+        text = f"{NOT_RUN}{why}"
+        waits = request.pending()
+        return ToolResult(self._id, request.tool, text, decision="pending", reason_code=request.rule, pending=waits)
+
+    def _is_approved(self, arguments: str) -> bool:
+        """Return whether the call has an approval for these canonical arguments."""
+        return self._approved is not None and self._approved.arguments == arguments
 
     # Attempt.
 

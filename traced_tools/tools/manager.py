@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
+from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools.core.conversation import NOT_RUN, with_results
 from traced_tools.core.enums import Decision, StopReason
@@ -33,24 +35,29 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.observe.observations import observe_iteration
+from traced_tools.observe.observations import observe_decided_wait, observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import (
     ToolAdvice,
     advising_tools,
+    approving,
     check_advisors,
     listening,
     listening_to_calls,
     sort_advisors,
 )
-from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result, interrupted_result
+from traced_tools.tools.approval import Approval
+from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
-_NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
+Hold = Literal["call", "batch"]
+Decisions = Mapping[str, Approve | Reject | Denied]
+"""Decisions about calls that require approval, by the call's id."""
+_NONE_DECIDED: Final[Decisions] = MappingProxyType({})
 _CURRENT_POOL: Final = nullcontext()
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
@@ -75,12 +82,14 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     """A step that runs the tool calls of one answer in parallel; its result is their results in call order.
 
     Attributes:
-        calls: the tool calls of the model's answer.
+        calls: the tool calls of the model's answer that have no result yet.
     """
 
     __slots__ = (
         "_approved",
+        "_batch",
         "_cancelled",
+        "_hold",
         "_iteration",
         "_most_characters",
         "_refusals",
@@ -99,8 +108,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         *,
         max_concurrency: int = sys.maxsize,
         most_characters: int | None = None,
+        places: Sequence[tuple[int, int]] = (),
+        hold: Hold = "call",
     ) -> None:
+        self._hold = hold
         self._limit = max_concurrency
+        self._batch = places or [(index, len(calls)) for index in range(len(calls))]
         self._most_characters = most_characters
         self.calls = calls
         self._under_way: list[ToolExecution] = []
@@ -127,19 +140,54 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(call.arguments)))
         return found
 
-    def approve(self, call_id: str | None, *, by: str | None = None) -> None:
+    def approve(
+        self, call_id: str | None, *, by: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> None:
         """Approve a call that requires approval.
+
+        If an advisor changes the arguments, the approval doesn't cover the changed ones.
 
         Args:
             call_id: the call's id.
-            by: the person or service that approves. Spans, events and the audit trail record it.
+            by: the person or service that approves. The audit trail records the name. Spans and events have
+                a pseudonym unless content is captured.
+            arguments: other arguments for the tool, which are validated and pass the advisors; None for those of the
+                call.
 
         Raises:
             KeyError: if no call of the batch has the id.
         """
-        check_by(by)
+        self.decide(call_id, Approve(by=by, arguments=arguments))
+
+    def decide(
+        self, call_id: str | None, decision: Approve | Reject | Denied, waited: PendingCall | None = None
+    ) -> None:
+        """Decide about a call that requires approval.
+
+        Args:
+            call_id: the call's id.
+            decision: the decision. The `scope` of an approval must be `call`.
+            waited: the call as it waited for the decision, which is then for the arguments in it; None for a decision
+                about the call before any advisor.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+        """
         for index in self._places(call_id):
-            self._approved[index] = Approval(by)
+            call = self.calls[index]
+            if isinstance(decision, Reject):
+                rule = None if waited is None else waited.rule
+                self._refusals[index] = rejected_result(call.id or "", call.name, decision, rule)
+            elif isinstance(decision, Denied):
+                self._refusals[index] = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+            elif decision.scope != "call":
+                raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+            elif decision.arguments is not None:
+                instead = ToolCall(call.name, decision.arguments).arguments
+                self._approved[index] = Approval(decision.by, decision.code, instead=instead)
+            else:
+                arguments = None if waited is None else waited.arguments
+                self._approved[index] = Approval(decision.by, decision.code, arguments)
 
     def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
         """Refuse one of the calls.
@@ -149,7 +197,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             reason: what the model reads.
             code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
                 audit trail record it.
-            by: the person or service that refuses. Spans, events and the audit trail record it.
+            by: the person or service that refuses. The audit trail records the name. Spans and events have
+                a pseudonym unless content is captured.
 
         Raises:
             KeyError: if no call of the batch has the id.
@@ -207,13 +256,17 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._run,
             self._tools,
             self.calls[index],
-            (index, len(self.calls)),
+            self._batch[index],
             self._iteration,
             self._refusals.get(index),
             now,
             self._approved.get(index),
             self._most_characters,
+            None if self._hold == "call" else self._are_all_decided,
         )
+
+    def _are_all_decided(self) -> bool:
+        return all(execution.is_decided for execution in self._under_way)
 
     def results_so_far(self) -> list[ToolResultPart]:
         """Return what is known of each call when the step is interrupted, as results for the model, in call order."""
@@ -246,6 +299,8 @@ class ToolCallingManager:
             notice. None for no limit. A result that is the run's answer is never truncated.
         resolver: finds tools by the names in `tools=` of `execute_tool_calls`.
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
+        hold: what waits while a call waits for approval. `call`: that call, and the others of the answer run. `batch`:
+            all calls of the answer, so that none runs until each is decided.
     """
 
     def __init__(
@@ -256,8 +311,12 @@ class ToolCallingManager:
         max_result_characters: int | None = 100_000,
         resolver: ToolCallbackResolver | None = None,
         resolver_fallback: bool = False,
+        hold: Hold = "call",
     ) -> None:
         expect_whole("max_concurrency", max_concurrency, 1)
+        if hold not in ("call", "batch"):
+            raise ValueError("hold must be 'call' or 'batch'")
+        self._hold: Final = hold
         expect("workers", workers, (WorkerPool, type(None)), "a WorkerPool or None")
         expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
         expect("resolver_fallback", resolver_fallback, bool, "True or False")
@@ -280,7 +339,8 @@ class ToolCallingManager:
         *,
         iteration: int = 0,
         spent: StopReason | None = None,
-        approved: Mapping[str, str | None] = _NOTHING,
+        decisions: Decisions = _NONE_DECIDED,
+        earlier: ToolExecutionResult | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, as a flow.
 
@@ -291,7 +351,9 @@ class ToolCallingManager:
             tools: the tools of the request.
             iteration: the iteration of the loop; 0 outside a loop.
             spent: the limit that is used up; all calls are then refused. None if there is none.
-            approved: the ids of the approved calls, each with the person or service that approved.
+            decisions: the decisions about calls that require approval.
+            earlier: the result of an earlier execution of this answer. Only the calls that waited for approval then are
+                run now; the others keep their results.
 
         Raises:
             ValueError: if the answer has no tool call.
@@ -305,41 +367,56 @@ class ToolCallingManager:
             tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
         most = self._max_result_characters
+        waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
+        places = [index for index, asked in enumerate(calls) if earlier is None or asked.id in waited]
         step = ExecuteTools(
             run,
-            calls,
+            calls if earlier is None else tuple(calls[index] for index in places),
             tools,
             iteration,
             max_concurrency=self._max_concurrency,
             most_characters=None if may_be_direct else most,
+            hold=self._hold,
+            places=[(index, len(calls)) for index in places],
         )
-        for call_id, by in approved.items():
-            step.approve(call_id, by=by)
+        for call_id, decision in decisions.items():
+            step.decide(call_id, decision, waited.get(call_id))
         began = perf_counter_ns()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
-                results = await self._admitted(step, run, tools, spent)
+                if earlier is None:
+                    self._admit(step, run, tools, spent)
+                results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
         finally:
             run.telemetry.clock.downstream_ns += perf_counter_ns() - began
+        for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
+            if result.outcome is not None or result.decision == "answered":
+                run.tally.record_result(asked, result)
+        if earlier is not None:
+            now = {}
+            for index, result in zip(places, results, strict=False):
+                before = earlier.results[index].pending
+                if before is not None and result.pending is None and result.call_id in decisions:
+                    observe_decided_wait(run, result.name, result.decision, before.requested_at)
+                now[index] = _still_waiting(result, before)
+            results = [now.get(index, before) for index, before in enumerate(earlier.results)]
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
-        ended_by: ToolResult | None = None
-        for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
-            if result.outcome is not None or result.decision == "answered":
-                run.tally.record_result(asked, result)
-            if result.ends_run and ended_by is None:
-                ended_by = result
-        parts = [result.part() for result in results]
-        if run.limits.max_consecutive_errors is not None:
+        ended_by = next((result for result in results if result.ends_run), None)
+        # if an advisor ended the run, nobody decides about the calls that wait
+        pending = () if ended_by else tuple(result.pending for result in results if result.pending is not None)
+        parts = [result.part() for result in results if ended_by or result.pending is None]
+        if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))
-        history = tuple(messages) + (message, tool_message_of(parts))  # noqa: RUF005  # it copies once, not twice
-        if messages is run.complete:  # so that the history isn't scanned again
+        answered = (tool_message_of(parts),) if parts else ()
+        history = (*messages, message, *answered)
+        if messages is run.complete and not pending:  # so that the history isn't scanned again
             run.complete = history
-        return ToolExecutionResult(history, is_direct, results, ended_by)
+        return ToolExecutionResult(history, is_direct, results, ended_by, pending)
 
     async def _completed(
         self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None
@@ -359,7 +436,7 @@ class ToolCallingManager:
                 found.append(tool)
         return ToolSet(found)
 
-    def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
+    def _admit(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> None:
         """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing."""
         nested = run.totals.nested_tool_calls
         for index, asked in enumerate(step.calls):
@@ -370,7 +447,15 @@ class ToolCallingManager:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
                 step.refuse(index, decision, text, code=limit)
-        return step
+
+    def count_earlier(
+        self, run: RunContext, messages: Sequence[Message], answer: AssistantMessage, tools: ToolSet
+    ) -> None:
+        """Count the calls of a conversation, and of the answer after it, against the limits of a run that resumes."""
+        repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
+        run.tally.record_conversation(messages, repeatable)
+        for asked in answer.tool_calls:
+            run.tally.admit(asked, answer=answer.tool_calls, repeatable=asked.name in repeatable)
 
     def execute_tool_calls(
         self,
@@ -383,7 +468,8 @@ class ToolCallingManager:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         advisors: Iterable[ToolAdvice] = (),
-        approved: Iterable[str] | Mapping[str, str | None] = (),
+        decisions: Decisions = _NONE_DECIDED,
+        earlier: ToolExecutionResult | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, blocking, without a tool loop.
 
@@ -399,18 +485,20 @@ class ToolCallingManager:
                 `on_limit="raise"`, an error is raised after the other calls have run.
             tool_errors: the error policy: what happens when a tool fails.
             telemetry: which telemetry to emit, and to which providers.
-            advisors: advisors in any order. Only their `advise_tool` and `on_event` are called.
-            approved: the ids of the approved calls. A mapping also names the person or service that approved:
-                `{"call_1": "ana"}`.
+            advisors: advisors in any order. Only their `advise_tool`, `decide_approval` and `on_event` are called.
+            decisions: the decisions about calls that require approval, such as `{"call_1": Approve(by="ana")}`. Without
+                one, such a call is in `pending` of the result and does not run.
+            earlier: the result of an earlier execution of this response. Only its pending calls are then decided; the
+                others keep their results.
 
         Raises:
             TypeError, ValueError: for an invalid argument, or a response without tool calls.
-            KeyError: if no call of `response` has an id in `approved`.
+            KeyError: if no call to run has an id in `decisions`.
             LoopLimitExceeded: if a limit is reached with `on_limit="raise"`; `.result` has the results of the calls.
             ToolExecutionError: if a tool failed and the error policy raises its error.
         """
         settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
-        return call(self._by_hand(messages, response, tools, advisors, approved, settings))
+        return call(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     async def aexecute_tool_calls(
         self,
@@ -423,11 +511,12 @@ class ToolCallingManager:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         advisors: Iterable[ToolAdvice] = (),
-        approved: Iterable[str] | Mapping[str, str | None] = (),
+        decisions: Decisions = _NONE_DECIDED,
+        earlier: ToolExecutionResult | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
         settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
-        return await acall(self._by_hand(messages, response, tools, advisors, approved, settings))
+        return await acall(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     def _by_hand(
         self,
@@ -435,7 +524,8 @@ class ToolCallingManager:
         response: Answer,
         tools: object,
         advisors: Iterable[ToolAdvice],
-        approved: Iterable[str] | Mapping[str, str | None],
+        decisions: Decisions,
+        earlier: ToolExecutionResult | None,
         settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
         expect("tool_errors", settings["tool_errors"], ToolErrors, "a ToolErrors")
@@ -453,13 +543,18 @@ class ToolCallingManager:
         run = RunContext(
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
+            approvers=approving(advisors),
             listeners=EventListeners(
                 tuple(each.on_event for each in listening(advisors)), calls=listening_to_calls(advisors)
             ),
         )
-        return self._executed(
-            run, with_results(messages), response, ToolSelection(tools, self._resolver), _approvals(approved)
-        )
+        expect("earlier", earlier, (ToolExecutionResult, type(None)), "a ToolExecutionResult or None")
+        expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve or Reject")
+        expect_each("the values of decisions", [*decisions.values()], (Approve, Reject), "an Approve or a Reject")
+        if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
+            raise ValueError("earlier is the result of another response: pass the response that it is the result of")
+        selection = ToolSelection(tools, self._resolver)
+        return self._executed(run, with_results(messages), response, selection, dict(decisions), earlier)
 
     async def _executed(
         self,
@@ -467,7 +562,8 @@ class ToolCallingManager:
         messages: tuple[Message, ...],
         response: Answer,
         selection: ToolSelection,
-        approved: Mapping[str, str | None],
+        decisions: Decisions,
+        earlier: ToolExecutionResult | None,
     ) -> ToolExecutionResult:
         with run:
             tools = await selection.tool_set()
@@ -476,26 +572,34 @@ class ToolCallingManager:
             usage, used = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it
             used.add(usage if isinstance(usage, Usage) else None)
-            answer = ChatResponse(response.message).with_call_ids()
+            message = response.message if earlier is None else _message_of(earlier)  # with the ids that it got then
+            answer = ChatResponse(message).with_call_ids()
             spent = run.tally.limit_before(run.totals.iterations, used)
             with observe_iteration(run, 0) as observed:
                 observed.requested(len(answer.tool_calls))
-                result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
+                result = await self.execute(
+                    run, messages, answer, tools, spent=spent, decisions=decisions, earlier=earlier
+                )
             if run.tally.broken is not None and run.limits.on_limit == "raise":
                 given: Any = response
                 raise LoopLimitExceeded(run.tally.broken, given, run.tally.broken_by, result)
             return result
 
 
-def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Return the approvals by call id; raises `TypeError` for an invalid value."""
-    accepted = "ids of calls, or a mapping of ids to the person or service that approved"
-    if isinstance(approved, str):
-        raise TypeError(f"approved must be {accepted}, not a str; pass [call.id] for a single call")
-    expect("approved", approved, Iterable, accepted)
-    found = approved if isinstance(approved, Mapping) else dict.fromkeys(approved)
-    expect_each("approved", found, str, accepted)
-    return dict(found)
+def _message_of(executed: ToolExecutionResult) -> AssistantMessage:
+    """Return the message whose calls were executed."""
+    return next(each for each in reversed(executed.conversation_history) if isinstance(each, AssistantMessage))
+
+
+def _requested(message: AssistantMessage) -> list[tuple[str, str]]:
+    return [(call.name, call.arguments) for call in message.tool_calls]
+
+
+def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult:
+    """Return the result of a call that waited; if it waits on with the same arguments, it has waited all the time."""
+    if before is None or result.pending is None or result.pending.arguments != before.arguments:
+        return result
+    return replace(result, pending=replace(result.pending, requested_at=before.requested_at))
 
 
 def _is_repeatable(tool: ToolCallback | None) -> bool:

@@ -273,7 +273,8 @@ REASON_CODE: Final = _attribute(
 APPROVAL_BY: Final = _attribute(
     "traced_tools.approval.by",
     "string",
-    "The person or service that approved or refused the call, as named by the application; never a metric label.",
+    "The person or service that approved or refused the call, as named by the application if content is captured, "
+    "else a keyed pseudonym; never a metric label.",
 )
 INTENT: Final = _attribute("traced_tools.intent", "string", "The model's stated reason for the call.")
 MEMORY_LEFT_OUT: Final = _attribute(

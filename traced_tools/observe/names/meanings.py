@@ -26,7 +26,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "token_budget": "The maximum number of tokens was reached.",
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
-        "awaiting_approval": "Reserved, not emitted yet: a call awaits approval.",
+        "awaiting_approval": "A call requires approval, and nobody decided during the run.",
         "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
         "answer.",
         "cancelled": "The run was cancelled, or its stream was closed early.",
@@ -34,9 +34,10 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     at.TOOL_DECISION: {
         "allowed": "The tool was allowed to run.",
-        "denied": "An advisor or the run's driver refused the call, or the call requires approval and had none.",
+        "denied": "An advisor or the run's driver refused the call, or asking for approval failed.",
         "approved": "A person or service approved the call, and the tool was allowed to run.",
-        "rejected": "Reserved, not emitted yet: a person or service refused the call when asked for approval.",
+        "rejected": "A person or service refused the call when asked for approval.",
+        "pending": "The call requires approval, and nobody decided during the run.",
         "answered": "An advisor or the run's driver supplied a result instead of the tool.",
         "limited": "The loop refused the call because of a limit.",
         "repeated": "The loop refused the call because the model had made the same call too often.",

@@ -10,6 +10,7 @@ from traced_tools.observe.names.registry_types import Metric
 
 _STEP_SECONDS = tuple(round(0.01 * 2**n, 2) for n in range(14))
 _RUN_SECONDS = tuple(round(0.1 * 2**n, 1) for n in range(13))
+_APPROVAL_SECONDS = (0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.0)
 _ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _TOKENS = tuple(float(4**n) for n in range(14))
 _BYTES = tuple(float(4**n) for n in range(3, 13))
@@ -181,6 +182,14 @@ MODEL_RATE_LIMITS: Final = _metric(
     "Requests that a provider refused because of a rate limit, whether they are retried or not.",
     _UNDER_WAY,
 )
+MODEL_RATE_LIMIT_WAIT: Final = _metric(
+    "traced_tools.model.rate_limit_wait",
+    "histogram",
+    "s",
+    "Time that requests wait for the limits of a `RateLimitedModel` before they are sent; 0 if they don't wait.",
+    _UNDER_WAY,
+    _STEP_SECONDS,
+)
 LOOP_ITERATIONS_METRIC: Final = _metric(
     "traced_tools.loop.iterations",
     "histogram",
@@ -242,6 +251,14 @@ TOOL_DECISIONS: Final = _metric(
     "Decisions on requested tool calls.",
     (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
 )
+APPROVAL_WAIT: Final = _metric(
+    "traced_tools.approval.wait",
+    "histogram",
+    "s",
+    "Time that tool calls waited for a decision, by the decision.",
+    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ERROR_TYPE),
+    _APPROVAL_SECONDS,
+)
 TOOL_RESULT_SIZE_METRIC: Final = _metric(
     "traced_tools.tool.result.size",
     "histogram",
@@ -270,6 +287,13 @@ TOOL_ACTIVE: Final = _metric(
 RUN_ACTIVE: Final = _metric(
     "traced_tools.run.active", "updowncounter", "{run}", "Runs that are active.", (at.AGENT_NAME,)
 )
+APPROVAL_PENDING: Final = _metric(
+    "traced_tools.approval.pending",
+    "updowncounter",
+    "{tool_call}",
+    "Tool calls whose run waits for a decision.",
+    (at.AGENT_NAME,),
+)
 TELEMETRY_FAILURES: Final = _metric(
     "traced_tools.telemetry.failures",
     "counter",
@@ -282,6 +306,13 @@ RUN_OLDEST_ACTIVE: Final = _metric(
     "gauge",
     "s",
     "Age of the oldest active run; it grows while a run is stuck.",
+    (at.AGENT_NAME,),
+)
+APPROVAL_OLDEST_PENDING: Final = _metric(
+    "traced_tools.approval.oldest_pending",
+    "gauge",
+    "s",
+    "Age of the oldest tool call whose run waits for a decision.",
     (at.AGENT_NAME,),
 )
 TOOL_OLDEST_ACTIVE: Final = _metric(

@@ -169,6 +169,23 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
     "TOOL",
 )
+AWAIT_APPROVAL_SPAN: Final = SpanType(
+    "await_approval {tool}",
+    "internal",
+    "The wait for a decision about one tool call that requires approval.",
+    (
+        at.TOOL_NAME,
+        at.TOOL_CALL_ID,
+        at.AGENT_NAME,
+        at.CONVERSATION_ID,
+        at.ITERATION_INDEX,
+        at.TOOL_DECISION,
+        at.REASON_CODE,
+        at.APPROVAL_BY,
+        at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
+    ),
+)
 _STEP_OF_MEMORY = (at.AGENT_NAME, at.CONVERSATION_ID, at.ITERATION_INDEX, at.ERROR_TYPE, at.OPENINFERENCE_KIND)
 SEARCH_MEMORY_SPAN: Final = SpanType(
     at.SEARCH_MEMORY,
@@ -205,6 +222,7 @@ SPANS: Final = (
     EMBEDDINGS_SPAN,
     EXECUTE_TOOL_SPAN,
     REFUSE_TOOL_SPAN,
+    AWAIT_APPROVAL_SPAN,
     SEARCH_MEMORY_SPAN,
     UPSERT_MEMORY_SPAN,
     COMPACT_MEMORY_SPAN,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from opentelemetry.trace import SpanKind
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, get_current_span, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.stages.iteration import IterationObservation
     from traced_tools.observe.stages.run import RunObservation
 
+_W3C = TraceContextTextMapPropagator()
 _LIMITS = (
     ("max_iterations", names.LIMIT_MAX_ITERATIONS),
     ("max_tool_calls", names.LIMIT_MAX_TOOL_CALLS),
@@ -38,12 +41,15 @@ class AgentScope(Scope):
     content_names = names.AGENT_SPAN.content
     openinference = names.AGENT_SPAN.openinference
 
-    def __init__(self, run: RunTelemetry, observed: RunObservation) -> None:
+    def __init__(self, run: RunTelemetry, observed: RunObservation, resumes: str | None = None) -> None:
         self.run = run
         self._observed = observed
+        self._resumes = resumes
 
     def __enter__(self) -> Self:
         super().__enter__()
+        if self._resumes is not None and self._span is not None:
+            self.run.guarded(self._link, self._span, self._resumes)
         if self.run.instruments is not None:
             self.run.instruments.active_runs.begin(self, self.run.agent_in_metrics)
         return self
@@ -62,11 +68,24 @@ class AgentScope(Scope):
         """Return the name of the run's span."""
         return names.AGENT_SPAN.named(self.run.agent)
 
+    def _link(self, span: Span, traceparent: str) -> None:
+        """Link the span to the run that it resumes."""
+        context = _W3C.extract({"traceparent": traceparent}, Context())
+        span.add_link(get_current_span(context).get_span_context())
+
     @property
     def trace_id(self) -> str | None:
         """The trace's id in hex; None if nothing is traced."""
         context = None if self._span is None else self._span.get_span_context()
         return f"{context.trace_id:032x}" if context is not None and context.is_valid else None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context of the span; None if nothing is traced."""
+        carrier: dict[str, str] = {}
+        if self._span is not None:
+            _W3C.inject(carrier, set_span_in_context(self._span, Context()))
+        return carrier.get("traceparent")
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run

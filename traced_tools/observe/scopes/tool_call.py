@@ -8,13 +8,16 @@ from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, put
+from traced_tools.observe.content import recorded_person
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import limit_cardinality, reason_code_label
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from traced_tools.observe.content import Makers
+    from opentelemetry.context import Context
+
+    from traced_tools.observe.content import Makers, RunContent
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.stages.tool_call import ToolCallObservation
@@ -84,10 +87,7 @@ class ToolScope(Scope):
 
     def retrying(self, error_type: str) -> None:
         """Record that an attempt failed and another one follows."""
-        if self.run.instruments is not None:
-            kind = limit_cardinality(names.ERROR_TYPE, self._owner(), error_type)
-            labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
-            self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
+        count_tool_retry(self.run, self._tool, error_type, self._context)
 
     def late(self) -> None:
         """Record that an attempt ended after it was given up; its result is dropped."""
@@ -122,7 +122,7 @@ class ToolScope(Scope):
         return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))
 
     def _owner(self) -> str:
-        return f"{names.EXECUTE_TOOL} {self._tool}"
+        return _owner(self._tool)
 
     def _end(self, tracer: ApiTracer, span: Span, elapsed: int) -> None:
         if not self._observed.executes and not self._observed.refused:
@@ -140,7 +140,7 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_SOURCE, observed.source)
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
-            self._add_who_and_why(attributes)
+            self._add_who_and_why(attributes, self.run.content_on_spans())
         if observed.repairs:
             attributes[names.TOOL_ARGUMENTS_REPAIRS] = observed.repairs
         if result is not None:
@@ -152,13 +152,13 @@ class ToolScope(Scope):
             attributes[names.TOOL_OUTCOME] = observed.outcome
         return attributes
 
-    def _add_who_and_why(self, attributes: Attributes) -> None:
+    def _add_who_and_why(self, attributes: Attributes, content: RunContent | None) -> None:
         """Add the advisor, the reason code and the person or service of the decision, if they are known."""
         observed = self._observed
         if observed.result is not None:
             put(attributes, names.ADVISOR_NAME, observed.result.advisor)
         put(attributes, names.REASON_CODE, observed.reason_code)
-        put(attributes, names.APPROVAL_BY, observed.by)
+        put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
 
     def _record(self, instruments: Instruments) -> None:
         observed, result = self._observed, self._observed.result
@@ -222,7 +222,7 @@ class ToolScope(Scope):
 
     def _decided(self) -> Attributes:
         attributes = self._identity()
-        self._add_who_and_why(attributes)
+        self._add_who_and_why(attributes, self.run.content_on_events())
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
@@ -254,3 +254,15 @@ class ToolScope(Scope):
             names.TOOL_CALL_RESULT: lambda: None if observed.result is None else from_json(observed.result.content),
             names.INTENT: lambda: observed.intent,
         }
+
+
+def count_tool_retry(run: RunTelemetry, tool: str, error_type: str, context: Context | None = None) -> None:
+    """Count an attempt that failed with an error of that type and is followed by another one."""
+    if run.instruments is not None:
+        kind = limit_cardinality(names.ERROR_TYPE, _owner(tool), error_type)
+        labels: Attributes = {**run.agent_label, names.TOOL_NAME: tool, names.ERROR_TYPE: kind}
+        run.guarded(run.instruments.tool_retries.add, 1, labels, context)
+
+
+def _owner(tool: str) -> str:
+    return f"{names.EXECUTE_TOOL} {tool}"

@@ -66,6 +66,12 @@ class RunObservation(Observation):
         trace_id: str | None = self._scope.trace_id
         return trace_id
 
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C trace context of the run's span; None if nothing is traced."""
+        traceparent: str | None = self._scope.traceparent
+        return traceparent
+
     def began(self, asked: ConversationInput) -> None:
         """Record the request, now that its tools are known."""
         self.asked = asked

@@ -36,6 +36,10 @@ class ObservedCall(Protocol):
         """Whether arguments, results and reasons of the call may be captured."""
 
     @property
+    def by(self) -> str | None:
+        """The person or service that decided, if the application named one."""
+
+    @property
     def runs_with(self) -> str | None:
         """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
 
@@ -89,6 +93,7 @@ class ToolCallObservation(Observation):
     __slots__ = (
         "_allowed_for",
         "_approved_by",
+        "_approved_for",
         "_is_running",
         "arguments",
         "attempts",
@@ -140,6 +145,7 @@ class ToolCallObservation(Observation):
         self.repairs: tuple[str, ...] = ()
         self.is_approved = False
         self._approved_by: str | None = None
+        self._approved_for: str | None = None
         self._allowed_for: str | None = None
         self.intent: str | None = None
         self.arguments: str | None = None
@@ -155,10 +161,11 @@ class ToolCallObservation(Observation):
         """Record what was repaired before the arguments were valid; an advisor or another attempt may add to it."""
         self.repairs += tuple(each for each in repairs if each not in self.repairs) if self.repairs else repairs
 
-    def approved(self, by: str | None) -> None:
-        """Record the approval of the call, and the person or service that approved, if the application named one."""
+    def approved(self, by: str | None, code: str | None) -> None:
+        """Record the approval of the call, who approved it, if the application named them, and its reason code."""
         self.is_approved = True
         self._approved_by = by
+        self._approved_for = code
 
     def advised(self, intent: str | None, arguments: str, code: str | None) -> None:
         """Record the stated reason, the arguments and the reason code with which the call passes the advisors."""
@@ -269,7 +276,7 @@ class ToolCallObservation(Observation):
     @property
     def reason_code(self) -> str | None:
         """Why it was decided so, sanitized: the application or a third-party advisor may have chosen it."""
-        code = self._allowed_for if self.result is None else self.result.reason_code
+        code = self._approved_for or self._allowed_for if self.result is None else self.result.reason_code
         return None if code is None else safe_identifier(str(code))
 
     @property

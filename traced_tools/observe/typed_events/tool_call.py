@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from traced_tools.observe import names
+from traced_tools.observe.content import recorded_person
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.typed_events.dispatch import current_span
 from traced_tools.observe.typed_events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
@@ -89,7 +90,8 @@ class ToolCallEventEmitter:
     def _emit_decision(self, decision: Decision, **why: str | None) -> None:
         self._is_decided = True
         intent = self._captured(names.INTENT, self._observed.intent)
-        self._emit(ToolDecided, {"decision": decision, "intent": intent, "by": self._observed.by, **why})
+        by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
+        self._emit(ToolDecided, {"decision": decision, "intent": intent, "by": by, **why})
 
     def _emit_finish(
         self, fields: dict[str, Any], *, failing: bool = False, span: dict[str, str] | None = None

@@ -186,7 +186,8 @@ class ToolDecided(ToolEvent):
         decision: the decision.
         advisor: the advisor that decided, when one did.
         reason_code: why it was decided so, a code set in code, such as the broken limit.
-        by: the person or service that approved or refused the call, as the application names them.
+        by: the person or service that approved or refused the call, as the application names them if content is
+            captured, else a keyed pseudonym.
         error_type: the class of what is wrong with an invalid call.
         intent: the reason the model gave, where one is known; content.
     """

@@ -1,0 +1,149 @@
+"""The advisor that asks a person or service about tool calls that require approval."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.core.approval import ApprovalAnswer, Approve, Denied, Reject, Undecided
+from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools.core.enums import STANDING_APPROVAL
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import definition_digest
+from traced_tools.errors import ToolTimeout
+from traced_tools.flow.attempt import Attempt
+from traced_tools.flow.steps import Call, perform
+from traced_tools.observe.failures import error_type
+from traced_tools.run.context import RunContext
+from traced_tools.tools.approval import ApprovalRequest
+
+_LOG = logging.getLogger(__name__)
+_NOT_LONG = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What a standing approval is for: a definition of a tool, and its arguments unless all are approved."""
+
+    definition: str
+    arguments: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _StandingApproval:
+    """An approval of more than one call; `ends` is on the clock of `time.monotonic()`."""
+
+    id: str
+    by: str | None = field(repr=False)
+    ends: float | None = None
+
+
+class ApprovalAdvisor(Advisor):
+    """Asks about each tool call that requires approval, while its run waits; the other calls of the answer go on.
+
+    Args:
+        ask: a blocking or async function that receives an `ApprovalRequest` and returns an `Approve`, a `Reject`, or an
+            `Undecided` if nobody can decide now. If it fails, does not answer in time or returns something else, the
+            call is denied with the reason code `approval_failed` or `approval_timeout`.
+        timeout: seconds to wait for an answer, at most until the deadline of the run; None for no limit.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: the position among the advisors. If there are several approvers, the outermost is asked first.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[ApprovalRequest], Any],
+        timeout: float | None = 300,
+        *,
+        name: str = "approval",
+        order: int = TOOL_LOOP_ORDER + 120,
+    ) -> None:
+        expect("name", name, str, "a str")
+        if ask is None:
+            raise TypeError("ask must be a function that receives an ApprovalRequest")
+        expect_callable("ask", ask)
+        expect_positive("timeout", timeout)
+        expect_whole("order", order, -sys.maxsize)
+        self.name = name
+        self.order = order
+        self._ask = ask
+        self._timeout = timeout
+        self._of_owners: dict[tuple[str, str | None, _Subject], _StandingApproval] = {}
+        self._of_runs: WeakKeyDictionary[RunContext, dict[_Subject, _StandingApproval]] = WeakKeyDictionary()
+
+    async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
+        """Return the answer of a standing approval, or ask."""
+        if (standing := self._standing(request)) is not None:
+            return Approve(by=standing.by, code=standing.id)
+        try:
+            answer = await self._asked(request)
+        except ToolTimeout:
+            return Denied("nobody decided about it in time.", "approval_timeout")
+        except Exception as error:
+            return self._failed(request, error_type(error))  # its text may quote arguments
+        if not isinstance(answer, Approve | Reject | Undecided):
+            return self._failed(request, f"it returned {type(answer).__name__}, and must return an Approve or a Reject")
+        if isinstance(answer, Approve):
+            self._remember(request, answer)
+        return answer
+
+    async def _asked(self, request: ApprovalRequest) -> Any:
+        deadline, now = request.run.tally.deadline, time.monotonic()
+        left = [each for each in (self._timeout, None if deadline is None else deadline - now) if each is not None]
+        if not left:
+            return await perform(self._ask, request)
+        context = ToolContext(call_id=request.call_id, tool_name=request.tool)
+        return await Attempt(Call(self._ask, request), context, max(_NOT_LONG, min(left)), self._answered_late)
+
+    def _answered_late(self) -> None:
+        _LOG.warning("%s: an answer came after the time-out and has no effect: the call was denied", self.name)
+
+    def _failed(self, request: ApprovalRequest, problem: str) -> Denied:
+        _LOG.warning("%s: asking about a call of %s failed: %s; the call is denied", self.name, request.tool, problem)
+        return Denied("asking for approval failed.", "approval_failed")
+
+    # Standing approvals.
+
+    def _standing(self, request: ApprovalRequest) -> _StandingApproval | None:
+        tool, exact = _subjects(request)
+        of_run, run = self._of_runs.get(request.run, {}), request.run
+        if (found := of_run.get(tool)) is not None:
+            return found
+        for subject in (tool, exact):
+            found = self._of_owners.get((run.agent, run.principal, subject))
+            if found is not None and (found.ends is None or time.monotonic() < found.ends):
+                return found
+        return None
+
+    def _remember(self, request: ApprovalRequest, answer: Approve) -> None:
+        if answer.scope == "call":
+            return
+        tool, exact = _subjects(request)
+        ends = None if answer.expires is None else time.monotonic() + answer.expires.total_seconds()
+        standing = _StandingApproval(f"{STANDING_APPROVAL}:{request.call_id}", answer.by, ends)
+        if answer.scope == "run":
+            self._of_runs.setdefault(request.run, {})[tool] = standing
+            return
+        run, now = request.run, time.monotonic()
+        for key, each in [*self._of_owners.items()]:
+            if each.ends is not None and each.ends <= now:
+                self._of_owners.pop(key, None)
+        self._of_owners[run.agent, run.principal, tool if answer.scope == "tool" else exact] = standing
+
+    def __repr__(self) -> str:
+        return f"<ApprovalAdvisor {self.name!r}: order {self.order}, timeout {self._timeout}>"
+
+
+def _subjects(request: ApprovalRequest) -> tuple[_Subject, _Subject]:
+    """Return the tool, and the tool with the arguments of the call. Another definition is another tool."""
+    digest = definition_digest(request.definition)
+    return _Subject(digest), _Subject(digest, request.arguments)

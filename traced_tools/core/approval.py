@@ -1,0 +1,137 @@
+"""Decisions about tool calls that require approval, and the calls that wait for a decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Literal, get_args
+
+from traced_tools.core.checks import expect
+from traced_tools.core.tool_definition import ToolDefinition
+
+ApprovalScope = Literal["call", "run", "arguments", "tool"]
+APPROVAL_SCOPES: Final = get_args(ApprovalScope)
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """The decision that a tool call may run.
+
+    Args:
+        by: the person or service that approves. The audit trail records the name. Spans and events have a pseudonym
+            unless content is captured.
+        arguments: other arguments for the tool, as a JSON object. They are validated, and policies decide about them.
+            None for those of the call.
+        scope: what is approved. `call`: this call. `run`: all calls of the tool for the rest of the run. `arguments`:
+            all calls of the tool with these arguments. `tool`: all calls of the tool. The scopes `arguments` and `tool`
+            make a standing rule for the same agent and principal.
+        expires: how long a standing rule holds; None for as long as its `ApprovalAdvisor` exists.
+        code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument, or a combination of arguments that means nothing.
+    """
+
+    by: str | None = field(default=None, repr=False)
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+    scope: ApprovalScope = "call"
+    expires: timedelta | None = None
+    code: str | None = None
+
+    def __post_init__(self) -> None:
+        check_by(self.by)
+        expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
+        expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
+        expect("code", self.code, (str, type(None)), "a str or None")
+        if self.scope not in APPROVAL_SCOPES:
+            raise ValueError(f"scope must be one of {', '.join(APPROVAL_SCOPES)}")
+        if self.expires is not None and self.scope not in ("arguments", "tool"):
+            raise ValueError("expires is for standing rules: pass scope='arguments' or scope='tool' with it")
+        if self.expires is not None and self.expires <= timedelta():
+            raise ValueError("expires must be a positive duration")
+        if self.arguments is not None and self.scope != "call":
+            raise ValueError("other arguments can be approved for one call only: pass scope='call' with arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The decision that a tool call may not run.
+
+    Args:
+        reason: what the model reads.
+        by: the person or service that refuses. The audit trail records the name. Spans and events have a pseudonym
+            unless content is captured.
+        code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+    """
+
+    reason: str = field(repr=False)
+    by: str | None = field(default=None, repr=False)
+    code: str | None = None
+
+    def __post_init__(self) -> None:
+        expect("reason", self.reason, str, "a str")
+        check_by(self.by)
+        expect("code", self.code, (str, type(None)), "a str or None")
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The answer that nobody can decide now: the run ends, and the call waits in `response.pending`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The answer that no decision can be reached, so that the call is denied.
+
+    Args:
+        reason: what the model reads.
+        code: the reason code, set in code.
+    """
+
+    reason: str = field(repr=False)
+    code: str
+
+
+ApprovalAnswer = Approve | Reject | Undecided | Denied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCall:
+    """A tool call that waits for a decision.
+
+    Attributes:
+        call_id: the call's id.
+        tool: the tool's name.
+        arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
+        definition: the definition of the tool that the model received.
+        reason: why the call requires approval, in words; None if only the tool says so.
+        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
+        intent: the model's reason for the call, if known.
+        requested_at: when the call began to wait, in seconds since 1970.
+        held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
+    """
+
+    call_id: str
+    tool: str
+    arguments: str = field(repr=False)
+    definition: ToolDefinition = field(repr=False)
+    reason: str | None = field(default=None, repr=False)
+    rule: str | None = None
+    intent: str | None = field(default=None, repr=False)
+    requested_at: float
+    held: bool = False
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments that the tool would receive, as a JSON object."""
+        found: dict[str, Any] = json.loads(self.arguments)
+        return found
+
+
+def check_by(by: object) -> None:
+    """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
+    expect("by", by, (str, type(None)), "a str or None")
+    if isinstance(by, str) and not by.strip():
+        raise ValueError("by must not be blank: it names the person or service that decided; pass None if unknown")
