@@ -59,9 +59,7 @@ class Asked:
         text = self.text(query, **variables)
         if query.is_instant:
             return [(labels, [value]) for labels, value in self.now(text)]
-        found = self.prometheus.lines(text, self.start, self.end, self.step)
-        numbers = [(labels, [value for value in values if not math.isnan(value)]) for labels, values in found]
-        return [(labels, values) for labels, values in numbers if values]
+        return self.over_time(text)
 
     def text(self, query: BoardQuery, **variables: str) -> str:
         """Return the text of a query as Grafana sends it."""
@@ -75,6 +73,12 @@ class Asked:
     def now(self, text: str) -> list[tuple[dict[str, str], float]]:
         """Return the series of an expression at the end of the time range, if their value is a number."""
         return [(labels, value) for labels, value in self.prometheus.values(text, time=self.end) if value == value]
+
+    def over_time(self, text: str) -> list[Line]:
+        """Return the series of an expression over the time range, with the values that are numbers."""
+        found = self.prometheus.lines(text, self.start, self.end, self.step)
+        numbers = [(labels, [value for value in values if not math.isnan(value)]) for labels, values in found]
+        return [(labels, values) for labels, values in numbers if values]
 
     def has_data(self, query: BoardQuery, **variables: str) -> None:
         """Fail if a query has no data."""

@@ -119,12 +119,12 @@ def test_each_recording_rule_has_a_series(played: Played) -> None:
     check_all([query for query in RULES_AND_ALERTS if query.board == "recording.yaml"], check)
 
 
-def test_the_value_of_each_alert_has_data(played: Played) -> None:
+def test_the_value_of_each_alert_has_data_while_the_scenario_plays(played: Played) -> None:
     all_alerts = [alert for alerts in ALERTS.values() for alert in alerts]
     values = {alert.name: alert.value for alert in all_alerts if is_ours(alert.value)}
     assert NO_DATA.keys() <= values.keys()
 
     def check(name: str) -> None:
-        assert bool(played.asked.now(values[name])) == (name not in NO_DATA)
+        assert bool(played.asked.over_time(values[name])) == (name not in NO_DATA)
 
     check_each({name: name for name in values}, check)
