@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, client_of
+from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, client_of, person_of
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.modes import MODES, run
@@ -27,7 +27,7 @@ from traced_tools import (
     ToolResult,
     tool,
 )
-from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES
+from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, Content
 from traced_tools.tools.execution import CallNext
 
 
@@ -150,9 +150,8 @@ def test_the_decision_records_who_decided_and_why(trail: KeptTrail) -> None:
             return call.denied(MARKER, code="rule-7", by="ana")
 
     client_of(trail, [adds(1, 1), "x"], Coded()).prompt("?").call()
-    denied = {"decision": "denied", "advisor": "policy", "reason_code": "rule-7", "by": "ana"}
-    assert trail.one("decision").fields == denied
-    assert trail.one("decision").contents == {}
+    assert trail.one("decision").fields == {"decision": "denied", "advisor": "policy", "reason_code": "rule-7"}
+    assert trail.one("decision").contents == {"by": Content("ana", may_be_stored=True)}
     repeated = KeptTrail()
     client_of(repeated, [adds(1, 1), adds(1, 1), "x"], limits=LoopLimits(max_repeated_calls=1)).prompt("?").call()
     refused = {"decision": "limited", "reason_code": "repeated_call"}
@@ -224,6 +223,6 @@ def test_what_a_driver_decides_is_on_record(trail: KeptTrail, mode: str) -> None
         RAN,
         ["intent add", "answered"],
     ]
-    people = [(each.fields["decision"], each.fields["by"]) for each in trail.of("decision") if "by" in each.fields]
+    people = [(each.fields["decision"], person_of(each)) for each in trail.of("decision") if person_of(each)]
     assert sorted(people) == [("approved", "ana"), ("denied", "bob")]
     assert_reconciled(trail, telemetry)

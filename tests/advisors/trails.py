@@ -19,6 +19,12 @@ RAN = ["intent add", "allowed", "ok"]
 """The story of a call of `add` that ran."""
 
 
+def person_of(decision: Draft) -> str | None:
+    """Return the name of who decided, which is a content of the record."""
+    by = decision.contents.get("by")
+    return None if by is None else by.text
+
+
 class KeptTrail:
     """Stands for an `AuditTrail`: keeps what it is given, in order.
 

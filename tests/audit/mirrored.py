@@ -39,7 +39,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "decision": "denied",
         "advisor": "policy",
         "reason_code": "rule-7",
-        "by": "ana",
+        "by": DIGEST,
         "error_type": "invalid_arguments",
     },
     "outcome": {

@@ -116,7 +116,7 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.TOOL_DECISION: "denied",
         names.ADVISOR_NAME: "policy",
         names.REASON_CODE: "rule-7",
-        names.APPROVAL_BY: "ana",
+        names.APPROVAL_BY: "pseudonym:abababababababab",
         names.ERROR_TYPE: "invalid_arguments",
     }
     assert outcome.attributes == {
@@ -154,7 +154,7 @@ def test_the_body_is_the_record_itself_so_that_its_hash_can_be_checked(telemetry
         assert hash_of(str(mirrored.log_record.body)) == (mirrored.log_record.attributes or {})[names.AUDIT_HASH]
 
 
-@pytest.mark.parametrize("field", ["arguments", "reason", "requested_name", "result"])
+@pytest.mark.parametrize("field", ["arguments", "reason", "requested_name", "result", "by"])
 def test_a_stored_text_stays_in_the_store(telemetry: Telemetry, field: str) -> None:
     mirror_all(telemetry, record(**{field: {**DIGEST, "text": MARKER, "cut": True}}, tags={"text": "a tag"}))
     (mirrored,) = telemetry.records

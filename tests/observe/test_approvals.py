@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing, word_of
+from tests.advisors.trails import KeptTrail, auditing, person_of, word_of
 from tests.captured import Telemetry, context_of
 from tests.events.watching import Watching
 from tests.markers import MARKER
@@ -101,8 +101,8 @@ def test_the_wait_the_call_and_the_trail_record_who_decided_and_why(
     for carried in (wait.attributes or {}, call.attributes or {}, event.attributes):
         found = [carried.get(name) for name in (names.TOOL_DECISION, names.APPROVAL_BY, names.REASON_CODE)]
         assert found == [decision, by, code]
-    fields = trail.one("decision").fields
-    assert (fields["decision"], fields.get("by"), fields["reason_code"]) == expected
+    recorded = trail.one("decision")
+    assert (recorded.fields["decision"], person_of(recorded), recorded.fields["reason_code"]) == expected
     [typed] = (each for each in watching.events if each.type == "tool_decided")
     assert (typed.decision, typed.by, typed.reason_code) == expected
     [waited] = telemetry.metric(names.APPROVAL_WAIT.name)
@@ -143,7 +143,7 @@ def test_each_use_of_a_standing_approval_is_on_record_and_has_no_series_of_its_o
     calls = [ToolCall("pay", {}, id=f"p{number}") for number in range(3)]
     asked(mode, Approve(by="ana", scope="tool"), telemetry, auditing(trail), turns=calls)
     codes = [
-        (each.fields["decision"], each.fields["by"], each.fields.get("reason_code")) for each in trail.of("decision")
+        (each.fields["decision"], person_of(each), each.fields.get("reason_code")) for each in trail.of("decision")
     ]
     assert codes == [("approved", "ana", None), *[("approved", "ana", "approval:p0")] * 2]
     spans = telemetry.named("execute_tool pay")

@@ -324,13 +324,15 @@ class _Asked:
     def decision(self, event: ToolDecided) -> Draft:
         """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        fields |= {"reason_code": event.reason_code, "by": self._observed.by, "error_type": event.error_type}
+        fields |= {"reason_code": event.reason_code, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
             fields["intent_late"] = True
         arguments = self._observed.runs_with
         contents: dict[str, Content] = {}
         if arguments is not None and arguments != self._arguments:
             contents["arguments"] = self._content(arguments, is_json=True)
+        if self._observed.by is not None:
+            contents["by"] = self._content(self._observed.by)
         return self._draft("decision", unix_nanoseconds(event.time), fields, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:

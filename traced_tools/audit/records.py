@@ -209,6 +209,18 @@ def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in _ERASABLE}
 
 
+def person_of(fields: Mapping[str, Any]) -> str | None:
+    """Return who decided about a call: the name if the record has it, else a pseudonym made with the audit key.
+
+    Records of earlier releases have the name alone, without a digest.
+    """
+    by = fields.get("by")
+    if not isinstance(by, Mapping):
+        return by if isinstance(by, str) else None
+    text = by.get("text")
+    return text if isinstance(text, str) else f"pseudonym:{str(by.get('digest'))[:16]}"
+
+
 def text_hash(content: Mapping[str, Any]) -> str:
     """Return the hash of a content's text, its salt and whether it was cut."""
     return hash_of(body_of({name: content[name] for name in _ERASABLE if name in content}))

@@ -20,8 +20,8 @@ class Approve:
     """The decision that a tool call may run.
 
     Args:
-        by: the person or service that approves. The audit trail records the name. Spans and events have a pseudonym
-            unless content is captured.
+        by: the person or service that approves. The audit trail, spans and events have a pseudonym of
+            the name, unless the trail stores texts, or content is captured.
         arguments: other arguments for the tool, as a JSON object. They are validated, and policies decide about them.
             None for those of the call.
         scope: what is approved. `call`: this call. `run`: all calls of the tool for the rest of the run. `arguments`:
@@ -61,8 +61,8 @@ class Reject:
 
     Args:
         reason: what the model reads.
-        by: the person or service that refuses. The audit trail records the name. Spans and events have a pseudonym
-            unless content is captured.
+        by: the person or service that refuses. The audit trail, spans and events have a pseudonym of
+            the name, unless the trail stores texts, or content is captured.
         code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
     """
 

@@ -151,8 +151,8 @@ class ToolInvocation:
             reason: what the model reads.
             code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
                 audit trail record it.
-            by: the person or service that refused the call. The audit trail records the name. Spans and events have a
-                pseudonym unless content is captured.
+            by: the person or service that refused the call. The audit trail, spans and events have a pseudonym of
+                the name, unless the trail stores texts, or content is captured.
         """
         return denied_result(self.id, self.name, reason, code, by)
 

@@ -149,8 +149,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
         Args:
             call_id: the call's id.
-            by: the person or service that approves. The audit trail records the name. Spans and events have
-                a pseudonym unless content is captured.
+            by: the person or service that approves. The audit trail, spans and events have a pseudonym of
+                the name, unless the trail stores texts, or content is captured.
             arguments: other arguments for the tool, which are validated and pass the advisors; None for those of the
                 call.
 
@@ -197,8 +197,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             reason: what the model reads.
             code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
                 audit trail record it.
-            by: the person or service that refuses. The audit trail records the name. Spans and events have
-                a pseudonym unless content is captured.
+            by: the person or service that refuses. The audit trail, spans and events have a pseudonym of
+                the name, unless the trail stores texts, or content is captured.
 
         Raises:
             KeyError: if no call of the batch has the id.

@@ -11,7 +11,7 @@ from typing import IO, Any, Final, Literal
 from unicodedata import category, normalize
 
 from traced_tools.audit.reading.read_connection import parsed
-from traced_tools.audit.records import AuditRecord, body_of, timestamp
+from traced_tools.audit.records import AuditRecord, body_of, person_of, timestamp
 from traced_tools.audit.schema import REPEATED, REPEATED_NUMBERS
 from traced_tools.errors import ConfigurationError
 
@@ -133,6 +133,7 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
             if isinstance(content, dict):
                 row |= {f"{name}_digest": content.get("digest"), f"{name}_size": content.get("size")}
         own = ("chain_id", "sequence", "kind", "hash", "body")
+        row["by"] = person_of(fields)
         yield row | {name: getattr(record, name) for name in own} | {"time": record.time}
 
 

@@ -16,13 +16,14 @@ from traced_tools.audit.records import printable_id
 from traced_tools.core.canonical import canonical_json
 from traced_tools.errors import AuditError, ConfigurationError
 
-ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name"]
+ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name", "by"]
 """The contents of a call that are recorded, at least as a digest."""
 _KIND: Final[Mapping[ContentName, str]] = {
     "arguments": "intent",
     "requested_arguments": "intent",
     "reason": "intent",
     "requested_name": "intent",
+    "by": "decision",
     "result": "outcome",
 }
 _SAME_UNLESS_RECORDED: Final[Mapping[ContentName, ContentName]] = {"requested_arguments": "arguments"}
@@ -50,7 +51,7 @@ def match(
         call_id: the call's id.
         text: the text to compare. JSON is compared by its value, however it is written.
         content: which content of the call. `arguments` are the arguments for the tool, `requested_arguments` those that
-            the model wrote. `result` is the result of the last time the tool finished.
+            the model wrote. `result` is the result of the last time the tool finished. `by` is the name of who decided.
         run_id: the call's run; required if several calls have this id.
         iteration: the iteration of the loop, from 1; required if several calls of the run have this id.
         key: the key that the digests were made with. None for `TRACED_TOOLS_AUDIT_KEY`, else the key file beside an

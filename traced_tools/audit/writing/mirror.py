@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from traced_tools.audit.records import body_of, without_text
+from traced_tools.audit.records import body_of, person_of, without_text
 from traced_tools.audit.writing.chain import kind_and_agent, record_of
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
@@ -63,7 +63,6 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "decision": names.TOOL_DECISION,
     "advisor": names.ADVISOR_NAME,
     "reason_code": names.REASON_CODE,
-    "by": names.APPROVAL_BY,
     "error_type": names.ERROR_TYPE,
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,
@@ -237,6 +236,9 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
         value = fields.get(field)
         if value is not None and name in event.attributes:
             attributes[name] = encodable(value) if isinstance(value, str) else value
+    person = person_of({"by": _without_text(fields.get("by"))})
+    if person is not None and names.APPROVAL_BY in event.attributes:
+        attributes[names.APPROVAL_BY] = person
     for field, name in _SIZES.items():
         if field in fields and name in event.attributes:
             attributes[name] = fields[field]["size"]

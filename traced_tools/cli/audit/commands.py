@@ -47,8 +47,8 @@ _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
 """Seconds for each step of an erasure, which other writers may delay."""
 _ERASED_CONTENTS: Final = (
-    "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason or "
-    "requested_name. Repeatable."
+    "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason, "
+    "requested_name or by. Repeatable."
 )
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
@@ -182,6 +182,7 @@ def match(
     result: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its result.")] = None,
     reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its stated reason.")] = None,
     name: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the unknown tool it named.")] = None,
+    by: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the name of who decided.")] = None,
     run: Annotated[str | None, typer.Option(help="The call's run, if several runs have this call id.")] = None,
     iteration: Annotated[
         int | None, typer.Option(help="The call's iteration, if the run has several such calls.")
@@ -200,10 +201,11 @@ def match(
             "result": result,
             "reason": reason,
             "requested_name": name,
+            "by": by,
         }
         asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _exit(FAILED, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
+            _exit(FAILED, "pass one of --arguments, --requested-arguments, --result, --reason, --name and --by")
         ((content, path),) = asked
         run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
@@ -333,6 +335,7 @@ _CONTENTS: Final = {
     "result": "its result was",
     "reason": "its reason was",
     "requested_name": "the tool it named was",
+    "by": "the person or service that decided was",
 }
 _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: the digests differ"}
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall
-from traced_tools.audit.records import RAN, AuditRecord
+from traced_tools.audit.records import RAN, AuditRecord, person_of
 from traced_tools.observe.span_tree import format_seconds
 
 _MOST: Final = 200
@@ -105,8 +105,8 @@ def verdict_text(call: AuditedCall) -> Text:
 
 def decider_text(decision: Mapping[str, Any]) -> str:
     """Return the person and the advisor of a decision record; may be blank."""
-    named = [escape(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
-    return " via ".join(named)
+    named = (person_of(decision), decision.get("advisor"))
+    return " via ".join(escape(name) for name in named if name is not None)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
@@ -151,7 +151,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "state": call.state,
         "decision": decision.get("decision"),
         "decided_by": decision.get("advisor"),
-        "by": decision.get("by"),
+        "by": person_of(decision),
         "reason_code": decision.get("reason_code"),
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),

@@ -7,6 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from traced_tools.audit.records import person_of
 from traced_tools.audit.verifying.findings import Problem, Verification
 from traced_tools.audit.verifying.receipts import ReceiptVerification
 from traced_tools.cli.audit.formatting import escape, pluralize
@@ -40,13 +41,19 @@ def print_receipt(console: Console, found: ReceiptVerification) -> None:
         return
     console.print(Text("whole and unchanged", "bold green"))
     for fields in found.call:
-        shown = [(name, fields[name]) for name in _SHOWN if name in fields]
-        values = [(name, v.get("digest") if isinstance(v, dict) else v) for name, v in shown]
-        said = ", ".join(f"{name} {escape(value)}" for name, value in values)
+        shown = {name: _shown(fields[name]) for name in _SHOWN if name in fields}
+        if "by" in shown:
+            shown["by"] = person_of(fields)
+        said = ", ".join(f"{name} {escape(value)}" for name, value in shown.items())
         place = f"record {escape(fields['sequence'])} of chain {escape(fields['chain_id'])}"
         console.print(Text(f"{escape(fields['kind'])}: {said}; {place}"))
     for note in found.notes:
         console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
+
+
+def _shown(value: object) -> object:
+    """Return the digest of a content; another value as it is."""
+    return value.get("digest") if isinstance(value, dict) else value
 
 
 def _bad(problem: Problem) -> Text:
