@@ -112,7 +112,7 @@ def test_a_call_that_nobody_decides_ends_the_run_and_keeps_the_other_results(mod
 
 @pytest.mark.parametrize("mode", MODES)
 def test_edited_arguments_are_validated_and_pass_the_policy_again(mode: str) -> None:
-    small = Rule(id="small", decision="require_approval", tools="pay", when=lambda args: args["amount"] < 10)
+    small = Rule("small", then="require_approval", tool="pay", where=lambda args: args["amount"] < 10)
     policy = PolicyAdvisor(Policy([small]))
     [result] = played(mode, Approve(arguments={"amount": "7"}), advisors=[policy]).tool_results
     assert (result.decision, result.content, result.reason_code) == ("approved", "paid 7", "small")

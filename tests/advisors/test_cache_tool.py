@@ -142,7 +142,7 @@ def test_a_refusal_is_not_kept() -> None:
 
 
 def test_a_cached_call_passes_the_audit_trail_and_the_policy(mode: str) -> None:
-    policy = PolicyAdvisor(Policy([Rule(id="only-once", decision="deny", agents="late")], default="allow"))
+    policy = PolicyAdvisor(Policy([Rule("only-once", then="deny", agent="late")], default="allow"))
     counting, cache = Counting(), CacheToolAdvisor("count")
     trail = KeptTrail()
     advisors = [cache, policy, auditing(trail)]

@@ -105,7 +105,7 @@ def test_the_calls_run_once_somebody_has_decided_about_the_last_one(mode: str) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_refused_call_does_not_hold_the_others(mode: str) -> None:
-    policy = Policy([Rule(id="no", decision="deny", tools="pay")], default="allow")
+    policy = Policy([Rule("no", then="deny", tool="pay")], default="allow")
     response = run(mode, client([LOOKS, PAYS], "done", advisors=[PolicyAdvisor(policy)]).prompt("?"))
     assert DONE == ["look"]
     assert decisions(response) == {"l": "allowed", "p": "denied"}

@@ -18,6 +18,7 @@ from tests.observe.runs import adds
 from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
+    ApprovalAdvisor,
     Approve,
     AssistantMessage,
     AuditAdvisor,
@@ -41,9 +42,9 @@ from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
-SMALL = Rule(id="small", decision="allow", tools="add", when=lambda args: args["a"] < 100)
-LARGE = Rule(id="large", decision="deny", tools="add", reason="only small numbers")
-EVEN = Rule(id="even", decision="require_approval", tools="add", when=lambda args: args["a"] % 2 == 0)
+SMALL = Rule("small", then="allow", tool="add", where=lambda args: args["a"] < 100)
+LARGE = Rule("large", then="deny", tool="add", reason="only small numbers")
+EVEN = Rule("even", then="require_approval", tool="add", where=lambda args: args["a"] % 2 == 0)
 SECRET = "my mother's maiden name"
 
 
@@ -83,7 +84,7 @@ def test_a_predicate_that_fails_denies_the_call_and_its_text_is_not_logged(
     def broken(args: Mapping[str, Any]) -> bool:
         raise LookupError(SECRET)
 
-    rule = Rule(id="broken", decision="allow", when=broken)
+    rule = Rule("broken", then="allow", where=broken)
     (result,) = ask(mode, Policy([rule], default="allow")).tool_results
     assert decided(result) == ("denied", "policy_error", "policy")
     (record,) = [each for each in caplog.records if each.name == "traced_tools.advisors.policy"]
@@ -94,7 +95,7 @@ def test_a_predicate_that_fails_denies_the_call_and_its_text_is_not_logged(
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", []], ids=repr)
 def test_a_predicate_that_returns_no_bool_denies_the_call(answer: Any) -> None:
-    rule = Rule(id="odd", decision="allow", when=lambda args: answer)
+    rule = Rule("odd", then="allow", where=lambda args: answer)
     assert decided(ask("call", Policy([rule])).tool_results[0]) == ("denied", "policy_error", "policy")
 
 
@@ -104,13 +105,13 @@ def test_a_predicate_may_be_async(mode: str) -> None:
         await asyncio.sleep(0)
         return bool(args["a"] < 100)
 
-    (result,) = ask(mode, Policy([Rule(id="small", decision="allow", when=is_small)])).tool_results
+    (result,) = ask(mode, Policy([Rule("small", then="allow", where=is_small)])).tool_results
     assert decided(result) == ("allowed", "small", None)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rules_read_the_agent_and_the_attributes_of_the_run(mode: str) -> None:
-    policy = Policy([Rule(id="desk", decision="allow", agents="desk-*", attributes={"tenant": ["acme", "globex"]})])
+    policy = Policy([Rule("desk", then="allow", agent="desk-*", attributes={"tenant": ["acme", "globex"]})])
     seen = [
         ask(mode, policy, name=name, attributes={"tenant": tenant}).tool_results[0].decision
         for name, tenant in [("desk-1", "globex"), ("desk-1", "other"), ("lab", "acme")]
@@ -125,7 +126,7 @@ def test_rules_read_what_the_author_says_about_a_tool(mode: str) -> None:
         """Look."""
         return "seen"
 
-    policy = Policy([Rule(id="reads", decision="allow", annotations={"read_only": True})])
+    policy = Policy([Rule("reads", then="allow", annotations={"read_only": True})])
     calls = [ToolCall("look", {"a": 1}), adds(1, 1)]
     client = ChatClient(ScriptedChatModel([calls, "done"]), tools=[look, add], advisors=[PolicyAdvisor(policy)])
     seen, other = run(mode, client.prompt("?")).tool_results
@@ -144,9 +145,21 @@ def test_a_call_that_requires_approval_waits_for_it(mode: str) -> None:
     assert ask(mode, policy).tool_results[0].decision == "allowed"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_no_rule_is_for_requires_approval_by_default(mode: str) -> None:
+    policy = Policy([LARGE], default="require_approval")
+    [waiting] = ask(mode, policy, call=ToolCall("fail")).pending
+    assert (waiting.tool, waiting.rule, waiting.reason) == ("fail", "policy_default", "the policy requires approval")
+    approver = ApprovalAdvisor(lambda request: Approve(by="ana"))
+    (ran,) = ask(mode, policy, approver, call=ToolCall("fail")).tool_results
+    assert (decided(ran), ran.by, ran.outcome) == (("approved", "policy_default", None), "ana", "error")
+    (refused,) = ask(mode, policy, approver).tool_results
+    assert decided(refused) == ("denied", "large", "policy")
+
+
 def test_a_call_that_was_approved_runs_with_the_rule_as_its_reason_code() -> None:
     model = ScriptedChatModel([[adds(2, 1), adds(500, 1)], "done"])
-    policy = PolicyAdvisor(Policy([Rule(id="large", decision="deny", when=lambda args: args["a"] > 100), EVEN]))
+    policy = PolicyAdvisor(Policy([Rule("large", then="deny", where=lambda args: args["a"] > 100), EVEN]))
     driven = ChatClient(model, tools=[add], advisors=[policy]).prompt("?").start()
     while step := driven.next():
         if isinstance(step, ExecuteTools):
@@ -211,7 +224,7 @@ def test_every_policy_around_a_change_decides_again_and_the_innermost_rule_is_th
             seen.append((name, args["a"]))
             return True
 
-        return PolicyAdvisor(Policy([Rule(id=name, decision="allow", when=note)]), name=name)
+        return PolicyAdvisor(Policy([Rule(name, then="allow", where=note)]), name=name)
 
     changing = (Changing(500, '{"a": 2, "b": 1}'), Changing(600, '{"a": 3, "b": 1}'))
     model = ScriptedChatModel([adds(1, 1), "done"])

@@ -46,11 +46,11 @@ ARGUMENTS = st.fixed_dictionaries(
     }
 )
 CONDITIONS: Any = st.one_of(
-    st.sampled_from(["at_most", "less_than", "more_than", "at_least"]).flatmap(
+    st.sampled_from(["le", "lt", "gt", "ge"]).flatmap(
         lambda operator: st.sampled_from([1, 100, 100.5]).map(lambda bound: {"amount": {operator: bound}})
     ),
-    st.sampled_from([{"to": {"equals": "Eve"}}, {"to": {"in": ["Bob", "7"]}}, {"to": {"matches": "[A-Z].*"}}]),
-    st.sampled_from([{"note": {"equals": ""}}, {"tags": {"equals": ["x"]}}, {"tags": {"in": [[], ["x", "y"]]}}]),
+    st.sampled_from([{"to": {"eq": "Eve"}}, {"to": {"in": ["Bob", "7"]}}, {"to": {"matches": "[A-Z].*"}}]),
+    st.sampled_from([{"note": {"eq": ""}}, {"tags": {"eq": ["x"]}}, {"tags": {"in": [[], ["x", "y"]]}}]),
 )
 ORDERED = st.permutations([*DEFAULTS, "to"])
 FIELDS = st.sets(
@@ -100,7 +100,7 @@ def test_no_form_of_the_arguments_passes_a_rule_that_the_plain_form_does_not(
     wrappings: list[str],
 ) -> None:
     merged = {name: each[name] for each in conditions for name in each}
-    rule = Rule(id="rule", decision="allow" if allows else "deny", when=ArgumentConditions(merged))
+    rule = Rule("rule", then="allow" if allows else "deny", where=ArgumentConditions(merged))
     policy = Policy([rule], default="deny" if allows else "allow")
     plain = execute(policy, "pay", json.dumps(arguments))
     other = execute(policy, "pay", written(arguments, order, fields, wrappings))
@@ -113,6 +113,6 @@ def test_no_form_of_the_arguments_passes_a_rule_that_the_plain_form_does_not(
 
 @given(st.sampled_from(["", "null", "{}", '{"dummy": ""}', '"{}"', "```json\n{}\n```", '{"_": null}', '{"x": []}']))
 def test_no_placeholder_passes_a_rule_for_a_tool_without_arguments(arguments: str) -> None:
-    policy = Policy([Rule(id="stop", decision="deny", tools="stop", when=lambda args: not args)], default="allow")
+    policy = Policy([Rule("stop", then="deny", tool="stop", where=lambda args: not args)], default="allow")
     result = execute(policy, "stop", arguments)
     assert (result.decision, result.reason_code) == ("denied", "stop")

@@ -19,11 +19,11 @@ from traced_tools.testing import ScriptedChatModel
 POLICY = """
 default: deny
 rules:
-  - {id: reads, decision: allow, tools: get_*}
-  - {id: small, decision: allow, tools: pay, arguments: {amount: {at_most: 100}}}
-  - {id: large, decision: require_approval, tools: pay}
+  - {id: reads, then: allow, tool: get_*}
+  - {id: small, then: allow, tool: pay, where: {amount: {le: 100}}}
+  - {id: large, then: require_approval, tool: pay}
 """
-ALL = "rules: [{id: all, decision: allow}]"
+ALL = "rules: [{id: all, then: allow}]"
 
 
 def check(tmp_path: Path, policy: str, *options: object) -> Result:
@@ -85,6 +85,13 @@ def test_the_calls_whose_decision_changes_are_counted_and_listed(tmp_path: Path)
     assert {each["call_id"] for each in printed["not_replayed"]} == {"call_7", "call_8"}
 
 
+def test_a_call_that_requires_approval_by_default_becomes_pending(tmp_path: Path) -> None:
+    policy = POLICY.replace("default: deny", "default: require_approval")
+    printed = json.loads(check(tmp_path, policy, "--audit", trail(tmp_path), "--json").stdout)
+    by_default = [each for each in printed["changed"] if each["becomes_code"] == "policy_default"]
+    assert {each["call_id"]: each["becomes"] for each in by_default} == {"call_9": "pending", "call_14": "pending"}
+
+
 def test_the_text_has_the_counts_a_table_and_what_was_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +113,7 @@ def test_each_rule_that_needs_what_the_trail_does_not_store_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    hinted = "\n  - {id: hinted, decision: allow, tools: [get_*, delete], annotations: {read_only: true}}"
+    hinted = "\n  - {id: hinted, then: allow, tool: [get_*, delete], annotations: {read_only: true}}"
     policy = POLICY.replace("rules:", f"rules:{hinted}")
     store = trail(tmp_path)
     result = check(tmp_path, policy, "--audit", store, "--json")
@@ -171,7 +178,7 @@ def test_a_trail_that_stores_texts_replays_as_its_policy_decided(tmp_path: Path,
     calls = [ToolCall("pay", {"amount": "50"}), ToolCall("pay", {"amount": 500}), ToolCall("add", {"a": 1, "b": 1})]
     store = tmp_path / "audit.db"
     with AuditTrail(store, content="full") as audit:
-        advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.from_yaml(file))]
+        advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.load(file))]
         client = ChatClient(ScriptedChatModel([calls, "done"]), tools=[pay, add], advisors=advisors)
         response = run(mode, client.prompt("?"))
     assert [each.reason_code for each in response.tool_results] == ["small", "policy_default"]

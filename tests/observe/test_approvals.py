@@ -92,7 +92,7 @@ def test_the_wait_the_call_and_the_trail_record_who_decided_and_why(
 ) -> None:
     telemetry = Telemetry("SPAN_AND_EVENT")
     trail, watching = KeptTrail(), Watching()
-    policy = PolicyAdvisor(Policy([Rule(id="payments", decision="require_approval")]))
+    policy = PolicyAdvisor(Policy([Rule("payments", then="require_approval")]))
     asked(mode, answer, telemetry, auditing(trail), policy, watching)
     decision, by, code = expected
     wait = telemetry.one("await_approval pay")

@@ -111,7 +111,7 @@ def decide(
         seen.append(arguments)
         return False
 
-    policy = Policy([Rule(id="watch", decision="deny", when=watch), *rules], default=default)
+    policy = Policy([Rule("watch", then="deny", where=watch), *rules], default=default)
     model = ScriptedChatModel([ToolCall("act", text), "done"])
     advisors = [PolicyAdvisor(policy), ApprovalAdvisor(lambda request: Reject("no"))]
     (result,) = run(mode, ChatClient(model, tools=[tool], advisors=advisors).prompt("?")).tool_results
@@ -136,8 +136,8 @@ def conditions_on(draw: st.DrawFn, arguments: dict[str, Any]) -> ArgumentConditi
         member = draw(st.sampled_from([*value]))
         value, key = value[member], f"{name}.{member}"
     operand = draw(st.sampled_from([value, *([value + 1, value - 1] if is_number(value) else []), None, "x", 1]))
-    operators = ["equals", "not_equals", "in", "not_in", "exists"]
-    operators += ["less_than", "at_most", "more_than", "at_least"] if is_number(value) else []
+    operators = ["eq", "ne", "in", "not_in", "exists"]
+    operators += ["lt", "le", "gt", "ge"] if is_number(value) else []
     operators += ["matches", "not_matches"] if isinstance(value, str) else []
     operator = draw(st.sampled_from(operators))
     if operator in ("in", "not_in"):
@@ -146,7 +146,7 @@ def conditions_on(draw: st.DrawFn, arguments: dict[str, Any]) -> ArgumentConditi
         operand = draw(st.booleans())
     elif operator in ("matches", "not_matches"):
         operand = draw(st.sampled_from([re.escape(value), "[0-9]+", ".*"]))
-    elif operator not in ("equals", "not_equals"):
+    elif operator not in ("eq", "ne"):
         operand = operand if is_number(operand) else value
     return ArgumentConditions({key: {operator: operand}})
 
@@ -188,7 +188,7 @@ def test_no_form_of_the_arguments_passes_a_rule_that_the_plain_form_does_not(
     tool = TypedTool(call.kinds)
     invocable = as_invocable(tool.callback)
     conditions = data.draw(conditions_on(invocable.as_json(invocable.bind(call.plain))))
-    check_forms(tool, call, [Rule(id="rule", decision=decision, when=conditions)], default)
+    check_forms(tool, call, [Rule("rule", then=decision, where=conditions)], default)
 
 
 @given(st.data(), calls(SCHEMA_KINDS), DECISIONS, DEFAULTS)
@@ -198,7 +198,7 @@ def test_no_form_of_the_arguments_of_a_custom_tool_passes_a_rule_that_the_plain_
     tool = SchemaTool(call.kinds)
     arguments = json.loads(call.plain) or {"note": ""}
     conditions = data.draw(conditions_on(arguments))
-    check_forms(tool, call, [Rule(id="rule", decision=decision, when=conditions)], default)
+    check_forms(tool, call, [Rule("rule", then=decision, where=conditions)], default)
 
 
 REPAIRED = {
@@ -222,8 +222,8 @@ def test_repaired_arguments_do_not_pass_a_rule_that_denies_the_plain_ones(repair
     invocable = as_invocable(tool.callback)
     assert invocable.bind(text).repairs == (repair,)
     arguments = invocable.as_json(invocable.bind(plain))
-    same = ArgumentConditions({name: {"equals": value} for name, value in arguments.items()})
-    rules = [Rule(id="same", decision="deny", when=same)]
+    same = ArgumentConditions({name: {"eq": value} for name, value in arguments.items()})
+    rules = [Rule("same", then="deny", where=same)]
     for written in (plain, text):
         result, seen = decide(mode, tool.callback, written, rules, "allow")
         assert (result.decision, result.reason_code, tool.received) == ("denied", "same", [])

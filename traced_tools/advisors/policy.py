@@ -23,8 +23,8 @@ class PolicyAdvisor(Advisor):
     """Lets a policy allow or deny each tool call before its tool runs, or require approval of it.
 
     The policy reads the validated arguments, as the tool gets them. If an inner advisor changes the arguments, the
-    policy decides about the new ones before the call goes on. An advisor around this one that answers a call itself
-    passes the policy by.
+    policy decides about the new ones before the call goes on. The policy does not see a call that an advisor around
+    this one answers itself.
 
     The reason code of each call that the policy decides is the id of the rule; `policy_default` if no rule is for the
     call; `policy_error` if a predicate failed. Spans, events, the decisions metric and the audit trail record it. The
@@ -51,7 +51,7 @@ class PolicyAdvisor(Advisor):
         self._policy = policy
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Pass the call on unless the policy denies it."""
+        """Pass the call on, or deny it, as the policy decides."""
         verdict = await self._policy.decide(_facts(call))
         if verdict.error is not None:
             self._log_error(verdict)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import ge, gt, le, lt
 from typing import Any, Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -57,7 +58,7 @@ class Condition:
     def is_implied_by(self, other: Condition) -> bool:
         """Return whether each value that meets `other` certainly meets this condition.
 
-        If it does, this condition is never unmet by a value that `other` cannot be checked on.
+        If so, this condition is never False for arguments for which `other` raises.
         """
         if self.path != other.path:
             return False
@@ -65,8 +66,8 @@ class Condition:
             return True
         if "exists" in (self.operator, other.operator):
             return False
-        if other.operator in ("equals", "in"):
-            return all(map(self._accepts, [other.operand] if other.operator == "equals" else other.operand))
+        if other.operator in ("eq", "in"):
+            return all(map(self._accepts, [other.operand] if other.operator == "eq" else other.operand))
         is_inside = _BOUNDS_INSIDE.get((other.operator, self.operator))
         return is_inside is not None and is_inside(other.operand, self.operand)
 
@@ -82,7 +83,7 @@ class ArgumentConditions:
 
     It is False if one of the conditions is not met. Otherwise it raises if one cannot be checked: `TypeError` or
     `ValueError` if an operator cannot compare the value, such as text with a number; else `NoValueError` if there is no
-    value to compare. A missing argument is no value, nor is null, except for `equals`, `in` and their negations.
+    value to compare. A missing argument is no value, nor is null, except for `eq`, `in` and their negations.
 
     Args:
         conditions: for each argument, the operators with their operands. A dot in a key leads to a member of an object,
@@ -145,7 +146,7 @@ def make_check(operator: str, operand: Any) -> Check:
     try:
         compare = _OPERATORS[operator](operand)
     except ValueError as error:
-        raise ValueError(f"{operator} {error}") from None
+        raise ValueError(f"{operator!r} {error}") from None
 
     def check(value: Any) -> bool:
         if value is _ABSENT or (value is None and operator not in _OF_NULL):
@@ -161,7 +162,7 @@ def _exists(operand: Any) -> Check:
     return lambda value: (value is not _ABSENT and value is not None) is operand
 
 
-def _equals(operand: Any) -> Check:
+def _eq(operand: Any) -> Check:
     _check_json(operand)
     return lambda value: _are_equal(value, operand)
 
@@ -244,27 +245,28 @@ def _are_equal(value: Any, other: Any) -> bool:
 
 
 _OPERATORS: Final[Mapping[str, Callable[[Any], Check]]] = {
-    "equals": _equals,
-    "not_equals": _negated(_equals),
+    "eq": _eq,
+    "ne": _negated(_eq),
+    "gt": _comparing(gt),
+    "ge": _comparing(ge),
+    "lt": _comparing(lt),
+    "le": _comparing(le),
     "in": _in,
     "not_in": _negated(_in),
     "matches": _matches,
     "not_matches": _negated(_matches),
-    "less_than": _comparing(lambda value, bound: value < bound),
-    "at_most": _comparing(lambda value, bound: value <= bound),
-    "more_than": _comparing(lambda value, bound: value > bound),
-    "at_least": _comparing(lambda value, bound: value >= bound),
     "exists": _exists,
 }
-_OF_NULL: Final = ("equals", "not_equals", "in", "not_in")
+_OF_NULL: Final = ("eq", "ne", "in", "not_in")
+"""The operators that compare null like any other value."""
 _BOUNDS_INSIDE: Final[Mapping[tuple[str, str], Callable[[Any, Any], bool]]] = {
-    ("less_than", "less_than"): lambda inner, outer: inner <= outer,
-    ("less_than", "at_most"): lambda inner, outer: inner <= outer,
-    ("at_most", "at_most"): lambda inner, outer: inner <= outer,
-    ("at_most", "less_than"): lambda inner, outer: inner < outer,
-    ("more_than", "more_than"): lambda inner, outer: inner >= outer,
-    ("more_than", "at_least"): lambda inner, outer: inner >= outer,
-    ("at_least", "at_least"): lambda inner, outer: inner >= outer,
-    ("at_least", "more_than"): lambda inner, outer: inner > outer,
+    ("lt", "lt"): le,
+    ("lt", "le"): le,
+    ("le", "le"): le,
+    ("le", "lt"): lt,
+    ("gt", "gt"): ge,
+    ("gt", "ge"): ge,
+    ("ge", "ge"): ge,
+    ("ge", "gt"): gt,
 }
-"""Whether all numbers within the first operator's bound are within the second one's."""
+"""For two operators, the comparison of their bounds that holds if each number that meets the first meets the second."""

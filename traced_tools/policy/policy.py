@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
-from traced_tools.policy.rule import CallFacts, PolicyDecision, Rule, problem_of
+from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule, problem_of
 from traced_tools.policy.yaml_file import read_policy
 
 BY_DEFAULT: Final = "policy_default"
@@ -27,7 +27,8 @@ class Verdict:
     Attributes:
         decision: the decision.
         code: the reason code: the id of the rule, `policy_default` or `policy_error`.
-        reason: what the model reads if the call is denied; blank for the usual text.
+        reason: what the model reads if the call is denied, or the approver if it requires approval; blank for the usual
+            text.
         rule: the rule that decided, or whose predicate failed; None if no rule is for the call.
         error: what the predicate raised; None unless the code is `policy_error`.
     """
@@ -40,24 +41,24 @@ class Verdict:
 
 
 class Policy:
-    """Rules that allow or deny tool calls. The first rule that is for a call decides.
+    """Rules that allow or deny tool calls, or require their approval. The first rule that is for a call decides.
 
     Args:
         rules: the rules in order.
-        default: the decision about a call that no rule is for: `deny`, or `allow`.
+        default: the decision about a call that no rule is for: `deny`, `allow` or `require_approval`.
 
     Raises:
         TypeError: if an item is not a rule.
-        ConfigurationError: if there is no rule, two rules have the same id, or a rule can never decide because an
-            earlier rule decides all of its calls.
+        ConfigurationError: if the default is invalid, there is no rule, two rules have the same id, or a rule can never
+            decide because an earlier rule decides all of its calls.
     """
 
-    def __init__(self, rules: Iterable[Rule], *, default: Literal["allow", "deny"] = "deny") -> None:
+    def __init__(self, rules: Iterable[Rule], *, default: PolicyDecision = "deny") -> None:
         expect("rules", rules, Iterable, "a list of Rule objects")
         self.rules = tuple(rules)
         expect_each("rules", self.rules, Rule, "a Rule")
-        if default not in ("allow", "deny"):
-            raise ConfigurationError("default must be 'allow' or 'deny'")
+        if default not in POLICY_DECISIONS:
+            raise ConfigurationError(f"default must be one of {', '.join(POLICY_DECISIONS)}")
         if not self.rules:
             raise ConfigurationError("a policy needs at least one rule")
         self.default: Final = default
@@ -66,7 +67,7 @@ class Policy:
                 raise ConfigurationError(problem)
 
     @classmethod
-    def from_yaml(cls, path: str | Path) -> Policy:
+    def load(cls, path: str | Path) -> Policy:
         """Return the policy in a YAML file. Needs the extra `policy`.
 
         Raises:
@@ -80,11 +81,11 @@ class Policy:
         """Decide about a call, as a flow. A predicate that fails denies the call."""
         for rule in self.rules:
             try:
-                applies = rule.is_for(call) and (rule.when is None or await _holds(rule, call))
+                applies = rule.is_for(call) and (rule.where is None or await _holds(rule, call))
             except Exception as error:
                 return Verdict("deny", BY_ERROR, "the policy could not be checked", rule, error)
             if applies:
-                return Verdict(rule.decision, rule.id, rule.reason, rule)
+                return Verdict(rule.then, rule.id, rule.reason, rule)
         return Verdict(self.default, BY_DEFAULT)
 
     def __repr__(self) -> str:
@@ -93,12 +94,12 @@ class Policy:
 
 async def _holds(rule: Rule, call: CallFacts) -> bool:
     """Return what the predicate of a rule returns; raise `TypeError` unless it is a bool."""
-    arguments, when = call.read_arguments(), rule.when
-    assert when is not None
+    arguments, where = call.read_arguments(), rule.where
+    assert where is not None
     try:
-        holds = when(arguments) if isinstance(when, ArgumentConditions) else await perform(when, arguments)
+        holds = where(arguments) if isinstance(where, ArgumentConditions) else await perform(where, arguments)
     except NoValueError:
-        if rule.decision != "allow":  # the call might be one that the rule is for, so it must not pass the rule by
+        if rule.then != "allow":  # the rule might be for the call, so the call must not get past it
             raise
         return False
     if not isinstance(holds, bool):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, get_args
 
@@ -47,40 +47,53 @@ class CallFacts:
     read_arguments: Callable[[], Mapping[str, Any]] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a policy. It is for a call that matches every condition; a rule without conditions is for every call.
+    """A rule of a policy. It is for a call that meets all its conditions; without conditions, it is for every call.
 
     Args:
         id: the rule's name: 1 to 64 ASCII letters, digits, `_`, `.`, `:` and `-`. It is the reason code of the calls
             that the rule decides, in telemetry and in the audit trail.
-        decision: `allow`, `deny`, or `require_approval`, which allows approved calls and denies all others.
-        tools: the tool's name, or several. `*` stands for any characters, `?` for one, `[ab]` for one of several.
-        source: where the tool comes from: `local`, or the configured name of a server; with wildcards as in `tools`.
-        agents: the client's name, or several, with wildcards as in `tools`.
+        then: the decision: `allow`, `deny`, or `require_approval`, which lets a call run only if somebody approves it.
+        tool: the tool's name: a pattern or several. `*` stands for any characters, `?` for one, `[ab]` for `a` or `b`.
+        source: where the tool comes from, `local` or the configured name of a server: a pattern or several.
+        agent: the client's name: a pattern or several.
         attributes: values of attributes of the run; a list accepts each of its values.
         annotations: hints of the tool's `ToolAnnotations` and their values, such as `{"read_only": True}`. A tool whose
             author does not give a hint meets no condition on it.
-        when: a plain or async function of the validated arguments that returns True or False. If it raises, or returns
+        where: a plain or async function of the validated arguments that returns True or False. If it raises, or returns
             anything else, the call is denied.
-        reason: what the model reads if the call is denied. By default, only that the policy does not allow it.
+        reason: what the model reads if the call is denied, or the approver if it requires approval. By default, only
+            that the policy does not allow it, or requires approval.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ConfigurationError: if the id or the decision is invalid, or a list is empty.
+        ConfigurationError: if the id, the decision or a hint is invalid, a list is empty, or a pattern is empty.
     """
 
     id: str
-    decision: PolicyDecision
-    tools: str | Sequence[str] = "*"
-    source: str = "*"
-    agents: str | Sequence[str] = "*"
+    _: KW_ONLY
+    then: PolicyDecision
+    tool: str | Sequence[str] = "*"
+    source: str | Sequence[str] = "*"
+    agent: str | Sequence[str] = "*"
     attributes: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, bool] = field(default_factory=dict)
-    when: Predicate | None = None
+    where: Predicate | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
+        self._check_id()
+        if self.then not in POLICY_DECISIONS:
+            raise ConfigurationError(f"rule {self.id!r}: then must be one of {', '.join(POLICY_DECISIONS)}")
+        for argument in ("tool", "source", "agent"):
+            object.__setattr__(self, argument, self._patterns(argument))
+        object.__setattr__(self, "attributes", self._accepted_values())
+        object.__setattr__(self, "annotations", self._hints())
+        expect_callable("where", self.where)
+        expect("reason", self.reason, str, "a str")
+
+    def _check_id(self) -> None:
         expect("id", self.id, str, "a str")
         if not _ID.fullmatch(self.id):
             raise ConfigurationError(
@@ -89,30 +102,9 @@ class Rule:
             )
         if self.id in REASON_CODES:
             raise ConfigurationError(f"rule id {self.id!r} is a reason code of traced_tools: choose another id")
-        if self.decision not in POLICY_DECISIONS:
-            raise ConfigurationError(f"rule {self.id!r}: decision must be one of {', '.join(POLICY_DECISIONS)}")
-        expect("source", self.source, str, "a str")
-        expect("reason", self.reason, str, "a str")
-        expect_callable("when", self.when)
-        object.__setattr__(self, "tools", self._patterns("tools", self.tools))
-        object.__setattr__(self, "agents", self._patterns("agents", self.agents))
-        expect("attributes", self.attributes, Mapping, "a mapping of keys to values")
-        accepted = {key: _values(value) for key, value in checked_mapping("attributes", self.attributes).items()}
-        for key, values in accepted.items():
-            if not values:
-                raise ConfigurationError(f"rule {self.id!r}: attributes[{key!r}] has no value: pass at least one")
-        object.__setattr__(self, "attributes", accepted)
-        expect("annotations", self.annotations, Mapping, "a mapping of hints to True or False")
-        hints = dict(self.annotations)
-        for hint, value in hints.items():
-            if hint not in ANNOTATIONS:
-                raise ConfigurationError(
-                    f"rule {self.id!r}: unknown hint {str(hint)[:64]!a} in annotations: use {', '.join(ANNOTATIONS)}"
-                )
-            expect(f"annotations[{hint!r}]", value, bool, "True or False")
-        object.__setattr__(self, "annotations", hints)
 
-    def _patterns(self, argument: str, given: object) -> tuple[str, ...]:
+    def _patterns(self, argument: str) -> tuple[str, ...]:
+        given = getattr(self, argument)
         patterns: Any = (given,) if isinstance(given, str) else given
         expect(argument, patterns, Iterable, "a str or a list of str")
         found = tuple(patterns)
@@ -122,12 +114,31 @@ class Rule:
             raise ConfigurationError(f"rule {self.id!r}: {argument} must have at least one pattern, and no empty one")
         return found
 
+    def _accepted_values(self) -> dict[str, tuple[Any, ...]]:
+        expect("attributes", self.attributes, Mapping, "a mapping of keys to values")
+        accepted = {key: _values(value) for key, value in checked_mapping("attributes", self.attributes).items()}
+        for key, values in accepted.items():
+            if not values:
+                raise ConfigurationError(f"rule {self.id!r}: attributes[{key!r}] has no value: pass at least one")
+        return accepted
+
+    def _hints(self) -> dict[str, bool]:
+        expect("annotations", self.annotations, Mapping, "a mapping of hints to True or False")
+        hints = dict(self.annotations)
+        for hint, value in hints.items():
+            if hint not in ANNOTATIONS:
+                raise ConfigurationError(
+                    f"rule {self.id!r}: unknown hint {str(hint)[:64]!a} in annotations: use {', '.join(ANNOTATIONS)}"
+                )
+            expect(f"annotations[{hint!r}]", value, bool, "True or False")
+        return hints
+
     def is_for(self, call: CallFacts) -> bool:
-        """Return whether the call meets all conditions except `when`."""
+        """Return whether the call meets all conditions except `where`."""
         return (
-            any(fnmatchcase(call.tool, pattern) for pattern in self.tools)
-            and fnmatchcase(call.source, self.source)
-            and any(fnmatchcase(call.agent, pattern) for pattern in self.agents)
+            _match(self.tool, call.tool)
+            and _match(self.source, call.source)
+            and _match(self.agent, call.agent)
             and all(_is_among(call.attributes.get(key), values) for key, values in self.attributes.items())
             and (not self.annotations or self._is_for_annotations(call.read_annotations()))
         )
@@ -139,9 +150,9 @@ class Rule:
         """Return whether the rule certainly decides every call that `later` is for."""
         return (
             self._holds_whenever(later)
-            and all(any(_covers(own, other) for own in self.tools) for other in later.tools)
-            and _covers(self.source, later.source)
-            and all(any(_covers(own, other) for own in self.agents) for other in later.agents)
+            and _cover(self.tool, later.tool)
+            and _cover(self.source, later.source)
+            and _cover(self.agent, later.agent)
             and all(
                 key in later.attributes and all(_is_among(value, values) for value in later.attributes[key])
                 for key, values in self.attributes.items()
@@ -150,15 +161,15 @@ class Rule:
         )
 
     def _holds_whenever(self, later: Rule) -> bool:
-        """Return whether no call passes the predicate of this rule by and is decided, or denied, by that of `later`."""
-        if self.when is None:
+        """Return whether no call gets past the `where` of this rule to be decided, or denied, by that of `later`."""
+        if self.where is None:
             return True
-        if not (isinstance(self.when, ArgumentConditions) and isinstance(later.when, ArgumentConditions)):
+        if not (isinstance(self.where, ArgumentConditions) and isinstance(later.where, ArgumentConditions)):
             return False
-        # a call that lacks a value passes an `allow` by, and is denied if `later` is not one
-        if self.decision == "allow" and later.decision != "allow" and not later.when.require_values_of(self.when):
+        # a call that lacks a value gets past a rule that allows, and is denied by a rule that does not
+        if self.then == "allow" and later.then != "allow" and not later.where.require_values_of(self.where):
             return False
-        return self.when.are_implied_by(later.when)
+        return self.where.are_implied_by(later.where)
 
 
 def problem_of(rules: tuple[Rule, ...], index: int) -> str | None:
@@ -175,6 +186,15 @@ def problem_of(rules: tuple[Rule, ...], index: int) -> str | None:
     return None
 
 
+def _match(patterns: Iterable[str], text: str) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _cover(patterns: Iterable[str], others: Iterable[str]) -> bool:
+    """Return whether every text that matches one of `others` certainly matches one of `patterns`."""
+    return all(any(_covers(pattern, other) for pattern in patterns) for other in others)
+
+
 def _covers(pattern: str, other: str) -> bool:
     """Return whether every text that matches `other` certainly matches `pattern`."""
     if pattern in ("*", other):
@@ -187,13 +207,10 @@ def _covers(pattern: str, other: str) -> bool:
 
 
 def _values(value: object) -> tuple[Any, ...]:
-    return tuple(_scalars(value))
-
-
-def _scalars(value: object) -> Iterator[Any]:
-    for each in value if isinstance(value, list | tuple | set | frozenset) else (value,):
+    values = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+    for each in values:
         expect("attributes", each, (str, bool, int, float), "a str, bool, int or float, or a list of them")
-        yield each
+    return values
 
 
 def _is_among(value: object, accepted: Sequence[Any]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from traced_tools.errors import ConfigurationError
 from traced_tools.policy.conditions import ArgumentConditions, make_check, path_of
-from traced_tools.policy.rule import Rule, problem_of
+from traced_tools.policy.rule import POLICY_DECISIONS, PolicyDecision, Rule, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from yaml import Node
 
 _POLICY: Final = ("default", "rules")
-_RULE: Final = ("id", "decision", "tools", "source", "agents", "attributes", "annotations", "arguments", "reason")
+_RULE: Final = tuple(each.name for each in fields(Rule))
 _TAG: Final = "tag:yaml.org,2002:"
 
 
-def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]:
+def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
     """Return the rules and the default of a policy file.
 
     Raises:
@@ -42,8 +42,11 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]
         raise ConfigurationError(f"{path}: the policy cannot be read: {why}") from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None:
-            return _File(path).policy(root)
+        if root is None:
+            raise ConfigurationError(
+                f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule"
+            )
+        return _File(path).policy(root)
     except RecursionError:
         raise ConfigurationError(f"{path}: the policy is nested too deeply, or an anchor contains itself") from None
     except yaml.YAMLError as error:
@@ -51,7 +54,6 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]
         problem = getattr(error, "problem", None) or "it has an invalid character"
         where = "" if mark is None else f", line {mark.line + 1}"
         raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
-    raise ConfigurationError(f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,11 @@ class _File:
 
     path: Path
 
-    def policy(self, root: Node) -> tuple[tuple[Rule, ...], Literal["allow", "deny"]]:
+    def policy(self, root: Node) -> tuple[tuple[Rule, ...], PolicyDecision]:
         found = self._fields(root, _POLICY, "the policy")
         default: Any = "deny"
-        if "default" in found and (default := self._value(found["default"])) not in ("allow", "deny"):
-            self._fail(found["default"], "default must be allow or deny")
+        if "default" in found and (default := self._value(found["default"])) not in POLICY_DECISIONS:
+            self._fail(found["default"], f"default must be one of {', '.join(POLICY_DECISIONS)}")
         if "rules" not in found:
             self._fail(root, "the policy has no rules: add `rules:` with at least one rule")
         nodes = self._items(found["rules"], "rules")
@@ -79,13 +81,13 @@ class _File:
 
     def _rule(self, node: Node) -> Rule:
         found = self._fields(node, _RULE, "a rule")
-        for required in ("id", "decision"):
+        for required in ("id", "then"):
             if required not in found:
-                self._fail(node, f"the rule has no {required}: add `{required}:`")
-        given: dict[str, Any] = {"decision": "deny"}
+                self._fail(node, f"the rule has no {required!r}: add `{required}:`")
+        given: dict[str, Any] = {"then": "deny"}
         for name in sorted(found, key=_RULE.index):  # the id first, which other errors quote
-            if name == "arguments":
-                given["when"] = self._conditions(found[name])
+            if name == "where":
+                given[name] = self._conditions(found[name])
                 continue
             given[name] = self._value(found[name])
             with self._at(found[name]):  # checked one by one, so that an error has the line of its field
@@ -94,7 +96,7 @@ class _File:
 
     def _conditions(self, node: Node) -> ArgumentConditions:
         conditions: dict[str, dict[str, Any]] = {}
-        self._fields(node, None, "arguments")
+        self._fields(node, None, "where")
         for key, operators in node.value:
             argument = key.value
             with self._at(key):
@@ -105,9 +107,9 @@ class _File:
                 with self._at(operand):
                     make_check(operator, conditions[argument][operator])
             if not conditions[argument]:
-                self._fail(operators, f"{argument!a} has no condition: add one, such as `equals: 1`")
+                self._fail(operators, f"{argument!a} has no condition: add one, such as `eq: 1`")
         if not conditions:
-            self._fail(node, "arguments is empty: add a condition, or delete the key")
+            self._fail(node, "where is empty: add a condition, or delete the key")
         return ArgumentConditions(conditions)
 
     def _fields(self, node: Node, known: Iterable[str] | None, what: str) -> dict[str, Node]:

@@ -53,7 +53,7 @@ def check(
     no trail stores them.
     """
     with exit_statuses("policy") as command:
-        rules = Policy.from_yaml(policy)
+        rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
         calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last, limit=MOST)
         replayed = [*replay(rules, calls, advisor)]
