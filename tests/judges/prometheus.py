@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 
 from tests.judges.programs import free_port, program, running, until
-from tests.waiting import PATIENCE
 
 PACKAGE = "apt-get install prometheus"
 _CONFIG = """
@@ -29,6 +28,7 @@ _JOB = """
     static_configs: [{{targets: ["{address}"]}}]
 """
 _SECONDS_TO_START = 30
+_ANSWER_SECONDS = 120
 
 
 class Prometheus:
@@ -161,7 +161,7 @@ def scraping(
         "--rules.alert.resend-delay=1s",  # what fires before Alertmanager is found is sent again
         "--log.level=warn",
     ]
-    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}", timeout=PATIENCE) as http:
+    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}", timeout=_ANSWER_SECONDS) as http:
         prometheus = Prometheus(http, server)
         until(lambda: http.get("/-/ready").is_success, _SECONDS_TO_START, "Prometheus that is ready", server)
         wanted = len(addresses)
