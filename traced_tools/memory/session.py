@@ -211,7 +211,7 @@ class MemorySession:
             return
         if not view.turns:
             raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
-        if view.turns[-1].last.run_id not in run_ids:
+        if not _ends_with(view, run_ids):
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
                 "the run cannot be resumed; what ran before is in the audit trail"
@@ -355,6 +355,9 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
+                if self.run.resumption is not None and not _ends_with(view, self.run.resumption.run_ids):
+                    # a memory may leave out a long turn of an earlier run, but this run goes on with it
+                    view = replace(view, turns=(*view.turns, *await self._reader.last_turn()))
                 observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
@@ -513,6 +516,11 @@ def _is_same(message: Message, kept: Message) -> bool:
     if isinstance(message, AssistantMessage) and isinstance(kept, AssistantMessage) and kept.tool_calls:
         return [call.id for call in message.tool_calls] == [call.id for call in kept.tool_calls]
     return message == kept
+
+
+def _ends_with(view: MemoryView, run_ids: Sequence[str]) -> bool:
+    """Return whether the last turn of a view ends with what one of some runs has added."""
+    return bool(view.turns) and view.turns[-1].last.run_id in run_ids
 
 
 def _says_something(message: Message) -> bool:
