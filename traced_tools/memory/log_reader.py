@@ -80,7 +80,7 @@ class LogReader:
         return log
 
     async def last_turn(self) -> tuple[Turn, ...]:
-        """Return the last turn of the branch, whole, as a flow; nothing if there is none. `log` stays as it was read."""
+        """Return the last turn of the branch, whole, as a flow; nothing if there is none. `log` stays as it was."""
         log = await self.repository.read_flow(
             self.conversation_id, last_turns=1, kind="message", branches=(self.branch,), principal=self.principal
         )
