@@ -371,6 +371,22 @@ def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str, pl
     assert [each.fields["decision"] for each in decided] == ["pending", "denied"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_is_reported_that_waited_in_a_turn_longer_than_the_window(mode: str) -> None:
+    telemetry, repository = Telemetry(), InMemoryChatMemoryRepository()
+    memory = MessageWindowChatMemory(repository, max_messages=4)
+    settings = {"advisors": [MemoryAdvisor(memory, order=PLACES["inside"])], "telemetry": telemetry.options}
+    rounds = [[looks(f"l{number}", what=str(number))] for number in range(3)]
+    run(mode, client(*rounds, [pays()], **settings)[0].prompt("buy", conversation_id="c"))
+    for turn in ("never mind", "really"):
+        asking, model = client("fine", **settings)
+        run(mode, asking.prompt(turn, conversation_id="c"))
+        assert_well_formed(model.requests[0].messages)
+    waited, superseded = telemetry.named("refuse_tool pay")
+    assert (superseded.attributes or {})[names.REASON_CODE] == "superseded"
+    assert (waited.attributes or {})[names.TOOL_DECISION] == "pending"
+
+
 # What is refused.
 
 

@@ -106,6 +106,7 @@ class MemorySession:
         self._is_unsure = False  # whether the log may have what is unsaved
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
+        self._last_turn: tuple[Turn, ...] = ()  # if it is too long for the view
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
@@ -197,8 +198,8 @@ class MemorySession:
                 break
         else:
             raise self._conflict()
-        if any(isinstance(each, UserMessage) for each in asked) and turns:
-            self.superseded = _waiting_calls(turns[-1])
+        if any(isinstance(each, UserMessage) for each in asked) and (before := turns[-1:] or self._last_turn):
+            self.superseded = _waiting_calls(before[0])
             if self.superseded:
                 observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)
         if placeholders:
@@ -355,9 +356,12 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
-                if self.run.resumption is not None and not _ends_with(view, self.run.resumption.run_ids):
-                    # a memory may leave out a long turn of an earlier run, but this run goes on with it
-                    view = replace(view, turns=(*view.turns, *await self._reader.last_turn()))
+                resumption = self.run.resumption
+                is_missing = not view.turns if resumption is None else not _ends_with(view, resumption.run_ids)
+                if is_missing and (view.left_out or resumption):  # the last turn is too long for the view
+                    self._last_turn = await self._reader.last_turn()
+                if is_missing and resumption:  # this run goes on with it
+                    view = replace(view, turns=(*view.turns, *self._last_turn))
                 observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
