@@ -1,30 +1,49 @@
-"""All advisors of the package in one chain, in all four modes."""
+"""All advisors of the package, each alone and many in one chain, in all four modes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+import traced_tools
+from tests.memory.conversations import INSIDE, OUTSIDE, shown
 from tests.modes import MODES, run
 from traced_tools import (
+    Advisor,
+    ApprovalAdvisor,
     AuditAdvisor,
     AuditTrail,
+    BaseAdvisor,
+    CacheToolAdvisor,
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
     Evaluation,
     EvaluationAdvisor,
+    FunctionToolCallback,
     InMemoryChatMemoryRepository,
     LoggingAdvisor,
     MemoryAdvisor,
     MessageWindowChatMemory,
     ObserverAdvisor,
+    Policy,
+    PolicyAdvisor,
+    Reject,
+    RetryToolAdvisor,
+    Rule,
     SafeguardAdvisor,
+    StructuredOutputAdvisor,
+    ToolAnnotations,
     ToolCall,
+    ToolLoopAdvisor,
+    ToolMetadata,
+    TranscriptAdvisor,
     advisor,
     tool,
 )
@@ -106,3 +125,145 @@ def test_all_advisors_of_a_chain_do_their_work(
     (call,) = AuditReader(tmp_path / "audit.db").run(response.run_id).calls
     assert call.intent is not None
     assert call.outcome is not None
+
+
+# Each advisor alone.
+
+
+@dataclass
+class Agent:
+    """An agent that asks a model with one advisor, in one mode."""
+
+    mode: str
+    directory: Path
+    measured: list[str] = field(default_factory=list)
+
+    def answers(
+        self, one: Advisor, *turns: Any, questions: Sequence[str] = ("How warm?",), requires_approval: bool = False
+    ) -> ChatClientResponse:
+        """Return the response to the last question."""
+        self.model = ScriptedChatModel(turns)
+        safe = ToolAnnotations(read_only=True)
+        measuring = FunctionToolCallback(
+            self.measure, metadata=ToolMetadata(annotations=safe, requires_approval=requires_approval)
+        )
+        client = ChatClient(self.model, tools=[measuring], advisors=[one])
+        *_, response = [run(self.mode, client.prompt(each, conversation_id="c")) for each in questions]
+        return response
+
+    def measure(self, city: str) -> str:
+        """Measure the temperature of a city; the first attempt fails in Oslo."""
+        self.measured.append(city)
+        if self.measured == ["Oslo"]:
+            raise ConnectionError
+        return "21"
+
+
+def measures(city: str = "Rome") -> ToolCall:
+    return ToolCall("measure", {"city": city})
+
+
+def check_memory(agent: Agent, order: int, rounds: list[str]) -> None:
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()), order=order)
+    agent.answers(memory, measures(), "Warm.", "Yes.", questions=["How warm?", "Sure?"])
+    sent = shown(agent.model.requests[-1].messages)
+    assert sent == ["user How warm?", *rounds, "assistant Warm.", "user Sure?"]
+
+
+def check_memory_outside(agent: Agent) -> None:
+    check_memory(agent, OUTSIDE, [])
+
+
+def check_memory_inside(agent: Agent) -> None:
+    check_memory(agent, INSIDE, ["call measure", "tool 21"])
+
+
+def check_structured_output(agent: Agent) -> None:
+    assert agent.answers(StructuredOutputAdvisor(int), measures(), "warm", "21").output == 21
+    assert len(agent.model.requests) == 3
+
+
+def check_evaluation(agent: Agent) -> None:
+    judge = EvaluationAdvisor(lambda answer: float("21" in answer.content))
+    response = agent.answers(judge, measures(), "Warm.", "It is 21.")
+    assert ([each.passed for each in response.evaluations], response.content) == ([True], "It is 21.")
+
+
+def check_policy(agent: Agent) -> None:
+    policy = Policy([Rule(id="no", decision="deny", tools="measure")], default="allow")
+    [result] = agent.answers(PolicyAdvisor(policy), measures(), "Sorry.").tool_results
+    assert (result.decision, result.reason_code, agent.measured) == ("denied", "no", [])
+
+
+def check_approval(agent: Agent) -> None:
+    asking = ApprovalAdvisor(lambda request: Reject("no", by="ana"))
+    [result] = agent.answers(asking, measures(), "Sorry.", requires_approval=True).tool_results
+    assert (result.decision, result.by, agent.measured) == ("rejected", "ana", [])
+
+
+def check_observer(agent: Agent) -> None:
+    events = Collector()
+    observer = ObserverAdvisor([events])
+    agent.answers(observer, measures(), "Warm.")
+    observer.close()
+    assert {"run_started", "tool_started", "tool_finished", "run_finished"} <= events.types
+
+
+def check_audit(agent: Agent) -> None:
+    with AuditTrail(agent.directory / "audit.db") as trail:
+        response = agent.answers(AuditAdvisor(trail), measures(), "Warm.")
+    [call] = AuditReader(agent.directory / "audit.db").run(response.run_id).calls
+    assert (call.intent is not None, call.outcome is not None) == (True, True)
+
+
+def check_safeguard(agent: Agent) -> None:
+    response = agent.answers(SafeguardAdvisor(["secret"], answer="No."), measures(), "It is a secret.")
+    assert (response.content, response.stop_reason) == ("No.", "advisor")
+
+
+def check_logging(agent: Agent) -> None:
+    records: list[logging.LogRecord] = []
+    log = logging.Logger("own")
+    log.addFilter(lambda record: not records.append(record))
+    agent.answers(LoggingAdvisor(log), measures(), "Warm.")
+    assert [each.getMessage().split()[0] for each in records] == ["request", "response"]
+
+
+def check_retry_tool(agent: Agent) -> None:
+    [result] = agent.answers(RetryToolAdvisor(), measures("Oslo"), "Warm.").tool_results
+    assert (result.content, agent.measured) == ("21", ["Oslo", "Oslo"])
+
+
+def check_cache_tool(agent: Agent) -> None:
+    results = agent.answers(CacheToolAdvisor("measure"), measures(), measures(), "Warm.").tool_results
+    assert ([each.content for each in results], agent.measured) == (["21", "21"], ["Rome"])
+
+
+CHECKS: dict[str, Callable[[Agent], None]] = {
+    "MemoryAdvisor outside": check_memory_outside,
+    "MemoryAdvisor inside": check_memory_inside,
+    "StructuredOutputAdvisor": check_structured_output,
+    "EvaluationAdvisor": check_evaluation,
+    "PolicyAdvisor": check_policy,
+    "ApprovalAdvisor": check_approval,
+    "ObserverAdvisor": check_observer,
+    "AuditAdvisor": check_audit,
+    "SafeguardAdvisor": check_safeguard,
+    "LoggingAdvisor": check_logging,
+    "RetryToolAdvisor": check_retry_tool,
+    "CacheToolAdvisor": check_cache_tool,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", CHECKS)
+def test_each_advisor_does_its_work(name: str, mode: str, tmp_path: Path) -> None:
+    CHECKS[name](Agent(mode, tmp_path))
+
+
+def test_every_advisor_of_the_package_is_among_them() -> None:
+    exported = [getattr(traced_tools, name) for name in traced_tools.__all__]
+    advisors = {each for each in exported if isinstance(each, type) and issubclass(each, Advisor)}
+    bases = {Advisor, BaseAdvisor, TranscriptAdvisor}
+    shipped = {each.__name__ for each in advisors - bases if not issubclass(each, ToolLoopAdvisor)}
+    assert {name.partition(" ")[0] for name in CHECKS} == shipped

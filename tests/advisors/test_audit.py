@@ -15,6 +15,8 @@ from tests.sample_tools import add, fail
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
+    ApprovalAdvisor,
+    Approve,
     ChatClient,
     ToolCall,
     ToolContext,
@@ -282,6 +284,33 @@ def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models
     intent, decision = trail.one("intent"), trail.one("decision")
     assert intent.contents["arguments"].text == '{"a":1,"b":1}'
     assert decision.contents["arguments"] == Content('{"a":40,"b":2}', may_be_stored=True, is_json=True)
+
+
+@tool(requires_approval=True)
+def buy(amount: int) -> str:
+    """Buy."""
+    return f"bought {amount}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("resumes", [False, True], ids=["in place", "resumed"])
+def test_arguments_that_somebody_approved_instead_are_on_record_under_the_id_of_the_call(
+    trail: KeptTrail, mode: str, resumes: bool
+) -> None:
+    edited = Approve(by="ana", arguments={"amount": 3})
+    asking = [] if resumes else [ApprovalAdvisor(lambda request: edited)]
+    client = client_of(trail, [ToolCall("buy", {"amount": 5}, id="b"), "done"], *asking, tools=[buy])
+    response = run(mode, client.prompt("?"))
+    if response.state is not None:
+        response = run(mode, client.resume(response.state, {"b": edited}))
+    [result] = response.tool_results
+    assert (result.call_id, result.content) == ("b", "bought 3")
+    intent, decision, outcome = trail.drafts[-3:]
+    assert [each.subject and each.subject.call_id for each in (intent, decision, outcome)] == ["b"] * 3
+    assert (decision.fields["decision"], decision.fields["by"]) == ("approved", "ana")
+    assert intent.contents["requested_arguments"].text == '{"amount": 5}'
+    edited_in = intent if resumes else decision  # a run that resumes knows them when it begins
+    assert edited_in.contents["arguments"].text == '{"amount":3}'
 
 
 def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:

@@ -6,13 +6,15 @@ have no meaning here: a chain holds no state of a run, and `call_next` is the re
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import MODES, run, run_chunks
+from tests.modes import MODES, STREAMING_MODES, run, run_chunks
 from tests.recorder import Recorder
 from tests.sample_tools import add
 from traced_tools import (
@@ -66,6 +68,20 @@ def test_equal_orders_keep_the_order_of_registration_in_every_pass(mode: str) ->
     run(mode, client.prompt("?", advisors=[Note(seen, "third", 400)]))
     once = ["first in", "second in", "third in", "third out", "second out", "first out"]
     assert seen == once * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_model_is_further_in_than_any_order(mode: str) -> None:
+    seen: list[str] = []
+    model = ScriptedChatModel([lambda request: seen.append("model") or ToolCall("add", {"a": 1, "b": 1}), "two"])
+    advisors = [Note(seen, "innermost", sys.maxsize), Note(seen, "outermost", -sys.maxsize)]
+    run(mode, ChatClient(model, tools=[add], advisors=advisors).prompt("?"))
+    assert seen == [
+        "outermost in",
+        *("innermost in", "model", "innermost out"),
+        *("innermost in", "innermost out"),
+        "outermost out",
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -283,19 +299,49 @@ def test_a_base_advisors_hook_that_returns_something_else_is_named(mode: str, ho
         run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[advisor]).prompt("?"))
 
 
+class Listen(BaseAdvisor):
+    """Keeps what its `after` is given."""
+
+    name, order = "listen", 400
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def after(self, response: ChatClientResponse) -> ChatClientResponse:
+        self.seen.append(response.content)
+        return response
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_after_runs_once_an_answer_and_not_once_a_chunk(mode: str) -> None:
-    seen: list[str] = []
+    listen = Listen()
+    run(mode, ChatClient(ScriptedChatModel(["one two three"]), advisors=[listen]).prompt("?"))
+    assert listen.seen == ["one two three"]
 
-    class Listen(BaseAdvisor):
-        name, order = "listen", 400
 
-        def after(self, response: ChatClientResponse) -> ChatClientResponse:
-            seen.append(response.content)
-            return response
+@pytest.mark.parametrize("mode", MODES)
+def test_after_does_not_run_if_the_model_fails(mode: str) -> None:
+    listen = Listen()
+    with pytest.raises(ConnectionError):
+        run(mode, ChatClient(ScriptedChatModel([ConnectionError()]), advisors=[listen]).prompt("?"))
+    assert listen.seen == []
 
-    run(mode, ChatClient(ScriptedChatModel(["one two three"]), advisors=[Listen()]).prompt("?"))
-    assert seen == ["one two three"]
+
+@pytest.mark.parametrize("mode", STREAMING_MODES)
+def test_after_does_not_run_if_the_stream_is_left(mode: str) -> None:
+    listen = Listen()
+    spec = ChatClient(ScriptedChatModel(["one two three"]), advisors=[listen]).prompt("?")
+
+    async def leave() -> None:
+        async with spec.astream() as stream:
+            await anext(stream)
+
+    if mode == "astream":
+        asyncio.run(leave())
+    else:
+        with spec.stream() as stream:
+            next(stream)
+    assert listen.seen == []
 
 
 # Chunks.

@@ -25,9 +25,11 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
+    CompactingChatMemory,
     EvaluationAdvisor,
     ExecuteTools,
     InMemoryChatMemoryRepository,
+    KeepTurns,
     LoopLimits,
     MemoryAdvisor,
     Message,
@@ -39,6 +41,7 @@ from traced_tools import (
     ToolInvocation,
     ToolMessage,
     ToolResult,
+    Turns,
     Usage,
     tool,
     tool_callbacks,
@@ -316,6 +319,37 @@ def test_a_decision_is_refused_once_the_user_has_said_something_else(mode: str, 
     assert not model.requests
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_resumes_whose_turn_is_longer_than_the_window(mode: str) -> None:
+    repository = InMemoryChatMemoryRepository()
+    memory = {"advisors": [MemoryAdvisor(MessageWindowChatMemory(repository, max_messages=4), order=PLACES["inside"])]}
+    rounds = [[looks(f"l{number}", what=str(number))] for number in range(3)]
+    run(mode, client("hello", **memory)[0].prompt("hi", conversation_id="c"))
+    response = run(mode, client(*rounds, [pays()], **memory)[0].prompt("buy", conversation_id="c"))
+    going_on, model = client("done", **memory)
+    assert run(mode, going_on.resume(state_of(response), {"p": Approve()})).content == "done"
+    [request] = model.requests
+    assert [each.role for each in request.messages] == ["user", *["assistant", "tool"] * 4]
+    assert results_in(request.messages)[-1] == ("p", "paid 5")
+    assert DONE == ["look 0", "look 1", "look 2", "pay 5"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_conversation_is_compacted_around_the_call_that_waited(mode: str) -> None:
+    repository = InMemoryChatMemoryRepository()
+    talk = {"conversation_id": "c"}
+    for question in ("hi", "how are you?"):
+        run(mode, client("fine", **remembering("inside", repository))[0].prompt(question, **talk))
+    response = paused(mode, looks(), pays(), prompt=talk, **remembering("inside", repository))
+    compacting = MemoryAdvisor(CompactingChatMemory(repository, Turns(1), KeepTurns(0)), order=PLACES["inside"])
+    going_on, model = client("done", advisors=[compacting])
+    run(mode, going_on.resume(state_of(response), {"p": Approve()}))
+    [request] = model.requests
+    assert [each.role for each in request.messages] == ["user", "assistant", "tool"]
+    assert results_in(request.messages) == [("l", "seen"), ("p", "paid 5")]
+    assert len(repository.read("c", kind="compaction").entries) == 1
+
+
 @pytest.mark.parametrize("place", [None, "inside"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str, place: str | None) -> None:
@@ -335,6 +369,22 @@ def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str, pl
     assert (span.attributes[names.TOOL_CALL_ID], span.attributes[names.REASON_CODE]) == ("p", "superseded")
     decided = [each for each in trail.drafts if each.kind == "decision"]
     assert [each.fields["decision"] for each in decided] == ["pending", "denied"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_is_reported_that_waited_in_a_turn_longer_than_the_window(mode: str) -> None:
+    telemetry, repository = Telemetry(), InMemoryChatMemoryRepository()
+    memory = MessageWindowChatMemory(repository, max_messages=4)
+    settings = {"advisors": [MemoryAdvisor(memory, order=PLACES["inside"])], "telemetry": telemetry.options}
+    rounds = [[looks(f"l{number}", what=str(number))] for number in range(3)]
+    run(mode, client(*rounds, [pays()], **settings)[0].prompt("buy", conversation_id="c"))
+    for turn in ("never mind", "really"):
+        asking, model = client("fine", **settings)
+        run(mode, asking.prompt(turn, conversation_id="c"))
+        assert_well_formed(model.requests[0].messages)
+    waited, superseded = telemetry.named("refuse_tool pay")
+    assert (superseded.attributes or {})[names.REASON_CODE] == "superseded"
+    assert (waited.attributes or {})[names.TOOL_DECISION] == "pending"
 
 
 # What is refused.
@@ -434,36 +484,66 @@ def test_a_response_and_an_error_show_no_content() -> None:
         assert "secret" not in text
 
 
-_FIRST = """
+_PROCESS = """
 import os, signal, sys
-from tests.advisors.test_resuming import client, looks, pays
-from traced_tools import MemoryAdvisor, MessageWindowChatMemory, SqlChatMemoryRepository, tool
-from tests.advisors import test_resuming
+from tests.advisors.test_resuming import DONE, PLACES, client, looks, pays, results_in
+from tests.memory.conversations import assert_well_formed
+from traced_tools import Approve, MemoryAdvisor, MessageWindowChatMemory, SqlChatMemoryRepository
 
-repository = SqlChatMemoryRepository("sqlite:///" + sys.argv[1] + "/memory.db")
-memory = MemoryAdvisor(MessageWindowChatMemory(repository), order=400)
-if sys.argv[2] == "ask":
-    asking, _ = client([looks(), pays()], advisors=[memory])
-    response = asking.prompt("buy", conversation_id="c").call()
-    print(response.state, flush=True)
+folder, place, step = sys.argv[1:]
+memory = MessageWindowChatMemory(SqlChatMemoryRepository("sqlite:///" + folder + "/memory.db"))
+advisors = [MemoryAdvisor(memory, order=PLACES[place])]
+if step == "ask":
+    asking, _ = client([looks(), pays()], advisors=advisors)
+    print(asking.prompt("buy", conversation_id="c").call().state, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-going_on, model = client("done", advisors=[memory])
-print(going_on.resume(sys.stdin.read(), {"p": test_resuming.Approve(by="ana")}).call().content)
-print(test_resuming.DONE)
+going_on, model = client("done", advisors=advisors)
+if step == "resume":
+    response = going_on.resume(sys.stdin.read(), {"p": Approve(by="ana")}).call()
+else:
+    response = going_on.prompt("never mind", conversation_id="c").call()
+assert_well_formed(model.requests[0].messages)
+print(response.content, DONE, results_in(model.requests[0].messages))
 """
 
 
-@pytest.mark.slow
-def test_a_run_is_resumed_in_another_process_after_the_first_was_killed(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+class Processes:
+    """Processes of an agent whose conversations outlive them."""
 
-    def process(step: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", _FIRST, str(tmp_path), step]
+    def __init__(self, folder: Path, place: str) -> None:
+        self._command = [sys.executable, "-c", _PROCESS, str(folder), place]
+
+    def __call__(self, step: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        command, root = [*self._command, step], Path(__file__).parents[2]
         return subprocess.run(command, input=given, text=True, capture_output=True, timeout=60, cwd=root, check=False)
 
-    asked = process("ask")
-    assert asked.returncode == -9, asked.stderr
-    resumed = process("resume", asked.stdout)
-    assert resumed.stdout.splitlines() == ["done", "['pay 5']"], resumed.stderr
-    again = process("resume", asked.stdout)
-    assert "ResumeError" in again.stderr
+    def killed(self) -> str:
+        """Return the state of a run that waits, and whose process was killed."""
+        asked = self("ask")
+        assert asked.returncode == -9, asked.stderr
+        return asked.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_is_resumed_in_another_process_after_the_first_was_killed(tmp_path: Path, place: str) -> None:
+    process = Processes(tmp_path, place)
+    state = process.killed()
+    resumed = process("resume", state)
+    assert resumed.stdout == "done ['pay 5'] [('l', 'seen'), ('p', 'paid 5')]\n", resumed.stderr
+    assert "ResumeError" in process("resume", state).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_conversation_goes_on_in_another_process_while_a_run_of_a_killed_one_waits(
+    tmp_path: Path, place: str
+) -> None:
+    process = Processes(tmp_path, place)
+    state = process.killed()
+    other = process("go on")
+    assert other.stdout.startswith("done [] "), other.stderr
+    assert ("('p', 'The call was not run" in other.stdout) is (place == "inside")
+    refused = process("resume", state)
+    assert "ResumeError: the conversation went on while the call waited" in refused.stderr
+    assert not refused.stdout

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.advisors.loops import Loop, assert_complete
+from tests.captured import Telemetry
 from tests.modes import MODES, run, run_chunks
 from tests.observe.runs import adds
 from tests.recorder import Recorder
@@ -340,6 +341,18 @@ def test_a_loop_among_the_advisors_comes_before_the_clients_own(mode: str) -> No
     client = ChatClient(ScriptedChatModel(["a"]), tool_calling_advisor=own)
     run(mode, client.prompt("?", advisors=[explicit]))
     assert (len(explicit.finals), len(own.finals)) == (1, 0)
+
+
+@pytest.mark.parametrize("passes_it", [False, True], ids=["own", "passed"])
+def test_a_loop_and_its_manager_report_to_the_telemetry_of_the_client(
+    mode: str, passes_it: bool, telemetry: Telemetry
+) -> None:
+    loop = ToolCallingAdvisor(ToolCallingManager()) if passes_it else None
+    model = ScriptedChatModel([adds(1, 1), "two"])
+    client = ChatClient(model, tools=[add], tool_calling_advisor=loop, telemetry=telemetry.options)
+    run(mode, client.prompt("?"))
+    assert telemetry.parent(telemetry.one("execute_tool add")) == "iteration"
+    assert len(telemetry.named("chat")) == 2
 
 
 def test_a_custom_manager_runs_the_tools(mode: str) -> None:

@@ -37,6 +37,7 @@ from traced_tools import (
     ToolErrors,
     ToolExecutionError,
     ToolMessage,
+    ToolNotFoundError,
     ToolResultPart,
     UserMessage,
     tool,
@@ -118,6 +119,11 @@ def test_a_message_is_kept_with_reasoning_images_and_signatures(mode: str, order
     run(mode, client.prompt("Sure?", conversation_id="c"))
     first, second = model.requests[-1].messages[:2]
     assert (first, second) == (asked, answer.replace(provider="scripted"))
+
+
+def test_a_memory_is_outside_the_loop_unless_it_is_given_another_order() -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    assert [MemoryAdvisor(memory).order, MemoryAdvisor(memory, order=INSIDE).order] == [OUTSIDE, INSIDE]
 
 
 def test_a_request_without_a_conversation_id_is_not_kept(mode: str, order: int) -> None:
@@ -219,17 +225,21 @@ def test_an_answer_with_text_beside_its_calls_is_kept_when_a_limit_ends_the_run(
     assert logged(repository) == ["user The sky?", "assistant Let me look."]
 
 
-def test_a_failed_tool_leaves_what_is_known_of_each_call(mode: str) -> None:
+@pytest.mark.parametrize(("name", "error"), [("fail", ToolExecutionError), ("invented", ToolNotFoundError)])
+def test_a_tool_that_ends_the_run_leaves_what_is_known_of_each_call(
+    mode: str, name: str, error: type[Exception]
+) -> None:
     @tool
     def fail() -> str:
         """Fail."""
         raise ValueError("broken")
 
     repository = InMemoryChatMemoryRepository()
-    calls = [LOOK.replace(id="1"), ToolCall("fail", id="2")]
-    client, model = remembering([calls, "Sorry."], repository, order=INSIDE, tools=[look, fail])
-    with pytest.raises(ToolExecutionError):
-        run(mode, client.prompt("Go.", conversation_id="c", tool_errors=ToolErrors(always_raise=True)))
+    calls = [LOOK.replace(id="1"), ToolCall(name, id="2")]
+    errors = ToolErrors(always_raise=True, unknown_tool="raise")
+    client, model = remembering([calls, "Sorry."], repository, order=INSIDE, tools=[look, fail], tool_errors=errors)
+    with pytest.raises(error):
+        run(mode, client.prompt("Go.", conversation_id="c"))
     run(mode, client.prompt("What happened?", conversation_id="c"))
     assert_well_formed(model.requests[-1].messages)
     assert sent(model)[2].startswith("tool the sky is blue, ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -76,6 +77,18 @@ def test_delete_expired_keeps_a_conversation_that_somebody_continues_meanwhile(
     monkeypatch.setattr(repository, "find_conversations", find_and_continue)
     assert repository.delete_expired(NOW + timedelta(days=60)) == 1
     assert (repository.version("kept"), repository.version("gone")) == (2, 0)
+
+
+def test_of_several_that_delete_expired_conversations_at_once_each_deletes_others(
+    repository: ChatMemoryRepository,
+) -> None:
+    for number in range(20):
+        repository.append(f"old {number}", [said("one"), said("two")], 0)
+    later = datetime.now(UTC) + timedelta(days=61)
+    with ThreadPoolExecutor(4) as pool:
+        deleted = list(pool.map(lambda _: repository.delete_expired(later), range(4)))
+    assert sum(deleted) == 20
+    assert repository.conversations() == ()
 
 
 def test_a_conversation_without_expiry_is_kept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from traced_tools import (
+    Approve,
     AssistantMessage,
     ChatClient,
     ChatClientRequestSpec,
+    ChatClientResponse,
     ChatMemory,
     ChatMemoryUnavailable,
     CompactingChatMemory,
@@ -28,6 +31,8 @@ from traced_tools import (
     MemoryAdvisor,
     MessageEntry,
     MessageWindowChatMemory,
+    Reject,
+    ResumeError,
     Summarize,
     Tokens,
     ToolCall,
@@ -42,7 +47,8 @@ from traced_tools.memory import Conversation
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 
-Fate = Literal["ok", "fail", "interrupt", "other run", "inner agent", "direct"]
+Fate = Literal["ok", "fail", "interrupt", "other run", "inner agent", "direct", "wait"]
+Decided = Literal["approve", "reject", "half", "late", "never"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,9 @@ class Plan:
 
     rounds: tuple[Round, ...]
     order: int = INSIDE
-    mode: Literal["call", "stream", "dead"] = "call"
+    mode: Literal["call", "stream", "steps", "dead"] = "call"
     chunks: int = 0
+    decided: Decided = "approve"
     raises: bool = False
     most: int | None = None
     down_at: int | None = None
@@ -69,7 +76,8 @@ class Plan:
     inner: Plan | None = None
 
 
-fates = st.sampled_from(["ok", "ok", "ok", "fail", "interrupt", "other run", "inner agent", "direct"])
+fates = st.sampled_from([*["ok", "wait"] * 3, "fail", "interrupt", "other run", "inner agent", "direct"])
+decisions = st.sampled_from(["approve", "reject", "half", "late", "never"])
 rounds = st.builds(
     Round,
     fates=st.lists(fates, max_size=3).map(tuple),
@@ -81,13 +89,15 @@ leaves = st.builds(
     rounds=st.lists(rounds, max_size=3).map(tuple),
     order=st.sampled_from([OUTSIDE, INSIDE]),
     mode=st.sampled_from(["call", "stream"]),
+    decided=decisions,
 )
 plans = st.builds(
     Plan,
     rounds=st.lists(rounds, max_size=4).map(tuple),
     order=st.sampled_from([OUTSIDE, INSIDE]),
-    mode=st.sampled_from(["call", "call", "stream", "dead"]),
+    mode=st.sampled_from([*["call"] * 3, "stream", "steps", "dead"]),
     chunks=st.integers(0, 6),
+    decided=decisions,
     raises=st.booleans(),
     most=st.sampled_from([None, None, 1, 2]),
     down_at=st.one_of(st.none(), st.none(), st.integers(1, 12)),
@@ -117,10 +127,11 @@ class Bench:
     store: _Store = field(default_factory=_Store)
     questions: int = 0
     problems: list[AssertionError] = field(default_factory=list)
+    waiting: list[tuple[ChatClient, Sequence[Any], ChatClientResponse]] = field(default_factory=list)
 
     def run(self, plan: Plan, **identity: Any) -> None:
         self.questions += 1
-        text = f"Question {self.questions}?"
+        number, text = self.questions, f"Question {self.questions}?"
         if plan.mode == "dead":
             self.die(text)
             return
@@ -131,15 +142,53 @@ class Bench:
         limits = LoopLimits(max_iterations=plan.most) if plan.most else None
         client = ChatClient(model, advisors=[advisor], limits=limits, **identity)
         self.store.down_at = plan.down_at
-        spec = client.prompt(
-            text, conversation_id="c", tools=self.tools(plan), tool_errors=ToolErrors(always_raise=plan.raises)
-        )
+        tools = self.tools(plan)
+        spec = client.prompt(text, conversation_id="c", tools=tools, tool_errors=ToolErrors(always_raise=plan.raises))
         with suppress(Exception, KeyboardInterrupt):
             if plan.mode == "call":
-                spec.call()
+                response = spec.call()
+                if plan.decided == "late":
+                    self.waiting.append((client, tools, response))
+                else:
+                    self.decide_at_once(number, plan.decided, client, tools, response)
+            elif plan.mode == "steps":
+                self.cancel_at(spec, plan.chunks)
             else:
                 self.read_some(spec, plan.chunks)
         self.store.down_at = None
+
+    def decide_at_once(self, number: int, *given: Any) -> None:
+        """Resume the run of a question, if it waits; note that it is refused, unless other runs went by."""
+        try:
+            self.decide(*given)
+        except ResumeError as refused:
+            if self.questions == number:
+                self.problems.append(AssertionError(f"a run that waits is refused: {refused}"))
+
+    def decide(self, decided: Decided, client: ChatClient, tools: Sequence[Any], response: ChatClientResponse) -> None:
+        """Resume a run, if it waits, until none of its calls does."""
+        decision = Reject("no") if decided == "reject" else Approve()
+        while response.state is not None and decided != "never":
+            ids = [each.call_id for each in response.pending]
+            taken = dict.fromkeys(ids[:1] if decided == "half" else ids, decision)
+            response = client.resume(response.state, taken, tools=tools).call()
+
+    def decide_late(self) -> None:
+        """Resume the runs that wait, although the conversation may have gone on."""
+        for client, tools, response in self.waiting:
+            with suppress(Exception, KeyboardInterrupt):
+                self.decide("approve", client, tools, response)
+        self.waiting.clear()
+
+    def cancel_at(self, spec: ChatClientRequestSpec[Any], steps: int) -> None:
+        """Perform some steps of a run, and cancel it."""
+        with spec.start() as driven:
+            for index in itertools.count():
+                if index == steps:
+                    driven.cancel()
+                if (step := driven.next()) is None:
+                    return
+                driven.perform(step)
 
     def read_some(self, spec: ChatClientRequestSpec[Any], chunks: int) -> None:
         """Read a part of a stream, and leave it."""
@@ -154,7 +203,8 @@ class Bench:
             if planned.fails:
                 raise RuntimeError("down")
             calls = [
-                ToolCall("act", {"fate": fate}) if fate != "direct" else ToolCall("recite") for fate in planned.fates
+                {"direct": ToolCall("recite"), "wait": ToolCall("pay")}.get(fate, ToolCall("act", {"fate": fate}))
+                for fate in planned.fates
             ]
             return [planned.text, *calls]
 
@@ -190,7 +240,12 @@ class Bench:
             """Recite."""
             return "Roses are red."
 
-        return [act, recite]
+        @tool(requires_approval=True)
+        def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        return [act, recite, pay]
 
     def die(self, text: str) -> None:
         """Append what a process leaves that is killed while its tools run."""
@@ -206,6 +261,8 @@ def check(planned: Iterable[Plan], memory_of: Callable[[_Store], ChatMemory]) ->
     with suppress(KeyboardInterrupt):
         for plan in planned:
             bench.run(plan)
+            if plan.decided != "late":
+                bench.decide_late()
     bench.run(Plan((Round(),)))
     bench.run(Plan((Round(),), order=OUTSIDE))
     for problem in bench.problems:

@@ -79,6 +79,13 @@ class LogReader:
             self.is_replaced |= log.conversation is None or log.conversation.key != before.conversation.key
         return log
 
+    async def last_turn(self) -> tuple[Turn, ...]:
+        """Return the last turn of the branch, whole, as a flow; nothing if there is none. `log` stays as it was."""
+        log = await self.repository.read_flow(
+            self.conversation_id, last_turns=1, kind="message", branches=(self.branch,), principal=self.principal
+        )
+        return turns_of(entry for entry in log.entries if isinstance(entry, MessageEntry))[-1:]
+
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""
         found = turns_of(entries)

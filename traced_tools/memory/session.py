@@ -106,6 +106,7 @@ class MemorySession:
         self._is_unsure = False  # whether the log may have what is unsaved
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
+        self._last_turn: tuple[Turn, ...] = ()  # if it is too long for the view
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
@@ -197,8 +198,8 @@ class MemorySession:
                 break
         else:
             raise self._conflict()
-        if any(isinstance(each, UserMessage) for each in asked) and turns:
-            self.superseded = _waiting_calls(turns[-1])
+        if any(isinstance(each, UserMessage) for each in asked) and (before := turns[-1:] or self._last_turn):
+            self.superseded = _waiting_calls(before[0])
             if self.superseded:
                 observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)
         if placeholders:
@@ -211,7 +212,7 @@ class MemorySession:
             return
         if not view.turns:
             raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
-        if view.turns[-1].last.run_id not in run_ids:
+        if not _ends_with(view, run_ids):
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
                 "the run cannot be resumed; what ran before is in the audit trail"
@@ -355,6 +356,12 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
+                resumption = self.run.resumption
+                is_missing = not view.turns if resumption is None else not _ends_with(view, resumption.run_ids)
+                if is_missing and (view.left_out or resumption):  # the last turn is too long for the view
+                    self._last_turn = await self._reader.last_turn()
+                if is_missing and resumption:  # this run goes on with it
+                    view = replace(view, turns=(*view.turns, *self._last_turn))
                 observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
@@ -513,6 +520,11 @@ def _is_same(message: Message, kept: Message) -> bool:
     if isinstance(message, AssistantMessage) and isinstance(kept, AssistantMessage) and kept.tool_calls:
         return [call.id for call in message.tool_calls] == [call.id for call in kept.tool_calls]
     return message == kept
+
+
+def _ends_with(view: MemoryView, run_ids: Sequence[str]) -> bool:
+    """Return whether the last turn of a view ends with what one of some runs has added."""
+    return bool(view.turns) and view.turns[-1].last.run_id in run_ids
 
 
 def _says_something(message: Message) -> bool:
