@@ -190,7 +190,7 @@ def check_evaluation(agent: Agent) -> None:
 
 
 def check_policy(agent: Agent) -> None:
-    policy = Policy([Rule(id="no", decision="deny", tools="measure")], default="allow")
+    policy = Policy([Rule("no", tool="measure", then="deny")], default="allow")
     [result] = agent.answers(PolicyAdvisor(policy), measures(), "Sorry.").tool_results
     assert (result.decision, result.reason_code, agent.measured) == ("denied", "no", [])
 
