@@ -294,7 +294,9 @@ def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def _is_needed(key: str, value: Any) -> bool:
     # pydantic's titles repeat the names and cost tokens; OpenAPI's discriminator refers to definitions and repeats the
     # `const` in each of them
-    return key not in ("title", "discriminator") and (key != "default" or _is_json(value))
+    if key in ("title", "discriminator") or (key, value) == ("description", ""):
+        return False
+    return key != "default" or _is_json(value)
 
 
 def _is_json(value: Any) -> bool:
