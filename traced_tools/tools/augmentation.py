@@ -82,8 +82,9 @@ class _AugmentedProvider:
     def _augmented(self, given: object) -> list[ToolCallback | ToolCallbackProvider]:
         # a provider usually returns the same tools for each run, whose schemas are then merged once
         items, known = [*tools_and_providers((given,), _NoNames())], self._known
-        self._known = {id(item): known.get(id(item)) or (item, _augmented(item, self._augmentation)) for item in items}
-        return [self._known[id(item)][1] for item in items]
+        made = {id(item): known.get(id(item)) or (item, _augmented(item, self._augmentation)) for item in items}
+        self._known = made  # it keeps the tools alive, so that no other object gets the id of one
+        return [made[id(item)][1] for item in items]
 
     def __repr__(self) -> str:
         return f"<augmented {self._provider!r}>"

@@ -362,7 +362,7 @@ class ToolExecution:
     # Admit.
 
     def _admit(self) -> ToolResult | Exception | None:
-        """Return the reason to refuse the call, or None if the call may run."""
+        """Return the result of a call that may not run, or what is wrong with its arguments; None if it may run."""
         if self._refusal is not None:
             with suppress(Exception):  # invalid arguments state no reason
                 self._separate()
