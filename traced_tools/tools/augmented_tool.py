@@ -18,7 +18,7 @@ from traced_tools.flow.steps import perform
 from traced_tools.tools.callback import as_invocable
 from traced_tools.tools.function import ConvertedValue
 from traced_tools.tools.schema.additional import AdditionalArguments, Member, members_of, object_of
-from traced_tools.tools.schema.arguments import SchemaArguments, bind_arguments, schema_arguments
+from traced_tools.tools.schema.arguments import bind_arguments
 from traced_tools.tools.schema.callable_schema import StrictArguments
 from traced_tools.tools.schema.fields import forbids_others
 
@@ -109,7 +109,8 @@ class AugmentedTool:
             self.own, self._augmentations = tool, (augmentation,)
         self._invocable = as_invocable(self.own)
         self.additional_names = frozenset[str]().union(*(each.additional.names for each in self._augmentations))
-        _check_reader(self.own.definition, keep=augmentation.keep)
+        if augmentation.keep:
+            _check_open(self.own.definition)
         schema = augmentation.additional.merged_into(tool.definition)
         self.definition = tool.definition.replace(input_schema=schema)
 
@@ -180,17 +181,12 @@ class AugmentedTool:
         return f"<AugmentedTool {self.definition.name}>"
 
 
-def _check_reader(definition: ToolDefinition, *, keep: bool) -> None:
-    """Raise `ToolDefinitionError` unless a tool's schema is valid and, with `keep`, allows other arguments."""
-    reader = reader_of(definition) or schema_arguments(definition)
-    if isinstance(reader, SchemaArguments) and not reader.usable:
+def _check_open(tool: ToolDefinition) -> None:
+    """Raise `ToolDefinitionError` unless what validates a tool's arguments allows others than those in its schema."""
+    reader = reader_of(tool)
+    schemas = [tool.input_schema, *([reader.typed.json_schema] if isinstance(reader, StrictArguments) else [])]
+    if any(map(forbids_others, schemas)):
         raise ToolDefinitionError(
-            f"the tool {definition.name!r} cannot be augmented: its input schema is not a valid JSON Schema or has "
-            "unresolvable references"
-        )
-    schemas = [definition.input_schema, *([reader.typed.json_schema] if isinstance(reader, StrictArguments) else [])]
-    if keep and any(map(forbids_others, schemas)):
-        raise ToolDefinitionError(
-            f"the tool {definition.name!r} accepts only its own arguments: drop keep=True, or allow additional "
-            "properties in its input schema"
+            f"the tool {tool.name!r} accepts only its own arguments: drop keep=True, or allow additional properties in "
+            "its input schema"
         )

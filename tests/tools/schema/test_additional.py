@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, create_model
 
+from tests.fixtures import bfcl_tools, livemcp_tools
 from traced_tools import (
     AugmentedArguments,
     ToolDefinition,
@@ -211,20 +212,32 @@ def test_a_schema_with_open_forms_is_merged() -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
-    [{"properties": {"a": {"type": "nothing"}}}, {"properties": []}, {"properties": {"a": {"$ref": "#/$defs/A"}}}],
-    ids=["type", "properties", "reference"],
+    "own", [{"properties": []}, {"properties": None}, {"required": 5}, {"properties": {"a": {"$defs": [1]}}}], ids=str
 )
-def test_an_invalid_schema_is_refused(own: dict[str, Any]) -> None:
-    class Broken:
-        definition = ToolDefinition(name="broken", input_schema=own)
-        metadata = ToolMetadata()
+def test_a_schema_whose_arguments_cannot_be_found_is_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(ToolDefinitionError, match="the tool 't' cannot be augmented: its input schema is not a valid"):
+        merged(Thinking, own)
 
-        def call(self, tool_input: str, context: object = None) -> str:
-            return ""
 
-    with pytest.raises(ToolDefinitionError, match="the tool 'broken' cannot be augmented: its input schema is not"):
-        augmented(Broken(), arguments=Thinking)
+def test_a_reference_to_nothing_at_the_root_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="the reference #/x in the input schema points to no schema"):
+        merged(Thinking, {"$ref": "#/x"})
+
+
+@pytest.mark.parametrize("a", [{"type": "nothing"}, {"$ref": "#/$defs/A"}, {"enum": 5}, 7, "x"], ids=str)
+def test_an_invalid_schema_of_an_argument_stays_as_it_is(a: Any) -> None:
+    assert merged(Thinking, {"properties": {"a": a}})["properties"] == {"thought": {"type": "string"}, "a": a}
+
+
+def test_published_tools_can_be_augmented() -> None:
+    model = create_model("Model", inner_thought=(str, ...))
+    published = [*(tool["parameters"] for tool in bfcl_tools()), *(tool["inputSchema"] for tool in livemcp_tools())]
+    for schema in published:
+        before = json.dumps(schema)
+        found = merged(model, schema)
+        assert [*found["properties"]] == ["inner_thought", *schema.get("properties", {})]
+        assert SchemaCheck(found).usable == SchemaCheck(schema).usable
+        assert json.dumps(schema) == before
 
 
 @pytest.mark.parametrize("branch", ["anyOf", "allOf", "oneOf"])

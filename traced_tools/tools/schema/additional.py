@@ -112,8 +112,17 @@ class AdditionalArguments:
         They come first, so that the model states its reason before it writes the arguments of the tool.
 
         Raises:
-            ToolDefinitionError: if the tool has an argument of the same name, or accepts no other arguments.
+            ToolDefinitionError: if the tool has an argument of the same name, or accepts no other arguments, or has a
+                schema whose arguments cannot be found.
         """
+        try:
+            return self._merged(tool)
+        except (AttributeError, TypeError):  # an invalid schema, such as one whose `properties` are a list
+            raise ToolDefinitionError(
+                f"the tool {tool.name!r} cannot be augmented: its input schema is not a valid JSON Schema"
+            ) from None
+
+    def _merged(self, tool: ToolDefinition) -> dict[str, Any]:
         own, model = _with_own_root(tool.input_schema), self._model.__name__
         if taken := sorted(self.names & field_names(own)):
             raise ToolDefinitionError(

@@ -130,11 +130,6 @@ class SchemaArguments:
         self._schema = SchemaCheck(schema, tool)
         self._reserved = reserved
 
-    @property
-    def usable(self) -> bool:
-        """Whether the schema is valid and its references can be resolved; if not, it validates nothing."""
-        return self._schema.usable
-
     def check(self, text: str) -> dict[str, Any]:
         """Return the object in JSON text; raise `ArgumentValidationError` if it is invalid."""
         value = read_json(text)
