@@ -136,6 +136,8 @@ if TYPE_CHECKING:
     from traced_tools.run_handles import ChatRun as ChatRun
     from traced_tools.run_handles import ChatStream as ChatStream
     from traced_tools.tools.approval import ApprovalRequest as ApprovalRequest
+    from traced_tools.tools.augmentation import augmented as augmented
+    from traced_tools.tools.augmented_tool import AugmentedArguments as AugmentedArguments
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.decorator import tool as tool
     from traced_tools.tools.execution import ToolInvocation as ToolInvocation
@@ -164,6 +166,7 @@ _EXPORTS = {
     "AuditError": "traced_tools.errors",
     "AuditTrail": "traced_tools.audit.trail",
     "AuditUnavailable": "traced_tools.errors",
+    "AugmentedArguments": "traced_tools.tools.augmented_tool",
     "AuthenticationError": "traced_tools.errors",
     "BaseAdvisor": "traced_tools.advisors.base",
     "CacheToolAdvisor": "traced_tools.advisors.cache_tool",
@@ -279,6 +282,7 @@ _EXPORTS = {
     "WorkerPool": "traced_tools.flow.workers",
     "__version__": "traced_tools._version",
     "advisor": "traced_tools.advisors.function",
+    "augmented": "traced_tools.tools.augmentation",
     "configure": "traced_tools.otel.configure",
     "dump_messages": "traced_tools.core.messages",
     "load_messages": "traced_tools.core.messages",
@@ -304,6 +308,7 @@ __all__ = [
     "AuditError",
     "AuditTrail",
     "AuditUnavailable",
+    "AugmentedArguments",
     "AuthenticationError",
     "BaseAdvisor",
     "CacheToolAdvisor",
@@ -419,6 +424,7 @@ __all__ = [
     "WorkerPool",
     "__version__",
     "advisor",
+    "augmented",
     "configure",
     "dump_messages",
     "load_messages",

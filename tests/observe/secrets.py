@@ -27,6 +27,7 @@ from traced_tools import (
     ToolInvocation,
     ToolMetadata,
     ToolResult,
+    augmented,
     tool,
 )
 from traced_tools.advisors.base import AdviseNext
@@ -181,6 +182,18 @@ def encoded(secret: str) -> list[str]:
     return [base64.b64encode(secret.encode()).decode(), secret.encode("utf-16-le").hex(), repr(secret.encode())]
 
 
+class Thinking(BaseModel):
+    """Why the model calls a tool."""
+
+    thought: str
+    level: int = 1
+
+
+def reasoned(secret: str) -> str:
+    """Return the secret."""
+    return secret
+
+
 class RemoteTool:
     """A tool that has only a schema."""
 
@@ -201,6 +214,7 @@ ESCAPED = "".join(f"\\u{ord(each):04x}" for each in MARKER)
 TOOLS: list[Any] = [
     *(rejected, echo, hand_back, validated, unreadable, stuck, guarded, broken_off, RemoteTool()),
     *(entangled, unsayable, undecodable, awaited, retried, encoded),
+    *augmented(reasoned, arguments=Thinking, on_arguments=lambda event: None),
 ]
 SECRET_CALLS: dict[str, Any] = {
     "result": ToolCall("echo", SECRET, id="1"),
@@ -227,6 +241,9 @@ SECRET_CALLS: dict[str, Any] = {
     "retried": ToolCall("retried", SECRET, id="1"),
     "encoded": ToolCall("encoded", SECRET, id="1"),
     "escaped": ToolCall("rejected", f'{{"secret": "{ESCAPED}"}}', id="1"),
+    "reasoned": ToolCall("reasoned", {**SECRET, "thought": MARKER}, id="1"),
+    "reasoned badly": ToolCall("reasoned", {**SECRET, "thought": [MARKER], "level": MARKER, MARKER: MARKER}, id="1"),
+    "reasoned without a tool's argument": ToolCall("reasoned", {"thought": MARKER, "secret": [MARKER]}, id="1"),
     "text beside": [MARKER, ToolCall("echo", SECRET, id="1")],
     "model": RuntimeError(MARKER),
 }

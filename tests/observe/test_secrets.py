@@ -88,6 +88,7 @@ def raising(policy: str) -> set[str]:
     failures |= {"remote failure", "awaited", "escaped", "undecodable"}
     others = {"entangled", "unsayable", "retried", "unknown", "time-out"}
     invalid = {"invalid", "no JSON", "validator", "schema", "uncheckable"}
+    invalid |= {"reasoned badly", "reasoned without a tool's argument"}
     return {"raise": {*failures, *invalid, *others}, "raise on": failures}.get(policy, set())
 
 

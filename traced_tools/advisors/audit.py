@@ -64,11 +64,13 @@ class AuditAdvisor(Advisor, ToolCallListener):
     Each compaction of the conversation has a record, too: from then on, the model decides on less than was said.
 
     The intent is durable before the tool starts. Place this advisor inside the loop and around all other advisors
-    there, so that the intent is recorded before any decision. An advisor that knows the model's reason wraps this one
-    and sets `call.replace(intent=...)`. The recorded arguments are those that this advisor receives, validated for the
-    tool. If they differ in value from the model's text (through a repair, a coercion, a default or an outer advisor),
-    the intent also has the model's text, as `requested_arguments`. If inner advisors change the arguments, each
-    decision with new arguments has the arguments that the tool runs with.
+    there, so that the intent is recorded before any decision. It has the reason that the model stated for a tool of
+    `augmented`, or that an advisor around this one sets with `call.replace(intent=...)`.
+
+    The recorded arguments are those that this advisor receives, validated for the tool. If they differ in value from
+    the model's text (through a repair, a coercion, a default, additional arguments or an outer advisor), the intent
+    also has the model's text, as `requested_arguments`. If inner advisors change the arguments, each decision with new
+    arguments has the arguments that the tool runs with.
 
     The records of a call after its intent are:
 
@@ -302,7 +304,7 @@ class _Asked:
         Args:
             arguments: the arguments for the tool, as canonical JSON; None for a call that is refused before its
                 arguments are validated, so that the model's text is recorded.
-            reason: the model's reason, if known.
+            reason: the model's reason as this advisor receives it; None for the reason that the model stated, if any.
         """
         self.intended = True
         written = self._observed.call.arguments
@@ -317,6 +319,7 @@ class _Asked:
             contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
             fields |= _tool_fields(definition, text)
+        reason = self._observed.intent if reason is None else reason
         if reason is not None:
             contents["reason"] = self._content(reason)
         return self._draft("intent", self._time, fields, contents)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from traced_tools.core.checks import expect, expect_positive
@@ -125,7 +126,13 @@ class LimitTally:
         ] = {}  # by tool name and arguments, as written and canonical
 
     def admit(
-        self, call: ToolCall, *, answer: object = None, repeatable: bool = False, nested: int = 0
+        self,
+        call: ToolCall,
+        *,
+        answer: object = None,
+        repeatable: bool = False,
+        additional: Collection[str] = (),
+        nested: int = 0,
     ) -> StopReason | None:
         """Count a requested call; return the limit that it exceeds, or None if it may run.
 
@@ -133,13 +140,14 @@ class LimitTally:
             call: the requested call.
             answer: identifies the model's answer by identity; identical calls in one answer count once.
             repeatable: whether the tool may be called with the same arguments any number of times.
+            additional: the names of arguments that do not make a call another one, such as the model's reason.
             nested: how many calls nested runs have requested so far.
         """
         limits = self.limits
         self._calls += 1
         self._per_tool[call.name] += 1
         max_repeated = None if repeatable else limits.max_repeated_calls
-        if max_repeated is not None and self._repeated(call, answer) > max_repeated:
+        if max_repeated is not None and self._repeated(call, answer, additional) > max_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -148,11 +156,11 @@ class LimitTally:
             return self._break("max_tool_calls")
         return None
 
-    def _repeated(self, call: ToolCall, answer: object) -> int:
+    def _repeated(self, call: ToolCall, answer: object, additional: Collection[str]) -> int:
         key = (call.name, call.arguments)
         found = self._repetitions.get(key)
         if found is None:
-            canonical = (call.name, _canonical(call.arguments))
+            canonical = (call.name, _canonical(call.arguments, additional))
             found = self._repetitions[key] = self._repetitions.setdefault(canonical, _Repetition())
         if answer is None or found.answer is not answer:
             found.answer = answer
@@ -186,18 +194,29 @@ class LimitTally:
         """Record the end of an iteration, and whether all its calls failed or were refused."""
         self._errors = self._errors + 1 if failed else 0
 
-    def record_conversation(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
+    def record_conversation(
+        self,
+        messages: Sequence[Message],
+        repeatable: Container[str],
+        additional: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> int:
         """Count the calls since the last user message as if they were admitted; return the number of iterations.
 
         Args:
             messages: the conversation that was sent.
             repeatable: the names of the tools that may be called with the same arguments any number of times.
+            additional: by tool name, the names of arguments that do not make a call another one.
         """
         iterations = 0
         for calls, results in exchanges_of_run(messages):
             iterations += 1
             for call in calls:
-                self.admit(call, answer=calls, repeatable=call.name in repeatable)
+                self.admit(
+                    call,
+                    answer=calls,
+                    repeatable=call.name in repeatable,
+                    additional=additional.get(call.name, ()),
+                )
             for call, result in zip(calls, results, strict=True):
                 if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
                     self.record_result(call, result)
@@ -241,11 +260,17 @@ def _digest(result: VisibleResult) -> int:
     return hash((result.content, *((image.data, image.url) for image in result.images)))
 
 
-def _canonical(arguments: str) -> str:
-    """Return the same text for equal arguments, such as `""` and `{}`, `1` and `1.0`, with or without a code fence."""
+def _canonical(arguments: str, additional: Collection[str]) -> str:
+    """Return the same text for equal arguments, such as `""` and `{}`, `1` and `1.0`, with or without a code fence.
+
+    The arguments named in `additional` are not in it.
+    """
     text, _ = unwrap_arguments(arguments)
     try:
-        return _ENCODER.encode(_DECODER.decode(text))
+        value = _DECODER.decode(text)
+        if additional and isinstance(value, dict):
+            value = {name: each for name, each in value.items() if name not in additional}
+        return _ENCODER.encode(value)
     except (ValueError, RecursionError):
         return text
 

@@ -40,6 +40,7 @@ from traced_tools.observe.observations import observe_approval, observe_hook, ob
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.approval import Approval, ApprovalRequest
+from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
@@ -60,7 +61,8 @@ class ToolInvocation:
     Attributes:
         name: the tool's name.
         arguments: the arguments as canonical JSON (RFC 8785): repaired, validated and with defaults. An advisor
-            can change them with `replace(arguments=...)`; the new arguments are validated again.
+            can change them with `replace(arguments=...)`; the new arguments are validated again. Those that `augmented`
+            adds are not among them unless the tool receives them, too.
         id: the call's id.
         iteration: the iteration of the loop, from 1; 0 outside a loop.
         definition: the definition of the tool that the model receives.
@@ -262,6 +264,8 @@ class ToolExecution:
         self._approved = approved
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
+        self._additional: SeparatedArguments | None = None
+        self._is_delivered = False
         self._bound: BoundArguments | None = None
         self._source = call.arguments if approved is None or approved.instead is None else approved.instead
         self._bound_for = self._source
@@ -276,7 +280,8 @@ class ToolExecution:
         self._may_run = may_run
         self.is_held = False
         is_plain = not run.tool_advisors and needs_none and self._source is call.arguments and may_run is None
-        self._clock = None if is_plain else SelfClock()
+        # the application may raise an error when it receives additional arguments, so that the tool does not run
+        self._clock = None if is_plain and not isinstance(self._tool, AugmentedTool) else SelfClock()
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -287,12 +292,17 @@ class ToolExecution:
         """
         refusal = self._admit()
         with self._observed(refused=refusal is not None) as observed:
+            if self._additional is not None:
+                observed.stated(self._additional.intent)
+                observed.repaired(self._additional.repairs)
             if self._bound is not None:
                 observed.repaired(self._bound.repairs)
             if self._approved is not None:
                 observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
                 result = self._invalid(refusal, observed)
+            elif isinstance(refusal, Exception):  # of a validator of additional arguments
+                raise refusal
             elif refusal is not None:
                 result = refusal
             else:
@@ -351,19 +361,29 @@ class ToolExecution:
 
     # Admit.
 
-    def _admit(self) -> ToolResult | InvalidArguments | None:
-        """Return the reason to refuse the call, or None if the call may run."""
+    def _admit(self) -> ToolResult | Exception | None:
+        """Return the result of a call that may not run, or what is wrong with its arguments; None if it may run."""
         if self._refusal is not None:
+            with suppress(Exception):  # invalid arguments state no reason
+                self._separate()
             return self._refusal
         if self._tool is None:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         try:
+            self._separate()
             self._bind(self._source)
-        except InvalidArguments as problem:
+        except Exception as problem:
             return problem
         return None
+
+    def _separate(self) -> None:
+        """Separate the additional arguments of an augmented tool; raises what `AugmentedTool.separate` raises."""
+        if isinstance(self._tool, AugmentedTool):
+            self._additional = self._tool.separate(self._call.arguments)
+            if self._source is self._call.arguments:  # arguments that somebody approved instead are the tool's own
+                self._source = self._additional.own
 
     def _bind(self, source: str) -> None:
         """Bind arguments for the next attempt; raises `InvalidArguments`."""
@@ -395,9 +415,9 @@ class ToolExecution:
         metadata, index = self._tool.metadata, self._place[0]
         if self._approved is not None and self._approved.arguments is None:
             self._approved = replace(self._approved, arguments=arguments)
-        approved = self._is_approved(arguments)
+        approved, intent = self._is_approved(arguments), None if self._additional is None else self._additional.intent
         return ToolInvocation(
-            name, arguments, self._id, self._iteration, definition, context, metadata, index, approved=approved
+            name, arguments, self._id, self._iteration, definition, context, metadata, index, intent, approved
         )._holding(values)
 
     def _advisable(self) -> tuple[str, dict[str, Any] | None]:
@@ -581,6 +601,9 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
+        if self._additional is not None and not self._is_delivered:
+            self._is_delivered = True  # an advisor may run the tool again
+            await self._additional.deliver(context)
         result = await self._attempt_once(arguments, context, observed)
         if not self._has_run:  # a tool that returned is not run again if converting its return value failed
             retries = Retries(self._tool.metadata, context.deadline)

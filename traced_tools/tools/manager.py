@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter, perf_counter_ns
@@ -49,6 +49,7 @@ from traced_tools.tools.advice import (
     sort_advisors,
 )
 from traced_tools.tools.approval import Approval
+from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
@@ -127,7 +128,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
 
-        The arguments are repaired and validated, and include the tool's defaults.
+        The arguments are repaired and validated, and include the tool's defaults. Those that `augmented` adds are not
+        among them unless the tool receives them, too.
 
         Raises:
             KeyError: if no call of the batch has the id, or the request has no tool with the call's name.
@@ -136,8 +138,9 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         call = self.calls[self._places(call_id)[0]]
         if call.name not in self._tools.by_name:
             raise KeyError(f"the call {call_id!r} names no tool of the request")
-        tool = self._tools.invocable(call.name)
-        found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(call.arguments)))
+        tool, asked = self._tools.invocable(call.name), self._tools.by_name[call.name]
+        arguments = asked.separate(call.arguments).own if isinstance(asked, AugmentedTool) else call.arguments
+        found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(arguments)))
         return found
 
     def approve(
@@ -441,8 +444,14 @@ class ToolCallingManager:
         nested = run.totals.nested_tool_calls
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
-            repeatable = _is_repeatable(tools.by_name.get(asked.name))
-            limit = spent or run.tally.admit(asked, answer=step.calls, repeatable=repeatable, nested=nested)
+            tool = tools.by_name.get(asked.name)
+            limit = spent or run.tally.admit(
+                asked,
+                answer=step.calls,
+                repeatable=_is_repeatable(tool),
+                additional=_additional_names(tool),
+                nested=nested,
+            )
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
@@ -452,10 +461,15 @@ class ToolCallingManager:
         self, run: RunContext, messages: Sequence[Message], answer: AssistantMessage, tools: ToolSet
     ) -> None:
         """Count the calls of a conversation, and of the answer after it, against the limits of a run that resumes."""
-        repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
-        run.tally.record_conversation(messages, repeatable)
+        _count_conversation(run, messages, tools)
         for asked in answer.tool_calls:
-            run.tally.admit(asked, answer=answer.tool_calls, repeatable=asked.name in repeatable)
+            tool = tools.by_name.get(asked.name)
+            run.tally.admit(
+                asked,
+                answer=answer.tool_calls,
+                repeatable=_is_repeatable(tool),
+                additional=_additional_names(tool),
+            )
 
     def execute_tool_calls(
         self,
@@ -567,8 +581,7 @@ class ToolCallingManager:
     ) -> ToolExecutionResult:
         with run:
             tools = await selection.tool_set()
-            repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
-            run.totals.iterations = run.tally.record_conversation(messages, repeatable) + 1
+            run.totals.iterations = _count_conversation(run, messages, tools) + 1
             usage, used = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it
             used.add(usage if isinstance(usage, Usage) else None)
@@ -600,6 +613,18 @@ def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult
     if before is None or result.pending is None or result.pending.arguments != before.arguments:
         return result
     return replace(result, pending=replace(result.pending, requested_at=before.requested_at))
+
+
+def _count_conversation(run: RunContext, messages: Sequence[Message], tools: ToolSet) -> int:
+    """Count the calls of a conversation against the limits of a run; return its number of iterations."""
+    repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
+    additional = {each.definition.name: names for each in tools if (names := _additional_names(each))}
+    return run.tally.record_conversation(messages, repeatable, additional)
+
+
+def _additional_names(tool: ToolCallback | None) -> Collection[str]:
+    """Return the names of the arguments that do not make a call another one."""
+    return tool.additional_names if isinstance(tool, AugmentedTool) else ()
 
 
 def _is_repeatable(tool: ToolCallback | None) -> bool:

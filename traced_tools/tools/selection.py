@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+from typing_extensions import TypeIs
+
 from traced_tools.core.checks import expect
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.flow.steps import perform
+from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.callback import FunctionToolCallback, as_invocable
 from traced_tools.tools.tool_options import tool_methods_of
 from traced_tools.tools.toolset import ToolSet
@@ -42,9 +45,9 @@ class ToolSelection:
 
     def __init__(self, tools: object, resolver: ToolCallbackResolver | None = None) -> None:
         self._resolver = resolver
-        known = tools._items if isinstance(tools, ToolSelection) else tuple(_items((tools,), resolver))
+        known = tools._items if isinstance(tools, ToolSelection) else tuple(tools_and_providers((tools,), resolver))
         self._items: tuple[Any, ...] = known
-        self._known = ToolSet(each for each in self._items if not _is_provider(each))
+        self._known = ToolSet(each for each in self._items if not is_provider(each))
         self._is_complete = len(self._known) == len(self._items)
 
     async def tool_set(self) -> ToolSet:
@@ -53,7 +56,7 @@ class ToolSelection:
             return self._known
         tools: list[ToolCallback] = []
         for item in self._items:
-            tools += (await _provided_tools(item, self._resolver)) if _is_provider(item) else (item,)
+            tools += (await _provided_tools(item, self._resolver)) if is_provider(item) else (item,)
         return ToolSet(tools)
 
     def __len__(self) -> int:
@@ -74,12 +77,12 @@ def tool_callbacks(*tools: Any) -> list[ToolCallback]:
     return list(call(ToolSelection(tools).tool_set()))
 
 
-def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Iterable[Any]:
-    """Yield the tools and providers among `tools`, in order."""
+def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Iterator[Any]:
+    """Yield the tools and providers among `tools`, in order; `resolver` finds the tools that are passed by name."""
     for item in tools:
         if isinstance(item, str):
             yield _resolved(item, resolver)
-        elif isinstance(item, FunctionToolCallback):
+        elif isinstance(item, FunctionToolCallback | AugmentedTool):
             yield item
         elif isinstance(item, type | ModuleType):
             raise _no_tool(item)
@@ -93,16 +96,18 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
         elif found := _methods(item):
             yield from found
         elif isinstance(item, Iterator | Collection) and not isinstance(item, Mapping | bytes):
-            yield from _items(item, resolver)
+            yield from tools_and_providers(item, resolver)
         elif callable(item):
             yield FunctionToolCallback(item)
         else:
             raise _no_tool(item)
 
 
-def _is_provider(item: Any) -> bool:
+def is_provider(item: ToolCallback | ToolCallbackProvider) -> TypeIs[ToolCallbackProvider]:
+    """Return whether an item of `tools_and_providers` is a provider, and not a tool."""
     # the class first: checking an object against a protocol is slow
-    return not isinstance(item, FunctionToolCallback | ToolCallback) and isinstance(item, ToolCallbackProvider)
+    is_tool = isinstance(item, FunctionToolCallback | AugmentedTool | ToolCallback)
+    return not is_tool and isinstance(item, ToolCallbackProvider)
 
 
 def _resolved(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:

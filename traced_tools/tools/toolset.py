@@ -8,6 +8,7 @@ from typing import Self
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.callback import Invocable, as_invocable
 
 
@@ -41,10 +42,11 @@ class ToolSet(tuple[ToolCallback, ...]):
         return self
 
     def invocable(self, name: str) -> Invocable:
-        """Return how the loop runs the tool with this name."""
+        """Return how the loop runs the tool with this name, with the arguments of its own."""
         found = self._invocables.get(name)
         if found is None:
-            found = self._invocables[name] = as_invocable(self.by_name[name])
+            tool = self.by_name[name]
+            found = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
         return found
 
     def __deepcopy__(self, memo: object) -> Self:

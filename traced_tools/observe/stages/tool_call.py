@@ -36,6 +36,10 @@ class ObservedCall(Protocol):
         """Whether arguments, results and reasons of the call may be captured."""
 
     @property
+    def intent(self) -> str | None:
+        """The reason that the model stated, if it is known."""
+
+    @property
     def by(self) -> str | None:
         """The person or service that decided, if the application named one."""
 
@@ -166,6 +170,10 @@ class ToolCallObservation(Observation):
         self.is_approved = True
         self._approved_by = by
         self._approved_for = code
+
+    def stated(self, intent: str | None) -> None:
+        """Record the reason that the model stated; an advisor may replace it."""
+        self.intent = intent
 
     def advised(self, intent: str | None, arguments: str, code: str | None) -> None:
         """Record the stated reason, the arguments and the reason code with which the call passes the advisors."""

@@ -151,13 +151,13 @@ class StrictArguments:
 
     def __init__(self, given: SchemaArguments, typed: ArgumentSchema) -> None:
         self._given = given
-        self._typed = typed
+        self.typed = typed
         self.as_json = typed.as_json
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the keyword arguments in JSON text; raise `ArgumentValidationError` if they are invalid."""
         self._given.check(text)
-        return self._typed.check(text)
+        return self.typed.check(text)
 
 
 _SIGNATURES: WeakKeyDictionary[Any, dict[bool, Signature]] = WeakKeyDictionary()
@@ -264,24 +264,24 @@ _INLINE_LIMIT = 4_000
 _VALUES = ("default", "const", "enum", "examples", "discriminator")
 
 
-def _map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+def map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """Return a schema with `change` applied to each schema in it, the innermost first."""
     if isinstance(schema, list):
-        return [_map_schemas(each, change) for each in schema]
+        return [map_schemas(each, change) for each in schema]
     if not isinstance(schema, dict):
         return schema
     changed = {}
     for key, value in schema.items():
         if key in _SCHEMAS_BY_NAME:
-            changed[key] = {name: _map_schemas(each, change) for name, each in value.items()}
+            changed[key] = {name: map_schemas(each, change) for name, each in value.items()}
         else:
-            changed[key] = value if key in _VALUES else _map_schemas(value, change)
+            changed[key] = value if key in _VALUES else map_schemas(value, change)
     return change(changed)
 
 
 def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema for the model: without redundant keywords, and with non-recursive definitions inlined."""
-    schema = _map_schemas(schema, lambda each: {key: value for key, value in each.items() if _is_needed(key, value)})
+    schema = map_schemas(schema, lambda each: {key: value for key, value in each.items() if _is_needed(key, value)})
     if "$defs" not in schema:
         return schema
     with suppress(ToolDefinitionError):  # the inlined schema would be too large
@@ -294,7 +294,9 @@ def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def _is_needed(key: str, value: Any) -> bool:
     # pydantic's titles repeat the names and cost tokens; OpenAPI's discriminator refers to definitions and repeats the
     # `const` in each of them
-    return key not in ("title", "discriminator") and (key != "default" or _is_json(value))
+    if key in ("title", "discriminator") or (key, value) == ("description", ""):
+        return False
+    return key != "default" or _is_json(value)
 
 
 def _is_json(value: Any) -> bool:
@@ -317,5 +319,5 @@ def close_objects(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         is_open = is_open or extra is not False
         return {**each, "additionalProperties": extra}
 
-    closed = _map_schemas(schema, close)
+    closed = map_schemas(schema, close)
     return closed, is_open

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _BRANCHES = ("anyOf", "oneOf", "allOf")
+_OTHERS = ("additionalProperties", "unevaluatedProperties")
 _MAX_STEPS = 16
 """How many references and branches are followed at one path, because a schema may be recursive."""
 
@@ -58,6 +59,20 @@ def field_names(root: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the top-level fields, including those in references and branches."""
     found = [form.get("properties") for form in _forms(root, root)]
     return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
+
+
+def forbids_others(root: Mapping[str, Any]) -> bool:
+    """Return whether the schema of the arguments, or a branch of it, constrains arguments that it does not name."""
+    return any(_constrains_others(form) for form in _forms(root, root))
+
+
+def has_closed_branch(root: Mapping[str, Any]) -> bool:
+    """Return whether a branch of the schema forbids arguments that only the root names."""
+    return any(_constrains_others(form) for form in _forms(root, root) if form is not root)
+
+
+def _constrains_others(form: Mapping[str, Any]) -> bool:
+    return any(form.get(keyword, True) not in (True, {}) for keyword in _OTHERS)
 
 
 def _forms_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Iterator[Mapping[str, Any]]:
