@@ -108,7 +108,7 @@ def test_a_request_that_would_wait_past_the_deadline_fails_at_once(
     inner = ScriptedChatModel(["x", "y"])
     model = RateLimitedModel(inner, requests_per_minute=1)
     run(mode, asking(model, telemetry))
-    spec = ChatClient(model, telemetry=telemetry.options).prompt("?", limits=LoopLimits(max_seconds=59))
+    spec = ChatClient(model, telemetry=telemetry.options).prompt("?", limits=LoopLimits(max_seconds=30))
     with pytest.raises(RateLimited) as raised:
         run(mode, spec)
     assert clock.pauses == []
