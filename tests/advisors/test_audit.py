@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing, client_of
+from tests.advisors.trails import KeptTrail, auditing, client_of, person_of
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
@@ -307,7 +307,7 @@ def test_arguments_that_somebody_approved_instead_are_on_record_under_the_id_of_
     assert (result.call_id, result.content) == ("b", "bought 3")
     intent, decision, outcome = trail.drafts[-3:]
     assert [each.subject and each.subject.call_id for each in (intent, decision, outcome)] == ["b"] * 3
-    assert (decision.fields["decision"], decision.fields["by"]) == ("approved", "ana")
+    assert (decision.fields["decision"], person_of(decision)) == ("approved", "ana")
     assert intent.contents["requested_arguments"].text == '{"amount": 5}'
     edited_in = intent if resumes else decision  # a run that resumes knows them when it begins
     assert edited_in.contents["arguments"].text == '{"amount":3}'

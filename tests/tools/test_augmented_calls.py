@@ -198,7 +198,7 @@ def test_an_advisor_that_runs_the_tool_again_has_the_application_hear_once(mode:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_application_hears_nothing_of_a_call_that_an_advisor_denies(mode: str) -> None:
-    rule = Rule(id="no", decision="deny", tools="look", when=lambda args: args == {"place": "Oslo", "days": 1})
+    rule = Rule("no", tool="look", then="deny", where=lambda args: args == {"place": "Oslo", "days": 1})
     (result,) = called(mode, asks(), advisors=[PolicyAdvisor(Policy([rule]))]).tool_results
     assert (result.decision, result.reason_code, DONE, HEARD) == ("denied", "no", [], [])
 
@@ -403,7 +403,7 @@ def test_the_audit_trail_may_not_store_the_reason_for_a_tool_with_capture_disabl
 def test_the_reason_of_a_refused_call_is_on_record(mode: str, refused: str) -> None:
     trail, telemetry = KeptTrail(), Telemetry(capture="SPAN_ONLY")
     trail.is_out = refused == "by the audit advisor"
-    rule = Rule(id="no", decision="deny", tools="look" if refused == "by an advisor" else "other")
+    rule = Rule("no", tool="look" if refused == "by an advisor" else "other", then="deny")
     limits = LoopLimits(max_calls_per_tool=1)
     calls = [asks(), asks(place="Rome", id="d", thought="again")] if refused == "by a limit" else [asks()]
     called(
