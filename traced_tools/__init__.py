@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
+    from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor as ToolSearchToolCallingAdvisor
     from traced_tools.approvals.pending_store import PendingStore as PendingStore
     from traced_tools.approvals.pending_store import WaitingApproval as WaitingApproval
     from traced_tools.audit.trail import AuditTrail as AuditTrail
@@ -266,6 +267,7 @@ _EXPORTS = {
     "ToolParam": "traced_tools.tools.schema.signature",
     "ToolResult": "traced_tools.core.tool_result",
     "ToolResultPart": "traced_tools.core.messages",
+    "ToolSearchToolCallingAdvisor": "traced_tools.advisors.tool_search",
     "ToolTimeout": "traced_tools.errors",
     "TracedToolsError": "traced_tools.errors",
     "TranscriptAdvisor": "traced_tools.advisors.base",
@@ -406,6 +408,7 @@ __all__ = [
     "ToolParam",
     "ToolResult",
     "ToolResultPart",
+    "ToolSearchToolCallingAdvisor",
     "ToolTimeout",
     "TracedToolsError",
     "TranscriptAdvisor",

@@ -7,16 +7,38 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.core.eviction import Always as Always
+    from traced_tools.core.eviction import Composite as Composite
+    from traced_tools.core.eviction import Eviction as Eviction
+    from traced_tools.core.eviction import Lru as Lru
+    from traced_tools.core.eviction import Never as Never
+    from traced_tools.core.eviction import Ttl as Ttl
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
 
 _EXPORTS = {
+    "Always": "traced_tools.core.eviction",
+    "Composite": "traced_tools.core.eviction",
+    "Eviction": "traced_tools.core.eviction",
+    "Lru": "traced_tools.core.eviction",
+    "Never": "traced_tools.core.eviction",
     "RegexToolIndex": "traced_tools.tools.search.regex",
     "ToolIndex": "traced_tools.tools.search.index",
     "ToolMatch": "traced_tools.tools.search.index",
+    "Ttl": "traced_tools.core.eviction",
 }
 
-__all__ = ["RegexToolIndex", "ToolIndex", "ToolMatch"]
+__all__ = [
+    "Always",
+    "Composite",
+    "Eviction",
+    "Lru",
+    "Never",
+    "RegexToolIndex",
+    "ToolIndex",
+    "ToolMatch",
+    "Ttl",
+]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
