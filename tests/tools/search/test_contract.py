@@ -11,10 +11,10 @@ import pytest
 
 from traced_tools import tool
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import RegexToolIndex, ToolIndex, ToolMatch
+from traced_tools.tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
 from traced_tools.tools.selection import tool_callbacks
 
-INDEXES: dict[str, Callable[[], ToolIndex]] = {"regex": RegexToolIndex}
+INDEXES: dict[str, Callable[[], ToolIndex]] = {"regex": RegexToolIndex, "keyword": KeywordToolIndex}
 
 
 @pytest.fixture(params=INDEXES)
@@ -80,10 +80,10 @@ def test_results_respect_the_maximum(index: ToolIndex) -> None:
 
 
 def test_equal_scores_are_ordered_by_name_however_the_tools_were_added(index: ToolIndex) -> None:
-    same = [defined(name, "Return the weather forecast.") for name in ("weather_c", "weather_a", "weather_d")]
+    same = [defined(name, "Return the weather forecast.") for name in ("weather_cat", "weather_ant", "weather_dog")]
     index.add(same)
-    index.add([defined("weather_b", "Return the weather forecast.")])
-    assert names(index.search("weather forecast", 3)) == ["weather_a", "weather_b", "weather_c"]
+    index.add([defined("weather_bee", "Return the weather forecast.")])
+    assert names(index.search("weather forecast", 3)) == ["weather_ant", "weather_bee", "weather_cat"]
 
 
 def test_removed_tools_are_not_found(index: ToolIndex) -> None:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from traced_tools.core.eviction import Ttl as Ttl
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
+    from traced_tools.tools.search.keyword import KeywordToolIndex as KeywordToolIndex
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
 
 _EXPORTS = {
     "Always": "traced_tools.core.eviction",
     "Composite": "traced_tools.core.eviction",
     "Eviction": "traced_tools.core.eviction",
+    "KeywordToolIndex": "traced_tools.tools.search.keyword",
     "Lru": "traced_tools.core.eviction",
     "Never": "traced_tools.core.eviction",
     "RegexToolIndex": "traced_tools.tools.search.regex",
@@ -33,6 +35,7 @@ __all__ = [
     "Always",
     "Composite",
     "Eviction",
+    "KeywordToolIndex",
     "Lru",
     "Never",
     "RegexToolIndex",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from operator import mul
 from typing import Final
 
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
@@ -15,8 +16,8 @@ from traced_tools.tools.search.index import (
     definitions_of,
     names_of,
 )
-from traced_tools.tools.search.texts import ToolTexts, texts_of
-from traced_tools.tools.search.words import query_words
+from traced_tools.tools.search.texts import texts_of
+from traced_tools.tools.search.words import fold, query_words
 
 _MOST_WORDS: Final = 50
 _WEIGHTS: Final = (4, 2, 1, 1)
@@ -33,11 +34,11 @@ class RegexToolIndex(ToolIndex):
     kind = "regex"
 
     def __init__(self) -> None:
-        self._texts: dict[str, ToolTexts] = {}
+        self._texts: dict[str, tuple[str, ...]] = {}
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        self._texts.update({name: texts_of(definition) for name, definition in definitions_of(tools).items()})
+        self._texts.update({name: _folded_texts(definition) for name, definition in definitions_of(tools).items()})
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
@@ -51,20 +52,20 @@ class RegexToolIndex(ToolIndex):
         return best_matches(self._matches(words), max_results)
 
     def _matches(self, words: list[str]) -> Iterator[ToolMatch]:
-        texts = list(self._texts.values())  # a copy, which other threads don't change
+        tools = list(self._texts.items())  # a copy, which other threads don't change
         if not words:
-            yield from (ToolMatch(each.name, 0.0) for each in texts)
+            yield from (ToolMatch(name, 0.0) for name, _ in tools)
             return
-        pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))), re.IGNORECASE)
-        for each in texts:
-            fields = (each.name, each.description, each.parameters, each.parameter_descriptions)
-            found = [{word.casefold() for word in pattern.findall(text)} for text in fields]
-            if any(found):
-                yield ToolMatch(each.name, float(sum(map(_count, _WEIGHTS, found))))
+        pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+        for name, texts in tools:
+            counts = [len(set(pattern.findall(text))) for text in texts]
+            if any(counts):
+                yield ToolMatch(name, float(sum(map(mul, _WEIGHTS, counts))))
 
     def __repr__(self) -> str:
         return f"<RegexToolIndex of {len(self._texts)} tools>"
 
 
-def _count(weight: int, found: set[str]) -> int:
-    return weight * len(found)
+def _folded_texts(definition: ToolDefinition) -> tuple[str, ...]:
+    texts = texts_of(definition)
+    return tuple(map(fold, (texts.name, texts.description, texts.parameters, texts.parameter_descriptions)))
