@@ -56,14 +56,15 @@ from traced_tools.errors import ToolExecutionError
 from traced_tools.models import ChatRequest
 from traced_tools.models.model_call import call_model
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import RegexToolIndex, ToolIndex, ToolMatch
+from traced_tools.tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
 
 # What the model is offered.
 
 
+@pytest.mark.parametrize("index", [RegexToolIndex, KeywordToolIndex])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_model_first_sees_the_search_tool_and_then_what_it_finds(mode: str) -> None:
-    asking, model = client(searching(), looks("feed the zebra", max_results=1), feeds("zebra", grams=2), "done")
+def test_the_model_first_sees_the_search_tool_and_then_what_it_finds(mode: str, index: type[RegexToolIndex]) -> None:
+    asking, model = client(searching(index()), looks("feed the zebra", max_results=1), feeds("zebra", grams=2), "done")
     response = run(mode, asking.prompt("?"))
     assert response.content == "done"
     assert [offered(request) for request in model.requests] == [

@@ -13,6 +13,7 @@ from typing import Final
 
 from traced_tools.core.eviction import EvictingStore, Eviction
 from traced_tools.core.fork import ForkSafeLock
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.flow.steps import perform
 from traced_tools.run.context import RunContext
@@ -135,5 +136,12 @@ class CatalogueIndex:
 
 def estimate_tokens(definitions: Iterable[ToolDefinition]) -> int:
     """Return an estimate of the tokens of tool definitions in a request: a token for four bytes of their JSON."""
-    texts = (f"{each.name}{each.description}{json.dumps(each.input_schema, default=str)}" for each in definitions)
-    return sum(-(-len(text.encode(errors="replace")) // _BYTES_PER_TOKEN) for text in texts)
+    return sum(map(_tokens, definitions))
+
+
+def _estimate(definition: ToolDefinition) -> int:
+    text = f"{definition.name}{definition.description}{json.dumps(definition.input_schema, default=str)}"
+    return -(-len(text.encode(errors="replace")) // _BYTES_PER_TOKEN)
+
+
+_tokens: IdentityCache[ToolDefinition, int] = IdentityCache(_estimate)
