@@ -7,18 +7,38 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.tools.search.hybrid import HybridToolIndex as HybridToolIndex
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
     from traced_tools.tools.search.keyword import KeywordToolIndex as KeywordToolIndex
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
+    from traced_tools.tools.search.vector import VectorToolIndex as VectorToolIndex
+    from traced_tools.tools.search.vector_store import InMemoryVectorStore as InMemoryVectorStore
+    from traced_tools.tools.search.vector_store import ToolVector as ToolVector
+    from traced_tools.tools.search.vector_store import VectorStore as VectorStore
 
 _EXPORTS = {
+    "HybridToolIndex": "traced_tools.tools.search.hybrid",
+    "InMemoryVectorStore": "traced_tools.tools.search.vector_store",
     "KeywordToolIndex": "traced_tools.tools.search.keyword",
     "RegexToolIndex": "traced_tools.tools.search.regex",
     "ToolIndex": "traced_tools.tools.search.index",
     "ToolMatch": "traced_tools.tools.search.index",
+    "ToolVector": "traced_tools.tools.search.vector_store",
+    "VectorStore": "traced_tools.tools.search.vector_store",
+    "VectorToolIndex": "traced_tools.tools.search.vector",
 }
 
-__all__ = ["KeywordToolIndex", "RegexToolIndex", "ToolIndex", "ToolMatch"]
+__all__ = [
+    "HybridToolIndex",
+    "InMemoryVectorStore",
+    "KeywordToolIndex",
+    "RegexToolIndex",
+    "ToolIndex",
+    "ToolMatch",
+    "ToolVector",
+    "VectorStore",
+    "VectorToolIndex",
+]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
