@@ -70,11 +70,15 @@ def _directions(np: Any, rows: _Sparse, width: int) -> Any:
     else:
         sampled = np.random.default_rng(0).standard_normal((len(rows), wanted), np.float32)
         for _ in range(_ITERATIONS):
-            sampled = np.linalg.qr(_product(np, rows, _product(np, columns, sampled)))[0]
-    found = _product(np, columns, sampled)
-    squares, directions = np.linalg.eigh(found.T.astype(np.float64) @ found)  # in the order of rising values
-    kept = np.flatnonzero(squares > squares[-1] * _LEAST_VALUE)[::-1][:_DIMENSIONS]
-    return (found @ (directions[:, kept] / np.sqrt(squares[kept]))).astype(np.float32)
+            sampled = _orthonormal(np, _product(np, rows, _product(np, columns, sampled)))
+    return _orthonormal(np, _product(np, columns, sampled))[:, :_DIMENSIONS]
+
+
+def _orthonormal(np: Any, matrix: Any) -> Any:
+    """Return the left singular vectors of a matrix with few columns, those with the greatest values first."""
+    squares, right = np.linalg.eigh(matrix.T.astype(np.float64) @ matrix)  # in the order of rising values
+    kept = np.flatnonzero(squares > squares[-1] * _LEAST_VALUE)[::-1]
+    return (matrix @ (right[:, kept] / np.sqrt(squares[kept]))).astype(np.float32)
 
 
 def _transposed(np: Any, rows: _Sparse, width: int) -> _Sparse:
