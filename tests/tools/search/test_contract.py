@@ -11,10 +11,22 @@ import pytest
 
 from traced_tools import tool
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
+from traced_tools.tools.search import (
+    HybridToolIndex,
+    KeywordToolIndex,
+    RegexToolIndex,
+    ToolIndex,
+    ToolMatch,
+    VectorToolIndex,
+)
 from traced_tools.tools.selection import tool_callbacks
 
-INDEXES: dict[str, Callable[[], ToolIndex]] = {"regex": RegexToolIndex, "keyword": KeywordToolIndex}
+INDEXES: dict[str, Callable[[], ToolIndex]] = {
+    "regex": RegexToolIndex,
+    "keyword": KeywordToolIndex,
+    "vector, latent": VectorToolIndex,
+    "hybrid": lambda: HybridToolIndex([KeywordToolIndex(), VectorToolIndex()]),
+}
 
 
 @pytest.fixture(params=INDEXES)
@@ -35,6 +47,10 @@ CATALOGUE = (WEATHER, STOCKS, MAIL)
 
 def names(found: list[ToolMatch]) -> list[str]:
     return [match.name for match in found]
+
+
+def scores(found: list[ToolMatch]) -> dict[str, float]:
+    return {match.name: match.score for match in found}
 
 
 def test_it_finds_the_tool_that_fits_best_first(index: ToolIndex) -> None:
@@ -95,9 +111,11 @@ def test_removed_tools_are_not_found(index: ToolIndex) -> None:
 
 def test_a_tool_that_is_added_again_replaces_the_earlier_one(index: ToolIndex) -> None:
     index.add(CATALOGUE)
+    before = scores(index.search("forecast"))["get_weather"]
     index.add([defined("get_weather", "Paint a picture of the sky.")])
     assert index.search("picture")[0].name == "get_weather"
-    assert "get_weather" not in names(index.search("forecast"))
+    assert scores(index.search("forecast")).get("get_weather", 0) < before
+    assert len(index.search("picture price message", 100)) == len(CATALOGUE)
 
 
 def test_a_search_needs_a_text_and_a_positive_maximum(index: ToolIndex) -> None:

@@ -13,35 +13,50 @@ if TYPE_CHECKING:
     from traced_tools.core.eviction import Lru as Lru
     from traced_tools.core.eviction import Never as Never
     from traced_tools.core.eviction import Ttl as Ttl
+    from traced_tools.tools.search.hybrid import HybridToolIndex as HybridToolIndex
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
     from traced_tools.tools.search.keyword import KeywordToolIndex as KeywordToolIndex
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
+    from traced_tools.tools.search.vector import VectorToolIndex as VectorToolIndex
+    from traced_tools.tools.search.vector_store import InMemoryVectorStore as InMemoryVectorStore
+    from traced_tools.tools.search.vector_store import ToolVector as ToolVector
+    from traced_tools.tools.search.vector_store import VectorStore as VectorStore
 
 _EXPORTS = {
     "Always": "traced_tools.core.eviction",
     "Composite": "traced_tools.core.eviction",
     "Eviction": "traced_tools.core.eviction",
+    "HybridToolIndex": "traced_tools.tools.search.hybrid",
+    "InMemoryVectorStore": "traced_tools.tools.search.vector_store",
     "KeywordToolIndex": "traced_tools.tools.search.keyword",
     "Lru": "traced_tools.core.eviction",
     "Never": "traced_tools.core.eviction",
     "RegexToolIndex": "traced_tools.tools.search.regex",
     "ToolIndex": "traced_tools.tools.search.index",
     "ToolMatch": "traced_tools.tools.search.index",
+    "ToolVector": "traced_tools.tools.search.vector_store",
     "Ttl": "traced_tools.core.eviction",
+    "VectorStore": "traced_tools.tools.search.vector_store",
+    "VectorToolIndex": "traced_tools.tools.search.vector",
 }
 
 __all__ = [
     "Always",
     "Composite",
     "Eviction",
+    "HybridToolIndex",
+    "InMemoryVectorStore",
     "KeywordToolIndex",
     "Lru",
     "Never",
     "RegexToolIndex",
     "ToolIndex",
     "ToolMatch",
+    "ToolVector",
     "Ttl",
+    "VectorStore",
+    "VectorToolIndex",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

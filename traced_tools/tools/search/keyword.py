@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from traced_tools.core.fork import on_fork
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
+from traced_tools.tools.search.extras import load_tantivy
 from traced_tools.tools.search.index import (
     ToolIndex,
     ToolMatch,
@@ -17,11 +18,8 @@ from traced_tools.tools.search.index import (
     definitions_of,
     names_of,
 )
-from traced_tools.tools.search.texts import texts_of
-from traced_tools.tools.search.words import STOP_WORDS, load_tantivy, query_words, stem, words_of
+from traced_tools.tools.search.stems import query_stems, stems_of
 
-_NAME_COUNTS: Final = 3
-"""How often a word of the name counts, compared with a word of another text."""
 _HEAP: Final = 15_000_000
 """Bytes of memory of a writer, the least that tantivy accepts."""
 _DIGITS: Final = 3
@@ -89,7 +87,7 @@ class KeywordToolIndex(ToolIndex):
     def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Return the tools that have words of `query`, the best first and equal scores by name."""
         check_search(query, max_results)
-        stems = dict.fromkeys(map(stem, query_words(query)))
+        stems = query_stems(query)
         if not stems:
             return []
         terms = [self._tantivy.Query.term_query(self._schema, "words", each, "freq") for each in stems]
@@ -115,8 +113,5 @@ class KeywordToolIndex(ToolIndex):
 
 
 def _indexed_words(definition: ToolDefinition) -> str:
-    """Return the stems of a tool's words, separated by spaces and repeated as often as they count."""
-    texts = texts_of(definition)
-    others = (texts.description, texts.parameters, texts.parameter_descriptions)
-    words = [*[*words_of(texts.name)] * _NAME_COUNTS, *(word for text in others for word in words_of(text))]
-    return " ".join(stem(word) for word in words if word not in STOP_WORDS)
+    """Return the stems of a tool, each as often as it counts, separated by spaces."""
+    return " ".join(stem for stem, number in stems_of(definition).items() for _ in range(number))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ def texts_of(definition: ToolDefinition) -> ToolTexts:
     names, descriptions = [], []
     for name, schema in _properties(definition.input_schema):
         names.append(name)
-        if isinstance(schema, Mapping) and isinstance(described := schema.get("description"), str):
+        if isinstance(schema, dict) and isinstance(described := schema.get("description"), str):
             descriptions.append(described)
     return ToolTexts(
         definition.name,
@@ -46,18 +47,19 @@ def texts_of(definition: ToolDefinition) -> ToolTexts:
     )
 
 
-def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _properties(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield each property of a schema and of the schemas in it, the outer ones first."""
-    waiting: list[Any] = [schema]
+    waiting: deque[Any] = deque([schema])
     for _ in range(_MOST_NODES):
         if not waiting:
             return
-        node = waiting.pop(0)
+        node = waiting.popleft()
         if isinstance(node, list):
-            waiting += node
-        elif isinstance(node, Mapping):
-            properties = node.get("properties")
-            if isinstance(properties, Mapping):
-                yield from ((str(name), each) for name, each in properties.items())
-                waiting += properties.values()
-            waiting += (each for key, each in node.items() if key != "properties" and isinstance(each, Mapping | list))
+            waiting += (each for each in node if isinstance(each, dict | list))
+            continue
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            yield from ((str(name), each) for name, each in properties.items())
+        waiting += (each for key, each in node.items() if key != "properties" and isinstance(each, dict | list))
+        if isinstance(properties, dict):
+            waiting += (each for each in properties.values() if isinstance(each, dict))

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any, Final
-
-from traced_tools.errors import ConfigurationError
+from typing import Final
 
 _MOST_CHARACTERS: Final = 4_000
 """How many characters of a query are read. A model writes the query, or copies it from a user."""
@@ -88,31 +85,3 @@ def _described_file(found: re.Match[str]) -> str:
     if ending in _KIND_OF:
         return f" file {ending} {_KIND_OF[ending]} "
     return f" file {ending} " if found[0].startswith(("/", "~", ".")) else found[0]
-
-
-@lru_cache(maxsize=65_536)
-def stem(word: str) -> str:
-    """Return the stem of an English word: that of `readers` is the one of `reader`.
-
-    Raises:
-        ConfigurationError: if the extra `search` is not installed.
-    """
-    stems = _stemmer().analyze(word)
-    return stems[0] if stems else word
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> Any:
-    tantivy = load_tantivy()
-    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw()).filter(tantivy.Filter.stemmer("english")).build()
-
-
-def load_tantivy() -> Any:
-    """Import tantivy; raise `ConfigurationError` if it is not installed."""
-    try:
-        import tantivy
-    except ImportError:
-        raise ConfigurationError(
-            "this index of tools needs the extra search: pip install 'traced_tools[search]'"
-        ) from None
-    return tantivy
