@@ -41,7 +41,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
     A subclass that overrides `initialize`, `before` or `after` must call the method of `super()`.
 
     Args:
-        index: finds the tools, such as `KeywordToolIndex()`. It must be empty, and belongs to this advisor.
+        index: finds the tools, such as `KeywordToolIndex()`. It belongs to this advisor.
         max_results: how many tools a search finds at most, unless the model asks for another number, up to 10.
         eviction: decides which sessions forget what they have discovered: `Lru`, `Ttl`, `Composite`, `Never`, `Always`.
         catalogue_eviction: decides which catalogues, each the tools of some requests, are removed from the index.

@@ -281,6 +281,15 @@ def test_two_tools_with_one_name_and_other_definitions_are_both_found_by_those_w
         assert offered(model.requests[1]) == [SEARCH, "feed_it"]
 
 
+def test_entries_that_an_index_has_from_elsewhere_hide_no_tool() -> None:
+    index = CountingIndex()
+    index.add([feeding(f"aa_{number}").definition for number in range(200)])
+    asking, model = client(searching(index), looks("feed", max_results=2), "done", tools=zoo("yak", "zebra"))
+    asking.prompt("?").call()
+    assert offered(model.requests[1]) == [SEARCH, "feed_yak", "feed_zebra"]
+    assert [wanted for _, wanted in index.searched] == [2, 8, 32, 128, 512]
+
+
 # Memory.
 
 

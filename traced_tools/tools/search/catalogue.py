@@ -47,7 +47,7 @@ class CatalogueIndex:
     """Catalogues in one tool index.
 
     Args:
-        index: the index, which is empty and belongs to this object from now on.
+        index: the index, which belongs to this object from now on. Other entries in it are never found.
         eviction: decides which catalogues are evicted. Entries that no other catalogue has are then removed.
     """
 
@@ -90,10 +90,14 @@ class CatalogueIndex:
         """
         await self.prepare(catalogue, tools)
         own = catalogue.entries or {}
-        others = len(self._indexed) - len(own)  # each of them may fit better than all tools of the catalogue
-        matches = await self._index.search_in_run(run, query, max_results + others)
-        found = [ToolMatch(own[match.name], match.score) for match in matches if match.name in own]
-        return found[:max_results]
+        # entries of other catalogues may fit better, and a store may have more that nobody here knows
+        wanted, seen = max_results + len(self._indexed) - len(own), 0
+        while True:
+            matches = await self._index.search_in_run(run, query, wanted)
+            found = [ToolMatch(own[match.name], match.score) for match in matches if match.name in own]
+            if len(found) >= max_results or len(matches) < wanted or len(matches) <= seen:
+                return found[:max_results]
+            wanted, seen = 4 * wanted, len(matches)
 
     def evict(self) -> None:
         """Remove all catalogues from the index; a run that goes on indexes its own again."""
