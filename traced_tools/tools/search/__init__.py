@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.tools.search.decision import DecisionToolIndex as DecisionToolIndex
     from traced_tools.tools.search.hybrid import HybridToolIndex as HybridToolIndex
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.search.vector_store import VectorStore as VectorStore
 
 _EXPORTS = {
+    "DecisionToolIndex": "traced_tools.tools.search.decision",
     "HybridToolIndex": "traced_tools.tools.search.hybrid",
     "InMemoryVectorStore": "traced_tools.tools.search.vector_store",
     "KeywordToolIndex": "traced_tools.tools.search.keyword",
@@ -30,6 +32,7 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "DecisionToolIndex",
     "HybridToolIndex",
     "InMemoryVectorStore",
     "KeywordToolIndex",
