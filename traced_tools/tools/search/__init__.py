@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
     from traced_tools.tools.search.keyword import KeywordToolIndex as KeywordToolIndex
+    from traced_tools.tools.search.pgvector import PgVectorStore as PgVectorStore
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
     from traced_tools.tools.search.vector import VectorToolIndex as VectorToolIndex
     from traced_tools.tools.search.vector_store import InMemoryVectorStore as InMemoryVectorStore
@@ -23,6 +24,7 @@ _EXPORTS = {
     "HybridToolIndex": "traced_tools.tools.search.hybrid",
     "InMemoryVectorStore": "traced_tools.tools.search.vector_store",
     "KeywordToolIndex": "traced_tools.tools.search.keyword",
+    "PgVectorStore": "traced_tools.tools.search.pgvector",
     "RegexToolIndex": "traced_tools.tools.search.regex",
     "ToolIndex": "traced_tools.tools.search.index",
     "ToolMatch": "traced_tools.tools.search.index",
@@ -36,6 +38,7 @@ __all__ = [
     "HybridToolIndex",
     "InMemoryVectorStore",
     "KeywordToolIndex",
+    "PgVectorStore",
     "RegexToolIndex",
     "ToolIndex",
     "ToolMatch",
