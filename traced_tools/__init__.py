@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ResumeError as ResumeError
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
+    from traced_tools.errors import ToolIndexError as ToolIndexError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
     from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
@@ -258,6 +259,7 @@ _EXPORTS = {
     "ToolDefinitionError": "traced_tools.errors",
     "ToolErrors": "traced_tools.core.tool_errors",
     "ToolExecutionError": "traced_tools.errors",
+    "ToolIndexError": "traced_tools.errors",
     "ToolExecutionResult": "traced_tools.core.tool_result",
     "ToolInvocation": "traced_tools.tools.execution",
     "ToolLoopAdvisor": "traced_tools.advisors.base",
@@ -400,6 +402,7 @@ __all__ = [
     "ToolErrors",
     "ToolExecutionError",
     "ToolExecutionResult",
+    "ToolIndexError",
     "ToolInvocation",
     "ToolLoopAdvisor",
     "ToolMessage",

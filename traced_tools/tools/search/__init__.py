@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from traced_tools.core.eviction import Lru as Lru
     from traced_tools.core.eviction import Never as Never
     from traced_tools.core.eviction import Ttl as Ttl
+    from traced_tools.tools.search.decision import DecisionToolIndex as DecisionToolIndex
     from traced_tools.tools.search.hybrid import HybridToolIndex as HybridToolIndex
     from traced_tools.tools.search.index import ToolIndex as ToolIndex
     from traced_tools.tools.search.index import ToolMatch as ToolMatch
     from traced_tools.tools.search.keyword import KeywordToolIndex as KeywordToolIndex
+    from traced_tools.tools.search.pgvector import PgVectorStore as PgVectorStore
     from traced_tools.tools.search.regex import RegexToolIndex as RegexToolIndex
     from traced_tools.tools.search.vector import VectorToolIndex as VectorToolIndex
     from traced_tools.tools.search.vector_store import InMemoryVectorStore as InMemoryVectorStore
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "Always": "traced_tools.core.eviction",
     "Composite": "traced_tools.core.eviction",
+    "DecisionToolIndex": "traced_tools.tools.search.decision",
     "Eviction": "traced_tools.core.eviction",
     "HybridToolIndex": "traced_tools.tools.search.hybrid",
     "InMemoryVectorStore": "traced_tools.tools.search.vector_store",
     "KeywordToolIndex": "traced_tools.tools.search.keyword",
     "Lru": "traced_tools.core.eviction",
     "Never": "traced_tools.core.eviction",
+    "PgVectorStore": "traced_tools.tools.search.pgvector",
     "RegexToolIndex": "traced_tools.tools.search.regex",
     "ToolIndex": "traced_tools.tools.search.index",
     "ToolMatch": "traced_tools.tools.search.index",
@@ -44,12 +48,14 @@ _EXPORTS = {
 __all__ = [
     "Always",
     "Composite",
+    "DecisionToolIndex",
     "Eviction",
     "HybridToolIndex",
     "InMemoryVectorStore",
     "KeywordToolIndex",
     "Lru",
     "Never",
+    "PgVectorStore",
     "RegexToolIndex",
     "ToolIndex",
     "ToolMatch",

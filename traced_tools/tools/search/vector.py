@@ -53,7 +53,10 @@ class VectorToolIndex(ToolIndex):
         if model is None and store is not None:
             raise ConfigurationError("a store of vectors needs an embedding model: pass model= as well")
         self._vectors: _Vectors
-        self._vectors = _LatentVectors() if model is None else _EmbeddedVectors(model, store or InMemoryVectorStore())
+        if model is None:
+            self._vectors = _LatentVectors()
+        else:
+            self._vectors = _EmbeddedVectors(model, InMemoryVectorStore() if store is None else store)
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""

@@ -11,7 +11,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.tools.search.extras import load_numpy
 from traced_tools.tools.search.index import ToolMatch, best_matches
 
-_DIGITS = 6
+DIGITS = 6
 """Digits after the point by which similarities are compared. Sums of 32-bit floats differ beyond them."""
 
 
@@ -116,7 +116,7 @@ class InMemoryVectorStore:
         if not rows.digests:
             return []
         (wanted,) = self._normalized([vector])
-        similarities = (rows.matrix @ wanted).round(_DIGITS)
+        similarities = (rows.matrix @ wanted).round(DIGITS)
         names = [*rows.digests]
         least = similarities.min()
         if max_results < len(names):
