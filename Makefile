@@ -13,8 +13,8 @@ LOKI ?= .judges/loki
 export PATH := $(PATH):$(abspath $(COLLECTOR)):$(abspath $(LOKI))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers bench-memory picture pictures reference dashboards deploy \
-	collector collector-config loki lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers bench-memory bench-search picture pictures reference \
+	dashboards deploy collector collector-config loki lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -35,6 +35,9 @@ bench-peers: $(READY)  ## measure an iteration of the loop beside other framewor
 
 bench-memory: $(READY)  ## count the facts that survive compactions of a conversation
 	$(BIN)/python -m tests.bench.memory $(ARGS)
+
+bench-search: $(READY)  ## measure how well tool indexes find tools, what they save and how fast they are
+	$(BIN)/python -m tests.bench.search $(ARGS)
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py

@@ -110,6 +110,21 @@ def livemcp_tools() -> tuple[dict[str, Any], ...]:
     return _lines("livemcp/tools.jsonl")
 
 
+def livemcp_queries() -> tuple[dict[str, Any], ...]:
+    """Return tasks for the tools of those servers; `expected` has, for each tool that a task needs, the ids that do."""
+    return _lines("livemcp/queries.jsonl")
+
+
+def metatool_tools() -> tuple[dict[str, Any], ...]:
+    """Return the tools of MetaTool, which have descriptions but no schemas; skips without them."""
+    return _lines("metatool/tools.jsonl")
+
+
+def metatool_queries() -> tuple[dict[str, Any], ...]:
+    """Return MetaTool's queries, of the categories `single` and `multi`; `expected` are ids of tools."""
+    return _lines("metatool/queries.jsonl")
+
+
 def json_schema_groups(draft: str) -> dict[str, dict[str, Any]]:
     """Return the groups of the JSON Schema test suite for `draft`, such as `draft7`, by name; skips without them."""
     groups = _lines(f"jsonschema/{draft}.jsonl")

@@ -33,6 +33,7 @@ from traced_tools.models import (
     AnthropicChatModel,
     EmbeddingResponse,
     GeminiChatModel,
+    GeminiEmbeddingModel,
     OllamaChatModel,
     OllamaEmbeddingModel,
     OpenAIChatModel,
@@ -44,7 +45,7 @@ from traced_tools.testing import ScriptedChatModel
 HERE = "http://127.0.0.1:8123"
 MODELS = (
     *(OpenAIChatModel, OpenAIResponsesModel, OpenAIEmbeddingModel, AnthropicChatModel, GeminiChatModel),
-    *(OllamaChatModel, OllamaEmbeddingModel),
+    *(GeminiEmbeddingModel, OllamaChatModel, OllamaEmbeddingModel),
 )
 
 

@@ -25,12 +25,12 @@ ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = (
     *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
-    "traced_tools.testing",
+    *("traced_tools.testing", "traced_tools.tools.search"),
 )
 
 ROOMS = (
     *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("stores", "policy", "memory", "events", "otel"),
+    *("stores", "tools.search", "policy", "memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
     *("approvals", "advisors", "client", "testing", "cli"),
 )
@@ -234,7 +234,8 @@ def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> N
 
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
     forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
-    assert importing(*forbidden, inside=("advisors", "tools", "client", "run_handles")) == []
+    shared = ("tools.search",)  # indexes, which threads share, guard what they change with a lock
+    assert importing(*forbidden, inside=("advisors", "tools", "client", "run_handles"), outside=shared) == []
 
 
 def test_only_configure_sets_the_global_providers() -> None:
@@ -285,7 +286,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
     *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3", "yaml"),
-    *("cryptography", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy"),
+    *("cryptography", "numpy", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy", "tantivy"),
 )
 
 
@@ -296,6 +297,7 @@ HEAVY = (
         "import traced_tools.models, traced_tools.testing",
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
         "from traced_tools import InMemoryChatMemoryRepository, MessageEntry",
+        "from traced_tools.tools.search import RegexToolIndex; RegexToolIndex()",
         "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
     ],
 )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
+    from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor as ToolSearchToolCallingAdvisor
     from traced_tools.approvals.pending_store import PendingStore as PendingStore
     from traced_tools.approvals.pending_store import WaitingApproval as WaitingApproval
     from traced_tools.audit.trail import AuditTrail as AuditTrail
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ResumeError as ResumeError
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
+    from traced_tools.errors import ToolIndexError as ToolIndexError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
     from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
@@ -260,6 +262,7 @@ _EXPORTS = {
     "ToolDefinitionError": "traced_tools.errors",
     "ToolErrors": "traced_tools.core.tool_errors",
     "ToolExecutionError": "traced_tools.errors",
+    "ToolIndexError": "traced_tools.errors",
     "ToolExecutionResult": "traced_tools.core.tool_result",
     "ToolInvocation": "traced_tools.tools.execution",
     "ToolLoopAdvisor": "traced_tools.advisors.base",
@@ -269,6 +272,7 @@ _EXPORTS = {
     "ToolParam": "traced_tools.tools.schema.signature",
     "ToolResult": "traced_tools.core.tool_result",
     "ToolResultPart": "traced_tools.core.messages",
+    "ToolSearchToolCallingAdvisor": "traced_tools.advisors.tool_search",
     "ToolTimeout": "traced_tools.errors",
     "TracedToolsError": "traced_tools.errors",
     "TranscriptAdvisor": "traced_tools.advisors.base",
@@ -403,6 +407,7 @@ __all__ = [
     "ToolErrors",
     "ToolExecutionError",
     "ToolExecutionResult",
+    "ToolIndexError",
     "ToolInvocation",
     "ToolLoopAdvisor",
     "ToolMessage",
@@ -411,6 +416,7 @@ __all__ = [
     "ToolParam",
     "ToolResult",
     "ToolResultPart",
+    "ToolSearchToolCallingAdvisor",
     "ToolTimeout",
     "TracedToolsError",
     "TranscriptAdvisor",

@@ -431,7 +431,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             if self.resumed is not None:
                 await self._resume(run, request.tools, *self.resumed)
             if self.superseded:
-                refuse_superseded(run, self.superseded, request.tools)
+                refuse_superseded(run, self.superseded, ToolSet((*request.tools, *self.chain.own_tools)))
             response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
@@ -450,7 +450,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         self, run: RunContext, tools: ToolSet, state: RunState, decisions: Mapping[str, Approve | Reject]
     ) -> None:
         """Let a run start where the run of a state paused; if there is a store, spend the state."""
-        known = {**tools.by_name}
+        known = {**tools.by_name, **{each.definition.name: each for each in self.chain.own_tools}}
         if (resolver := run.resolver_fallback) is not None:
             for name in {each.tool for each in state.waiting} - known.keys():
                 if (found := await perform(resolver.resolve, name)) is not None:

@@ -26,6 +26,7 @@
     ├── ExportFailed              events could not be sent (`traced_tools.events`)
     ├── AuditError                an audit trail that cannot be read or written
     │   └── AuditUnavailable      a record did not become durable in time
+    ├── ToolIndexError            the store of a tool index is down or fails
     └── ChatMemoryError           a conversation that cannot be read or appended to
         ├── ConversationConflict  the log has another version
         ├── ConversationDenied    the conversation belongs to another principal
@@ -402,6 +403,18 @@ class ChatMemoryUnavailable(ChatMemoryError):
 
     Attributes:
         original: the error of the store's driver, whose text may quote a message or an address; None if there is none.
+    """
+
+    def __init__(self, problem: str, original: Exception | None = None) -> None:
+        super().__init__(problem)
+        self.original = original
+
+
+class ToolIndexError(TracedToolsError):
+    """The store of a tool index is down or fails, or its tables have a version that this release doesn't know.
+
+    Attributes:
+        original: the error of the store's driver, whose text may quote a name or an address; None if there is none.
     """
 
     def __init__(self, problem: str, original: Exception | None = None) -> None:

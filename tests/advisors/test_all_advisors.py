@@ -43,6 +43,7 @@ from traced_tools import (
     ToolCall,
     ToolLoopAdvisor,
     ToolMetadata,
+    ToolSearchToolCallingAdvisor,
     TranscriptAdvisor,
     advisor,
     tool,
@@ -51,6 +52,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.audit import AuditReader
 from traced_tools.events import Event, EventExporter
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.search import RegexToolIndex
 
 
 class Forecast(BaseModel):
@@ -94,7 +96,8 @@ def test_all_advisors_of_a_chain_do_their_work(
         return await call_next(request)
 
     answers = ["21 degrees", '{"city": "Rome", "degrees": 1}', '{"city": "Rome", "degrees": 21}']
-    model = ScriptedChatModel([ToolCall("measure", {"city": "Rome"}), *answers])
+    looks = ToolCall("search_tools", {"query": "measure"})
+    model = ScriptedChatModel([looks, ToolCall("measure", {"city": "Rome"}), *answers])
     with AuditTrail(tmp_path / "audit.db") as trail:
         client = ChatClient(
             model,
@@ -103,6 +106,7 @@ def test_all_advisors_of_a_chain_do_their_work(
                 MemoryAdvisor(MessageWindowChatMemory(repository), order=order),
                 EvaluationAdvisor(is_warm),
                 SafeguardAdvisor(["secret"]),
+                ToolSearchToolCallingAdvisor(index=RegexToolIndex()),
                 LoggingAdvisor(),
                 observer,
                 AuditAdvisor(trail),
@@ -114,7 +118,7 @@ def test_all_advisors_of_a_chain_do_their_work(
     assert response.output == Forecast(city="Rome", degrees=21)
     assert [each.passed for each in response.evaluations] == [True]
     assert blocked.stop_reason == "advisor"
-    assert len(model.requests) == 4
+    assert [len(request.tools) for request in model.requests] == [1, 2, 2, 2, 2]
     assert seen == ["c", "c"]
     kept = repository.read("c").messages
     assert [message.role for message in (kept[0], kept[-1])] == ["user", "assistant"]
@@ -122,9 +126,8 @@ def test_all_advisors_of_a_chain_do_their_work(
     assert sum(record.name == "traced_tools.chat" for record in caplog.records) == 4
     observer.close()
     assert {"run_started", "memory_stored", "answer_evaluated", "run_finished"} <= events.types
-    (call,) = AuditReader(tmp_path / "audit.db").run(response.run_id).calls
-    assert call.intent is not None
-    assert call.outcome is not None
+    search, call = AuditReader(tmp_path / "audit.db").run(response.run_id).calls
+    assert None not in (search.intent, search.outcome, call.intent, call.outcome)
 
 
 # Each advisor alone.

@@ -25,6 +25,7 @@ from traced_tools.events import (
     ToolDecided,
     ToolFinished,
     ToolIntended,
+    ToolsDiscovered,
     ToolStarted,
 )
 
@@ -92,6 +93,7 @@ def one_of_each(text: str = "words") -> list[Event]:
         ToolStarted(**common(6), **call),
         ToolFinished(**common(7), **call, outcome="ok", attempts=2, duration=0.5, result_size=7, result=text),
         MissingResultsAnswered(**common(8), not_run=2, unknown=1),
+        ToolsDiscovered(**common(8), tools=("get_weather", "get_time"), index="keyword", searched=True),
         MemoryRead(**common(9), messages=3, left_out=4),
         MemoryStored(**common(10), messages=2),
         MemoryCompacted(

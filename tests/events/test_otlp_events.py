@@ -54,6 +54,8 @@ def plain(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "kvlist_value":
         return {each.key: plain(each.value) for each in value.kvlist_value.values}
+    if kind == "array_value":
+        return [plain(each) for each in value.array_value.values]
     return getattr(value, kind)
 
 

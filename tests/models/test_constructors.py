@@ -11,6 +11,7 @@ from traced_tools.models import (
     AnthropicChatModel,
     ChatModel,
     GeminiChatModel,
+    GeminiEmbeddingModel,
     OllamaChatModel,
     OllamaEmbeddingModel,
     OpenAIChatModel,
@@ -27,6 +28,7 @@ VARIABLES: dict[type[HttpModel], tuple[str, str]] = {
     OpenAIEmbeddingModel: ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
     AnthropicChatModel: ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
     GeminiChatModel: ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_API_KEY"),
+    GeminiEmbeddingModel: ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_API_KEY"),
     OllamaChatModel: ("OLLAMA_HOST", "OLLAMA_API_KEY"),
     OllamaEmbeddingModel: ("OLLAMA_HOST", "OLLAMA_API_KEY"),
 }
@@ -42,6 +44,7 @@ OTHERS: dict[type[HttpModel], dict[str, Any]] = {
     OpenAIEmbeddingModel: {**EMBEDDING, "provider": 1, "batch_size": 2.0},
     AnthropicChatModel: {**CHAT, "max_tokens": "9"},
     GeminiChatModel: CHAT,
+    GeminiEmbeddingModel: EMBEDDING,
     OllamaChatModel: CHAT,
     OllamaEmbeddingModel: EMBEDDING,
 }

@@ -1,4 +1,4 @@
-"""The embeddings of OpenAI and Ollama: requests, answers, and errors."""
+"""The embeddings of OpenAI, Ollama and Gemini: requests, answers, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traced_tools import (
     RateLimited,
     Usage,
 )
-from traced_tools.models import EmbeddingResponse, OllamaEmbeddingModel, OpenAIEmbeddingModel
+from traced_tools.models import EmbeddingResponse, GeminiEmbeddingModel, OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.models.http.embedding import HttpEmbeddingModel
 from traced_tools.testing import Received, ReplayServer, Reply
 
@@ -235,11 +235,52 @@ def test_an_impossible_ollama_answer_is_an_invalid_response(body: str) -> None:
     assert (caught.value.provider, caught.value.code) == ("ollama", None)
 
 
-# Both.
+# Gemini's.
+
+
+def gemini(url: str = "http://127.0.0.1") -> GeminiEmbeddingModel:
+    return GeminiEmbeddingModel("gemini-embedding-001", base_url=f"{url}/v1beta", api_key="k")
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("make", [openai, ollama])
+def test_gemini_embeddings_are_encoded_and_decoded(way: str) -> None:
+    sample = {"embeddings": [{"values": [0.5, -0.25]}, {"values": [1, 0.0]}], "usageMetadata": {"promptTokenCount": 5}}
+    with ReplayServer([Reply.json(sample)]) as server:
+        settings: dict[str, Any] = {"dimensions": 2, "extra": {"taskType": "RETRIEVAL_QUERY"}}
+        model = GeminiEmbeddingModel("gemini-embedding-001", base_url=f"{server.url}/v1beta", api_key="k", **settings)
+        response = embedded(model, way, "one", "two")
+        (request,) = server.requests
+    assert (response.embeddings, response.usage) == (VECTORS, Usage(input_tokens=5))
+    assert (request.path, model.provider) == ("/v1beta/models/gemini-embedding-001:batchEmbedContents", "gcp.gemini")
+    assert request.headers["x-goog-api-key"] == "k"
+    of_each = {"model": "models/gemini-embedding-001", "outputDimensionality": 2, "taskType": "RETRIEVAL_QUERY"}
+    assert request.json() == {
+        "requests": [{**of_each, "content": {"parts": [{"text": text}]}} for text in ("one", "two")]
+    }
+
+
+def test_gemini_gets_at_most_100_texts_in_a_request() -> None:
+    def numbered(request: Received) -> Reply:
+        return Reply.json({"embeddings": [{"values": [1.0]} for _ in request.json()["requests"]]})
+
+    with ReplayServer(numbered) as server:
+        response = embedded(gemini(server.url), "embed", *map(str, range(150)))
+        sizes = [len(request.json()["requests"]) for request in server.requests]
+    assert (sizes, len(response.embeddings), response.usage) == ([100, 50], 150, None)
+
+
+@pytest.mark.parametrize("body", ["", "{}", '{"embeddings": [[1.0]]}', '{"embeddings": [{"values": ["1"]}]}'])
+def test_an_impossible_gemini_answer_is_an_invalid_response(body: str) -> None:
+    with pytest.raises(InvalidResponse) as caught:
+        gemini().decode(body.encode())
+    assert caught.value.provider == "gcp.gemini"
+
+
+# All.
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [openai, ollama, gemini])
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, InvalidRequest), (401, AuthenticationError), (404, InvalidRequest), (429, RateLimited)]
 )

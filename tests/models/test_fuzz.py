@@ -21,7 +21,13 @@ from tests.models.samples import SAMPLES, Answer, Sample
 from tests.modes import MODES
 from tests.waiting import in_time
 from traced_tools import ChatClient, InvalidResponse, ModelError, RateLimited, ToolMessage, ToolResultPart
-from traced_tools.models import ChatRequest, ChatResponse, OllamaEmbeddingModel, OpenAIEmbeddingModel
+from traced_tools.models import (
+    ChatRequest,
+    ChatResponse,
+    GeminiEmbeddingModel,
+    OllamaEmbeddingModel,
+    OpenAIEmbeddingModel,
+)
 from traced_tools.models.http import framing
 from traced_tools.testing import ReplayServer, Reply
 
@@ -403,10 +409,14 @@ EMBEDDINGS: tuple[tuple[Any, Any], ...] = (
         },
     ),
     (OllamaEmbeddingModel, {"embeddings": [[0.5, 1], [1, 0.5]], "model": "m", "prompt_eval_count": 1}),
+    (
+        GeminiEmbeddingModel,
+        {"embeddings": [{"values": [0.5, 1]}, {"values": [1, 0.5]}], "usageMetadata": {"promptTokenCount": 1}},
+    ),
 )
 
 
-@pytest.mark.parametrize(("kind", "whole"), EMBEDDINGS, ids=["openai", "ollama"])
+@pytest.mark.parametrize(("kind", "whole"), EMBEDDINGS, ids=["openai", "ollama", "gemini"])
 def test_any_value_in_any_place_of_embeddings_is_an_answer_or_an_invalid_response(kind: Any, whole: Any) -> None:
     for body in altered(whole, ALL_VALUES):
         with answering_with(body) as client:

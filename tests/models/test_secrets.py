@@ -16,7 +16,7 @@ from tests.models.samples import CLOSING, NAME, REASONING, SAMPLES, TEXT, Answer
 from tests.modes import MODES
 from tests.sweeps import sweep
 from traced_tools import ChatClient, ChatOptions, ModelError
-from traced_tools.models import OllamaEmbeddingModel, OpenAIEmbeddingModel
+from traced_tools.models import GeminiEmbeddingModel, OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.testing import Fault, ReplayServer, Reply
 
 
@@ -95,14 +95,16 @@ def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
         assert MARKER not in text
 
 
-@pytest.mark.parametrize("kind", [OpenAIEmbeddingModel, OllamaEmbeddingModel])
+@pytest.mark.parametrize("kind", [OpenAIEmbeddingModel, OllamaEmbeddingModel, GeminiEmbeddingModel])
 @pytest.mark.parametrize("status", [200, 400])
 def test_no_text_and_no_key_of_an_embedding_leaves_the_process(
     kind: Any, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry()
-    body = {"data": [{"index": 0, "embedding": [1.0]}], "embeddings": [[1.0]]} if status == 200 else {"error": MARKER}
+    embeddings: list[Any] = [{"values": [1.0]}] if kind is GeminiEmbeddingModel else [[1.0]]
+    answered = {"data": [{"index": 0, "embedding": [1.0]}], "embeddings": embeddings}
+    body = answered if status == 200 else {"error": MARKER}
     shown: list[str] = []
     with ReplayServer([Reply.json(body, status)]) as server:
         with kind("m", base_url=server.url, api_key=f"sk-{MARKER}", retries=0) as model:

@@ -37,6 +37,7 @@ from traced_tools import (
     ToolCallingManager,
     ToolInvocation,
     ToolResult,
+    ToolSearchToolCallingAdvisor,
     Usage,
     UserMessage,
     tool,
@@ -50,6 +51,7 @@ from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
+from traced_tools.tools.search import RegexToolIndex, ToolMatch
 
 _EXPORTER = ExportStats("otlp.traces", "spans", 1)
 
@@ -170,6 +172,27 @@ def run_that_asks_for_approval(telemetry: Telemetry) -> None:
         client = ChatClient(model, tools=[pay], advisors=[advisor], telemetry=telemetry.options)
         with suppress(LookupError):
             run("call", client.prompt("?", conversation_id="c-4"))
+
+
+class BrokenIndex(RegexToolIndex):
+    """Fails to search."""
+
+    def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
+        raise RuntimeError("no " * 1000)
+
+
+def runs_that_search_tools(telemetry: Telemetry) -> None:
+    """Search tools with a query that is too long, call tools that were found and not found, and fail to search."""
+    looks = ToolCall("search_tools", {"query": "add numbers " * 100})
+    for index in (RegexToolIndex(), BrokenIndex()):
+        model = ScriptedChatModel([looks, [adds(1, 1), ToolCall("fail", "")], "x"])
+        client = ChatClient(
+            model,
+            tools=[add, fail, direct],
+            advisors=[ToolSearchToolCallingAdvisor(index=index)],
+            telemetry=telemetry.options,
+        )
+        run("call", client.prompt("?", conversation_id="c-8"))
 
 
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:
@@ -305,6 +328,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_with_guards,
     run_with_a_person,
     run_that_asks_for_approval,
+    runs_that_search_tools,
     run_with_a_result_withheld,
     run_with_reasons,
     run_of_a_stuck_tool,

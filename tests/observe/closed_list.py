@@ -22,7 +22,7 @@ APPLICATION = "application"
 """The scope of the spans that tests start themselves: nothing is asked of them."""
 
 PLAIN_TYPES: dict[str, type] = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple}
-OPERATIONS = ("invoke_agent", "chat", "embeddings", "execute_tool", "search_memory", "upsert_memory")
+OPERATIONS = ("invoke_agent", "chat", "embeddings", "execute_tool", "retrieval", "search_memory", "upsert_memory")
 
 _TOOL = {
     names.TOOL_NAME,
@@ -59,6 +59,7 @@ REQUIRED: Mapping[str, set[str]] = {
     },
     names.REFUSE_TOOL_SPAN.name: _TOOL,
     names.AWAIT_APPROVAL_SPAN.name: {names.TOOL_NAME, names.TOOL_CALL_ID, names.AGENT_NAME},
+    names.RETRIEVAL_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME, names.TOOL_SEARCH_INDEX},
     names.SEARCH_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
     names.UPSERT_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
     names.COMPACT_MEMORY_SPAN.name: {names.AGENT_NAME, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
@@ -143,11 +144,12 @@ PARENTS: Mapping[str, set[str]] = {
     "advise": {*_AROUND, *_PASS},
     "before": {*_AROUND, *_PASS},
     "after": {*_AROUND, *_PASS},
-    "chat": {*_AROUND, *_PASS, "compact_memory"},
+    "chat": {*_AROUND, *_PASS, "compact_memory", "retrieval"},
     "advise_tool": {*_TOOL_SPANS, "advise_tool"},
     "execute_tool": {*_AROUND, *_PASS},
     "refuse_tool": {*_AROUND, *_PASS},
     "await_approval": {*_TOOL_SPANS, "advise_tool"},
+    "retrieval": {"execute_tool", "advise_tool"},
     "compact_memory": {*_AROUND, *_PASS, "before", "after", "finalize"},
 }
 """By the first word of a span's name, that of the span above it, whatever is switched off; any for those left out."""

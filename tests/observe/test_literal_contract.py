@@ -35,6 +35,8 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
         ("traced_tools.tool.result.size", "By", BYTES),
         ("traced_tools.memory.operation.duration", "s", FINE),
         ("traced_tools.memory.compaction.tokens_saved", "{token}", TOKENS),
+        ("traced_tools.tool_search.withheld", "{tool}", (*COUNTS, 256, 512, 1024, 2048, 4096)),
+        ("traced_tools.tool_search.tokens_saved", "{token}", TOKENS),
         ("traced_tools.evaluation.score", "{score}", SCORES),
     ],
 )
@@ -68,6 +70,8 @@ def test_the_buckets_of_advisors_reach_from_a_tenth_of_a_millisecond_to_ten_seco
         ("traced_tools.memory.failures", "counter", "{failure}"),
         ("traced_tools.memory.compactions", "counter", "{compaction}"),
         ("traced_tools.memory.missing_results", "counter", "{tool_call}"),
+        ("traced_tools.tool_search.searches", "counter", "{search}"),
+        ("traced_tools.tool_search.discovered", "counter", "{tool}"),
     ],
 )
 def test_the_other_metrics_have_the_instrument_and_the_unit_of_the_contract(

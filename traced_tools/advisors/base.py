@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.enums import Hook
 from traced_tools.core.messages import Message
+from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.observe.observations import observe_hook
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
@@ -68,7 +69,13 @@ class BaseAdvisor(Advisor):
 
 
 class ToolLoopAdvisor(Advisor):
-    """An advisor that runs tools. A chain has at most one; if it has one, the client adds no default loop."""
+    """An advisor that runs tools. A chain has at most one; if it has one, the client adds no default loop.
+
+    Attributes:
+        own_tools: the tools that the loop adds to those of a request.
+    """
+
+    own_tools: tuple[ToolCallback, ...] = ()
 
 
 class TranscriptAdvisor(Advisor):

@@ -64,6 +64,7 @@ class AdvisorChain:
             pieces,
             listening_to_calls(inside),
         )
+        self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")

@@ -145,6 +145,7 @@ class RunState(Value):
         usage: what the run and the runs before have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
+        discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
     """
 
     id: str = Field(default_factory=time_ordered_id)
@@ -163,6 +164,7 @@ class RunState(Value):
     usage: Usage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
+    discovered_tools: tuple[str, ...] = Field(default=(), repr=False)
 
     @classmethod
     def of(
@@ -192,6 +194,7 @@ class RunState(Value):
             usage=run.spent().total,
             seconds=run.tally.seconds(),
             is_kept=is_kept,
+            discovered_tools=run.discovered_tools,
         )
 
     def to_text(self, key: StateKey | None) -> str:
@@ -257,7 +260,16 @@ class RunState(Value):
         results = _in_call_order(self.answer, self.results, pending)
         earlier = ToolExecutionResult((), False, results, pending=tuple(pending.values()))
         pause = Pause(self.added, self.answer, earlier, self.iteration)
-        return Resumption(pause, decisions, self.iteration, self.run_ids, self.traceparent, self.usage, self.seconds)
+        return Resumption(
+            pause,
+            decisions,
+            self.iteration,
+            self.run_ids,
+            self.traceparent,
+            self.usage,
+            self.seconds,
+            self.discovered_tools,
+        )
 
 
 @runtime_checkable

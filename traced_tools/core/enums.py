@@ -85,7 +85,7 @@ REPAIRS: Final = get_args(Repair)
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
-OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"]
+OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING", "RETRIEVER"]
 OPENINFERENCE_KINDS: Final = get_args(OpenInferenceKind)
 
 MemoryOperation = Literal["search_memory", "upsert_memory"]

@@ -22,6 +22,7 @@ from traced_tools.observe.typed_events.types import (
     ToolDecided,
     ToolFinished,
     ToolIntended,
+    ToolsDiscovered,
     ToolStarted,
 )
 
@@ -34,6 +35,7 @@ AnyEvent = Annotated[
     | ToolDecided
     | ToolStarted
     | ToolFinished
+    | ToolsDiscovered
     | MemoryRead
     | MemoryStored
     | MemoryCompacted

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from traced_tools.models.embedding import EmbeddingResponse as EmbeddingResponse
     from traced_tools.models.fallback import FallbackModel as FallbackModel
     from traced_tools.models.gemini.chat import GeminiChatModel as GeminiChatModel
+    from traced_tools.models.gemini.embedding import GeminiEmbeddingModel as GeminiEmbeddingModel
     from traced_tools.models.http.options import Timeouts as Timeouts
     from traced_tools.models.http.retries import RetryPolicy as RetryPolicy
     from traced_tools.models.ollama.chat import OllamaChatModel as OllamaChatModel
@@ -44,6 +45,7 @@ _EXPORTS = {
     "EmbeddingModel": "traced_tools.models.embedding",
     "EmbeddingResponse": "traced_tools.models.embedding",
     "GeminiChatModel": "traced_tools.models.gemini.chat",
+    "GeminiEmbeddingModel": "traced_tools.models.gemini.embedding",
     "OllamaChatModel": "traced_tools.models.ollama.chat",
     "OllamaEmbeddingModel": "traced_tools.models.ollama.embedding",
     "OpenAIChatModel": "traced_tools.models.openai.chat",
@@ -62,6 +64,7 @@ __all__ = [
     "EmbeddingResponse",
     "FallbackModel",
     "GeminiChatModel",
+    "GeminiEmbeddingModel",
     "OllamaChatModel",
     "OllamaEmbeddingModel",
     "OpenAIChatModel",

@@ -20,18 +20,23 @@ from traced_tools.observe.scopes.memory import (
 from traced_tools.observe.scopes.model_call import ChatScope
 from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope
 from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
+from traced_tools.observe.scopes.tool_search import RetrievalScope, count_discoveries, record_withheld
 from traced_tools.observe.stages.approval import ApprovalObservation
 from traced_tools.observe.stages.iteration import IterationObservation
 from traced_tools.observe.stages.memory import CompactionObservation, MemoryObservation
 from traced_tools.observe.stages.model_call import ModelCallObservation
 from traced_tools.observe.stages.run import RunObservation
 from traced_tools.observe.stages.tool_call import ToolCallObservation
+from traced_tools.observe.stages.tool_search import ToolSearchObservation
 from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
 from traced_tools.observe.typed_events.memory import CompactionEventEmitter, MemoryEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
+from traced_tools.observe.typed_events.tool_search import ToolSearchEventEmitter, emit_discovery
 from traced_tools.observe.typed_events.types import MissingResultsAnswered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from traced_tools.core.enums import Decision, Hook, MemoryOperation
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
@@ -193,6 +198,49 @@ def observe_tool_retry(run: ObservedRun, tool: str, error_type: str) -> None:
     """Report that a tool failed with an error of that type and that an advisor runs it again."""
     if run.telemetry.enabled:
         count_tool_retry(run.telemetry, tool, error_type)
+
+
+def observe_tool_search(
+    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ObservedTool
+) -> ToolSearchObservation:
+    """Return the observation of one search for tools; the arguments are those of `ToolSearchObservation`."""
+    telemetry, events = run.telemetry, run.events
+    observed: ToolSearchObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = ToolSearchObservation(kind, query, max_results, iteration, search_tool)
+        observed.report_to(
+            RetrievalScope(telemetry, observed) if telemetry.enabled else OFF,
+            ToolSearchEventEmitter(events, observed) if events.wanted else OFF,
+        )
+    return observed
+
+
+def observe_discovery(run: ObservedRun, kind: str, tools: Sequence[str], iteration: int) -> None:
+    """Report that the model has called tools that no search had found, which are offered from now on.
+
+    Args:
+        run: the run.
+        kind: the kind of the tool index.
+        tools: the names of the tools.
+        iteration: the iteration of the loop.
+    """
+    if run.telemetry.enabled:
+        count_discoveries(run.telemetry, kind, len(tools))
+    if run.events.wanted:
+        emit_discovery(run.events, kind, tools, iteration, searched=False)
+
+
+def observe_withheld_tools(run: ObservedRun, kind: str, withheld: int, tokens_saved: Callable[[], int]) -> None:
+    """Report how many tools a tool search withholds from a request to a model.
+
+    Args:
+        run: the run.
+        kind: the kind of the tool index.
+        withheld: how many tools the model is not offered.
+        tokens_saved: returns an estimate of the tokens that this saves; called only if it is recorded.
+    """
+    if run.telemetry.enabled:
+        record_withheld(run.telemetry, kind, withheld, tokens_saved)
 
 
 def observe_memory(run: ObservedRun, operation: MemoryOperation, iteration: int) -> MemoryObservation:

@@ -28,6 +28,7 @@ class NullScope:
     chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
     repaired = stated = approved = advised = started = stopped = waited = retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore
+    found = ignore
     read = stored = conflict = compacted = unchanged = superseded = ignore
 
 

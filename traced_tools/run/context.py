@@ -100,6 +100,7 @@ class RunContext:
         resumption: what the run starts from, if it resumes a paused one; else None.
         pause: where the run paused, if calls wait for approval; else None.
         first_request: the messages of the first request of the tool loop; None before that.
+        discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
     """
 
     __slots__ = (
@@ -112,6 +113,7 @@ class RunContext:
         "context_window",
         "conversation_id",
         "delivery",
+        "discovered_tools",
         "enforces_schema",
         "events",
         "first_request",
@@ -191,6 +193,7 @@ class RunContext:
         self.resumption: Resumption | None = None
         self.pause: Pause | None = None
         self.first_request: tuple[Message, ...] | None = None
+        self.discovered_tools: tuple[str, ...] = ()
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""

@@ -39,6 +39,7 @@ class Resumption:
         traceparent: the W3C trace context of the run that paused; None if it was not traced.
         usage: what the runs before have used; None if it is not known.
         seconds: how long the runs before took, without the time between them.
+        discovered_tools: the names of the tools that a tool search had found for the model.
     """
 
     pause: Pause | None
@@ -48,3 +49,4 @@ class Resumption:
     traceparent: str | None
     usage: Usage | None
     seconds: float
+    discovered_tools: tuple[str, ...] = ()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Self
 
-from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
+from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.augmented_tool import AugmentedTool
@@ -49,6 +52,16 @@ class ToolSet(tuple[ToolCallback, ...]):
             found = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
         return found
 
+    @cached_property
+    def digests(self) -> Mapping[str, bytes]:
+        """The SHA-256 of each tool's name, description and schema, by the tool's name."""
+        return {definition.name: _digest(definition) for definition in self.definitions}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256, in hex, of the definitions of the tools, in any order."""
+        return hashlib.sha256(b"".join(sorted(self.digests.values()))).hexdigest()
+
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
@@ -57,6 +70,11 @@ class ToolSet(tuple[ToolCallback, ...]):
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"
+
+
+_digest: IdentityCache[ToolDefinition, bytes] = IdentityCache(
+    lambda definition: bytes.fromhex(definition_digest(definition))
+)
 
 
 def _check_wire_names(names: Iterable[str]) -> None:

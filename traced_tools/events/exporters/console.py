@@ -134,6 +134,8 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "covered": _followed("covered"),
     "messages": _counted("message"),
     "left_out": _followed("left out"),
+    "index": _plain,
+    "tools": lambda names: ", ".join(map(_short, names)),
     "not_run": _followed("not run"),
     "unknown": _followed("unknown"),
     "tokens_before": _followed("tokens before"),

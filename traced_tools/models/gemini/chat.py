@@ -115,17 +115,26 @@ class GeminiChatModel(HttpChatModel):
         context_window: int | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
-        check_options(http)
+        transport = connect_gemini(base_url, api_key, http)
         expect("model", model, str, "a str")
-        expect("base_url", base_url, (str, type(None)), "a str or None")
-        # Google's own clients, which define the variable, add the version to it
-        host = (os.environ.get("GOOGLE_GEMINI_BASE_URL") or _DEFAULT_URL).rstrip("/")
-        address = f"{host}/v1beta" if base_url is None else base_url
-        key = resolve_key(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_DEFAULT_URL))
-        headers = {"x-goog-api-key": key} if key else {}
-        super().__init__(
-            model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http), context_window
-        )
+        super().__init__(model, GeminiChatCodec(model), transport, context_window)
+
+
+def connect_gemini(base_url: str | None, api_key: str | None, http: HttpOptions) -> HttpTransport:
+    """Return the transport to a Gemini server; see `GeminiChatModel` for the arguments."""
+    check_options(http)
+    expect("base_url", base_url, (str, type(None)), "a str or None")
+    # Google's own clients, which define the variable, add the version to it
+    host = (os.environ.get("GOOGLE_GEMINI_BASE_URL") or _DEFAULT_URL).rstrip("/")
+    address = f"{host}/v1beta" if base_url is None else base_url
+    key = resolve_key(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_DEFAULT_URL))
+    return HttpTransport(address, _PROVIDER, {"x-goog-api-key": key} if key else {}, http)
+
+
+def model_path(model: str) -> str:
+    """Return the path of a model, which is in the collection `models` unless its name has another one."""
+    collection = next(filter(model.startswith, _COLLECTIONS), "")
+    return f"/{collection or 'models/'}{quote(model.removeprefix(collection), safe='')}"
 
 
 class GeminiChatCodec:
@@ -136,9 +145,7 @@ class GeminiChatCodec:
     enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:
-        collection = next(filter(model.startswith, _COLLECTIONS), "")
-        name = quote(model.removeprefix(collection), safe="")
-        self._address = f"/{collection or 'models/'}{name}"
+        self._address = model_path(model)
         self._is_older = bool(_OLDER_MODELS.search(model))
         self._tool = IdentityCache(_encode_tool)
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from traced_tools.core.messages import Usage, sum_known
 from traced_tools.models.parsing import FAIL_FAST, Body, Wire, to_sendable_json
 
-_CAMEL = ConfigDict(alias_generator=to_camel)
+CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
 """Retains unknown fields, so that a part can be sent back unchanged."""
 
@@ -21,7 +21,7 @@ _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
 class PartialArg(Wire):
     """A piece of a call's arguments: a value or a piece of a text, and its JSON path."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     json_path: str
     string_value: str | None = None
@@ -45,7 +45,7 @@ class PartialArg(Wire):
 class GeminiFunctionCall(Wire):
     """A call or a piece of one. `args` is missing in calls without arguments, and `id` with some models."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     name: str | None = None
     args: dict[str, Any] | None = None
@@ -116,7 +116,7 @@ class GeminiContent(Wire):
 class Candidate(Wire):
     """One of several alternative answers, or a piece of it."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     content: GeminiContent | None = None
     finish_reason: str | None = None
@@ -131,7 +131,7 @@ class Candidate(Wire):
 class GeminiUsage(Wire):
     """Token counts. Each event of a stream has the counts so far; the prompt excludes results of Google's own tools."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     prompt_token_count: int | None = None
     tool_use_prompt_token_count: int | None = None
@@ -152,7 +152,7 @@ class GeminiUsage(Wire):
 class PromptFeedback(Wire):
     """The reason why Gemini refused the prompt."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     block_reason: str | None = None
 
@@ -160,7 +160,7 @@ class PromptFeedback(Wire):
 class GeminiEvent(Body):
     """A whole answer or an event of a streamed answer, which have the same format."""
 
-    model_config = _CAMEL
+    model_config = CAMEL
 
     candidates: Annotated[tuple[Candidate, ...], FAIL_FAST] | None = None
     prompt_feedback: PromptFeedback | None = None

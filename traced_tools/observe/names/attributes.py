@@ -52,6 +52,7 @@ CHAT: Final = "chat"
 EMBEDDINGS: Final = "embeddings"
 EXECUTE_TOOL: Final = "execute_tool"
 REFUSE_TOOL: Final = "refuse_tool"
+RETRIEVAL: Final = "retrieval"
 INVOKE_AGENT: Final = "invoke_agent"
 SEARCH_MEMORY: Final[MemoryOperation] = "search_memory"
 UPSERT_MEMORY: Final[MemoryOperation] = "upsert_memory"
@@ -72,7 +73,7 @@ OPERATION_NAME: Final = _attribute(
     "gen_ai.operation.name",
     "string",
     "The operation.",
-    (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT, SEARCH_MEMORY, UPSERT_MEMORY),
+    (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT, RETRIEVAL, SEARCH_MEMORY, UPSERT_MEMORY),
 )
 PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "The provider of the model.")
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The requested model.")
@@ -133,6 +134,16 @@ CONVERSATION_COMPACTED: Final = _attribute(
 )
 MEMORY_RECORD_COUNT: Final = _attribute(
     "gen_ai.memory.record.count", "int", "Number of messages that were read from memory or stored in it."
+)
+REQUEST_TOP_K: Final = _attribute(
+    "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="stable"
+)
+RETRIEVAL_TOP_K: Final = _attribute(
+    "gen_ai.retrieval.top_k", "int", "The maximum number of results of a search.", only="latest"
+)
+RETRIEVAL_QUERY: Final = _attribute("gen_ai.retrieval.query.text", "string", "What a search looked for.")
+RETRIEVAL_DOCUMENTS: Final = _attribute(
+    "gen_ai.retrieval.documents", "any", "What a search found: the name and the score of each tool, best first."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
 TOOL_NAME: Final = _attribute(
@@ -329,6 +340,15 @@ MISSING_RESULTS_NOT_RUN: Final = _attribute(
 )
 MISSING_RESULTS_UNKNOWN: Final = _attribute(
     "traced_tools.memory.missing_results.unknown", "int", "Number of calls that were answered as of unknown outcome."
+)
+TOOL_SEARCH_INDEX: Final = _attribute(
+    "traced_tools.tool_search.index", "string", "The kind of the tool index, such as `keyword`."
+)
+TOOL_SEARCH_RESULTS: Final = _attribute(
+    "traced_tools.tool_search.results", "int", "Number of tools that the search found."
+)
+TOOL_SEARCH_DISCOVERED: Final = _attribute(
+    "traced_tools.tool_search.discovered", "int", "Number of tools that the search found first in its session."
 )
 CONTENT_TRUNCATED: Final = _attribute(
     "traced_tools.content.truncated", "boolean", "True if content on the same span or event was truncated, else absent."

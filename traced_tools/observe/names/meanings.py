@@ -13,6 +13,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         at.EMBEDDINGS: "An embedding model call.",
         at.EXECUTE_TOOL: "A tool call whose tool ran.",
         at.INVOKE_AGENT: "A run.",
+        at.RETRIEVAL: "A search for tools.",
         at.SEARCH_MEMORY: "Memory read a conversation: what the model is sent of it, or what was looked up.",
         at.UPSERT_MEMORY: "Memory appended messages to a conversation.",
     },
@@ -98,6 +99,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "LLM": "A chat model call.",
         "TOOL": "A requested tool call, run or refused.",
         "EMBEDDING": "An embedding model call.",
+        "RETRIEVER": "A search for tools.",
     },
     at.AUDIT_RECORD: {
         "intent": "The model's request for a tool call; by default durable before the tool starts.",

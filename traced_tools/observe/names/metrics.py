@@ -17,6 +17,7 @@ _BYTES = tuple(float(4**n) for n in range(3, 13))
 _DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _SCORES = tuple(n / 10 for n in range(1, 11))
 _COUNTS = tuple(float(2**n) for n in range(8))
+_MANY_COUNTS = tuple(float(2**n) for n in range(13))
 _ANSWERED = (
     at.OPERATION_NAME,
     at.PROVIDER_NAME,
@@ -386,6 +387,33 @@ MISSING_RESULTS: Final = _metric(
     "{tool_call}",
     "Tool calls without results, left by interrupted runs, that were answered in the conversation.",
     (at.AGENT_NAME, at.MISSING_RESULTS_KIND),
+)
+_TOOL_SEARCH = (at.TOOL_SEARCH_INDEX, at.AGENT_NAME)
+TOOL_SEARCHES: Final = _metric(
+    "traced_tools.tool_search.searches", "counter", "{search}", "Searches for tools.", _TOOL_SEARCH
+)
+TOOLS_DISCOVERED: Final = _metric(
+    "traced_tools.tool_search.discovered",
+    "counter",
+    "{tool}",
+    "Tools that were discovered in a session, by a search or because the model called them.",
+    _TOOL_SEARCH,
+)
+TOOLS_WITHHELD: Final = _metric(
+    "traced_tools.tool_search.withheld",
+    "histogram",
+    "{tool}",
+    "Tools per model call that the model was not offered, because they were not discovered.",
+    _TOOL_SEARCH,
+    _MANY_COUNTS,
+)
+TOOL_TOKENS_SAVED: Final = _metric(
+    "traced_tools.tool_search.tokens_saved",
+    "histogram",
+    "{token}",
+    "Tokens that the definitions of withheld tools would take per model call, as an estimate.",
+    _TOOL_SEARCH,
+    _TOKENS,
 )
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",

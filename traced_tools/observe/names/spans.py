@@ -186,6 +186,26 @@ AWAIT_APPROVAL_SPAN: Final = SpanType(
         at.OPENINFERENCE_KIND,
     ),
 )
+RETRIEVAL_SPAN: Final = SpanType(
+    at.RETRIEVAL,
+    "internal",
+    "One search for tools in the index of a tool search, which is in this process; calls of models are inside it.",
+    (
+        at.OPERATION_NAME,
+        at.REQUEST_TOP_K,
+        at.RETRIEVAL_TOP_K,
+        at.TOOL_SEARCH_INDEX,
+        at.TOOL_SEARCH_RESULTS,
+        at.TOOL_SEARCH_DISCOVERED,
+        at.AGENT_NAME,
+        at.CONVERSATION_ID,
+        at.ITERATION_INDEX,
+        at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
+    ),
+    (at.RETRIEVAL_QUERY, at.RETRIEVAL_DOCUMENTS, at.CONTENT_TRUNCATED),
+    "RETRIEVER",
+)
 _STEP_OF_MEMORY = (at.AGENT_NAME, at.CONVERSATION_ID, at.ITERATION_INDEX, at.ERROR_TYPE, at.OPENINFERENCE_KIND)
 SEARCH_MEMORY_SPAN: Final = SpanType(
     at.SEARCH_MEMORY,
@@ -223,6 +243,7 @@ SPANS: Final = (
     EXECUTE_TOOL_SPAN,
     REFUSE_TOOL_SPAN,
     AWAIT_APPROVAL_SPAN,
+    RETRIEVAL_SPAN,
     SEARCH_MEMORY_SPAN,
     UPSERT_MEMORY_SPAN,
     COMPACT_MEMORY_SPAN,

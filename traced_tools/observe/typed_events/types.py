@@ -230,6 +230,21 @@ class ToolFinished(ToolEvent):
     result: Text | None = Field(default=None, repr=False)
 
 
+class ToolsDiscovered(Event):
+    """A tool search has discovered tools: the model is offered them from now on.
+
+    Args:
+        tools: their names, in the order of discovery.
+        index: the kind of the tool index.
+        searched: whether a search found them; False if the model called them without a search.
+    """
+
+    type: Literal["tools_discovered"] = "tools_discovered"
+    tools: tuple[Text, ...]
+    index: Text
+    searched: bool
+
+
 class MemoryRead(Event):
     """Memory has read a conversation: what the model is sent of it, or what was looked up.
 
