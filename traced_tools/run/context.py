@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -100,6 +100,7 @@ class RunContext:
         resumption: what the run starts from, if it resumes a paused one; else None.
         pause: where the run paused, if calls wait for approval; else None.
         first_request: the messages of the first request of the tool loop; None before that.
+        tool_names: the names of the tools that the last answer with calls could call; empty before that.
     """
 
     __slots__ = (
@@ -130,6 +131,7 @@ class RunContext:
         "tool_advisors",
         "tool_context",
         "tool_errors",
+        "tool_names",
         "totals",
         "trace_id",
         "transcripts",
@@ -191,6 +193,7 @@ class RunContext:
         self.resumption: Resumption | None = None
         self.pause: Pause | None = None
         self.first_request: tuple[Message, ...] | None = None
+        self.tool_names: Collection[str] = ()
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
