@@ -274,7 +274,8 @@ class ChatClient:
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve or Reject")
         given = dict(decisions or {})
-        expect_each("the values of decisions", [*given.values()], (Approve, Reject), "an Approve or a Reject")
+        for call_id, decision in given.items():
+            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject), "an Approve or a Reject")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
         found = RunState.from_text(state, self._state_key)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.advisors.trails import KeptTrail
 from tests.captured import Telemetry
+from tests.markers import MARKER
 from tests.memory.conversations import assert_well_formed
 from tests.modes import MODES, run
 from traced_tools import (
@@ -275,6 +276,42 @@ def test_a_resumed_run_links_to_the_run_that_asked(mode: str) -> None:
     assert resumed.trace_id != response.trace_id
     [point] = telemetry.metric(names.APPROVAL_WAIT.name)
     assert point.attributes[names.TOOL_DECISION] == "approved"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_calls_that_waited_are_tool_calls_of_the_resumed_run(mode: str) -> None:
+    telemetry = Telemetry()
+    response = paused(mode, looks(), pays(), telemetry=telemetry.options)
+    run(mode, client("done", telemetry=telemetry.options)[0].resume(state_of(response), {"p": Approve(by="ana")}))
+    counted = [
+        span.attributes[names.LOOP_TOOL_CALLS]
+        for span in telemetry.spans
+        if span.attributes is not None and span.name.startswith("invoke_agent")
+    ]
+    assert counted == [2, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_result_of_an_uncaptured_tool_that_ends_a_resumed_run_is_not_captured(mode: str) -> None:
+    @tool(name="pay", requires_approval=True, capture=False)
+    def pay_secretly(amount: int) -> str:
+        """Pay."""
+        return MARKER
+
+    class Ends(Advisor):
+        name, order = "ends", 350
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return call.end(await call_next(call))
+
+    telemetry = Telemetry("SPAN_AND_EVENT")
+    settings: dict[str, Any] = {"tools": [pay_secretly], "telemetry": telemetry.options}
+    response = paused(mode, **settings)
+    going_on, _ = client(**settings, advisors=[Ends()])
+    resumed = run(mode, going_on.resume(state_of(response), {"p": Approve()}))
+    assert (resumed.content, resumed.stop_reason) == (MARKER, "advisor")
+    assert not [span.name for span in telemetry.spans if MARKER in str(dict(span.attributes or {}))]
+    assert not [event for event in telemetry.events if MARKER in repr(event)]
 
 
 # Memory.

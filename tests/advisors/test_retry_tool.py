@@ -211,6 +211,16 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[Except
         RetryToolAdvisor(**settings)
 
 
+def test_a_name_that_no_tool_of_the_run_has_is_logged_once(
+    telemetry: Telemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    advisor = RetryToolAdvisor(["failing", "flakey", "fail*"])
+    for _ in range(2):
+        one_result("call", Failing(0), telemetry, advisor)
+    logged = [each.getMessage() for each in caplog.records if each.name == "traced_tools.advisors.tool_patterns"]
+    assert logged == ["no tool of the run is named 'flakey': check tools= of RetryToolAdvisor or CacheToolAdvisor"]
+
+
 def test_the_repr_says_what_is_retried() -> None:
     assert repr(RetryToolAdvisor(["get_*", "pay"])) == (
         "<RetryToolAdvisor 'retry_tool': get_*, pay, 2 retries, order 430>"

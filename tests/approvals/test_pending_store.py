@@ -420,7 +420,7 @@ def test_settings_that_cannot_work_are_refused(path: Path) -> None:
     for url, problem in {
         "sqlite://": "a pending store in SQLite needs a file",
         "mysql://user:a-secret@host/d": "no pending store for mysql",
-        "a-secret": "the URL of the pending store is invalid",
+        "postgresql://a-secret:port@host:b/d": "the URL of the pending store is invalid",
     }.items():
         with pytest.raises(ConfigurationError, match=problem) as caught:
             PendingStore(url)

@@ -26,7 +26,7 @@ def test_list_shows_a_row_for_each_call(store: Path) -> None:
     assert lines[2][2:] == ["0197a3b2-4c5d-7f12", "planner", "book", "allowed", "error", "250.0", "ms"]
     assert lines[3][2:] == ["0197a3b2-4c5d-7f12", "planner", "refund", "denied", "(needs_a_person)", "policy", "-"]
     assert lines[4][:2] == ["2026-01-01", "12:00:01"]
-    assert lines[-1] == ["4", "calls,", "1", "refused,", "1", "unfinished"]
+    assert lines[-1] == ["4", "calls,", "1", "refused,", "0", "pending,", "1", "unfinished"]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
@@ -71,6 +71,8 @@ def test_list_into_a_pipe_truncates_nothing(store: Path, monkeypatch: pytest.Mon
         (["--outcome", "unfinished"], ["mail"]),
         (["--outcome", "error"], ["book"]),
         (["--conversation", "c-4711", "--limit", "1"], ["book"]),
+        (["--call", "call_3"], ["book"]),
+        (["--call", "call_3", "--outcome", "unfinished"], []),
         (["--since", "2026-01-01T12:00:05Z"], ["mail", "book"]),
         (["--until", "2026-01-01T13:00:05+01:00"], ["refund", "search"]),
         (["--until", "2026-01-01"], []),
@@ -181,7 +183,9 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
 
 def test_list_reports_that_no_call_matches_or_that_there_may_be_more(store: Path) -> None:
     assert printed("list", "--tool", "nothing") == "no matching calls\n"
-    assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
+    assert "2 calls, 0 refused, 0 pending, 1 unfinished; there may be more: --limit 20" in printed(
+        "list", "--limit", "2"
+    )
 
 
 def test_the_run_id_in_a_list_is_unique_and_show_accepts_it(store: Path) -> None:
@@ -197,15 +201,15 @@ def test_the_run_id_in_a_list_is_unique_and_show_accepts_it(store: Path) -> None
     )
 
 
-def test_the_last_line_counts_refused_calls(store: Path) -> None:
+def test_the_last_line_counts_refused_and_pending_calls(store: Path) -> None:
     chain = Chain()
-    for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered")):
+    for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered", "pending")):
         chain.call(run_id=RUN, batch_index=place, decision=refused)
     chain.add("outcome", run_id=RUN, iteration=1, batch_index=2, outcome="invalid_arguments")
     chain.call(run_id=RUN, iteration=2, outcome="error")
     insert(store.with_name("refused.db"), chain.rows)
     last = printed("list", "--store", store.with_name("refused.db")).splitlines()[-1]
-    assert last == "6 calls, 4 refused, 0 unfinished"
+    assert last == "7 calls, 4 refused, 1 pending, 0 unfinished"
 
 
 def test_a_repeated_call_is_found_as_repeated_and_as_limited(store: Path) -> None:

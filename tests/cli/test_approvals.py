@@ -48,7 +48,7 @@ def complaint(*arguments: str, status: int) -> str:
 def test_a_run_is_listed_shown_and_decided_about(store: PendingStore) -> None:
     state = kept(store, paused("a", "b"))
     lines = printed("list").splitlines()
-    assert lines[0].split() == ["requested", "call", "run", "agent", "tool", "rule", "expires"]
+    assert lines[0].split() == ["requested", "(UTC)", "call", "run", "agent", "tool", "rule", "expires", "(UTC)"]
     assert lines[1].split() == ["2027-01-15", "08:00:00", "a", "run-1", "desk", "pay", "large", "never"]
     assert lines[-1] == "2 calls"
     assert 'arguments    {"amount":5}\n' in printed("show", "a")
@@ -125,7 +125,9 @@ def test_calls_of_several_runs_with_one_id_need_the_run(store: PendingStore) -> 
 
 def test_a_mistyped_store_is_not_created(store: PendingStore, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mistyped.db"
-    assert "has no pending runs: pass the URL that the client uses" in complaint("list", "--store", url, status=2)
+    assert "has no pending runs: pass the path or URL that the client uses" in complaint(
+        "list", "--store", url, status=2
+    )
     assert not (tmp_path / "mistyped.db").exists()
     other = f"sqlite:///{tmp_path}/other.db"
     execute(other, "CREATE TABLE other (id TEXT)")

@@ -138,6 +138,14 @@ def test_without_a_change_the_status_is_zero(tmp_path: Path) -> None:
     assert (result.exit_code, sum(counts(result).values())) == (0, 0)
 
 
+def test_a_call_that_cannot_be_replayed_exits_with_status_one(tmp_path: Path) -> None:
+    chain = Chain()
+    chain.call("pay", arguments=pays(50, stored=False))
+    result = check(tmp_path, POLICY, "--audit", write(tmp_path / "audit.db", chain))
+    assert result.exit_code == 1, result.output
+    assert "replayed 0 calls" in result.stdout
+
+
 def test_the_policy_alone_is_checked_without_a_trail(tmp_path: Path) -> None:
     result = check(tmp_path, POLICY)
     assert (result.exit_code, result.stdout) == (0, "the policy is valid: 3 rules, default deny\n")

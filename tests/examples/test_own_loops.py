@@ -88,15 +88,27 @@ def test_a_run_is_cancelled_when_the_browser_leaves(telemetry: Telemetry) -> Non
 
 
 @pytest.mark.parametrize(
-    ("approved", "answer"), [(True, "paid 90 to Ana"), (False, "The call was not run: Not allowed.")]
+    ("approved", "answer"), [(True, "paid 90 EUR to Ana"), (False, "The call was not run: Not allowed.")]
 )
-def test_a_second_request_decides_about_the_call_of_the_first_one_once(approved: bool, answer: str) -> None:
-    with served(module_below("## Over HTTP").app) as client:
-        waits = client.post("/ask", params={"question": "Pay Ana."}).json()
-        assert waits["waiting"] == [{"call_id": "c1", "tool": "pay", "args": {"to": "Ana", "amount": 90}}]
-        decision = {"waiting": waits["id"], "call_id": "c1", "approved": approved, "by": "ben"}
-        assert client.post("/decide", json=decision).json() == {"answer": answer}
+def test_a_call_is_decided_once_over_http_and_a_worker_resumes_its_run(
+    approved: bool, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = module_below("## Over HTTP")
+    with served(example.app) as client:
+        assert client.post("/ask", params={"question": "Pay Ana.", "chat": "c-7"}).json() == {"waits": True}
+        [waits] = client.get("/waiting").json()
+        assert (waits["call_id"], waits["tool"], waits["args"]) == ("c1", "pay", {"to": "Ana", "amount": 90})
+        example.resume_decided_runs()
+        assert not example.answers
+        decision = {"run_id": waits["run_id"], "call_id": "c1", "approved": approved}
+        assert client.post("/decide", json=decision).json() == {"status": "decided"}
         assert client.post("/decide", json=decision).status_code == 409
+        assert client.get("/waiting").json() == []
+        example.resume_decided_runs()
+        example.resume_decided_runs()
+    example.store.close()
+    assert example.answers == {"c-7": answer}
 
 
 @pytest.mark.parametrize(

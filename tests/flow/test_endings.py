@@ -34,6 +34,7 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models.base import ChatModel
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
@@ -264,6 +265,18 @@ def test_a_run_ends_because_its_stream_is_collected(kind: str, loop: Finalizing,
 
     asyncio.run(patiently(main(waiting_client(StreamedModel(), loop, telemetry).prompt("?"))))
     only_called(loop, telemetry)
+
+
+def test_a_run_ends_at_the_end_of_an_async_with_block(telemetry: Telemetry) -> None:
+    async def drive() -> None:
+        async with ChatClient(ScriptedChatModel(["Hello."]), telemetry=telemetry.options).prompt("?").start() as run:
+            assert run.next() is not None
+
+    asyncio.run(drive())
+    telemetry.check_each_ended_once()
+    [ended] = [span.attributes for span in telemetry.spans if span.name.startswith("invoke_agent")]
+    assert ended is not None
+    assert ended[names.LOOP_STOP_REASON] == "cancelled"
 
 
 def test_a_run_ends_because_its_driver_closes_it(loop: Finalizing, telemetry: Telemetry) -> None:

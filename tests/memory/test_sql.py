@@ -20,8 +20,10 @@ from traced_tools import (
     ChatMemoryUnavailable,
     CompactionEntry,
     ConfigurationError,
+    MessageEntry,
     SqlChatMemoryRepository,
     UnreadableConversation,
+    UserMessage,
 )
 from traced_tools.memory import MemoryEntry
 from traced_tools.memory.sql_schema import CHAT_MEMORY
@@ -294,7 +296,6 @@ def test_urls_that_cannot_be_used_are_refused_without_showing_their_password() -
         "sqlite://": "needs a file",
         "sqlite:///:memory:": "needs a file",
         "mysql://user:a-secret@host/d": "no chat memory for mysql",
-        "a-secret": "invalid",
         "postgresql://user:a-secret@host:port/d": "invalid",
     }
 
@@ -304,8 +305,16 @@ def test_urls_that_cannot_be_used_are_refused_without_showing_their_password() -
         assert "a-secret" not in str(caught.value)
 
     check_each({url: (url, problem) for url, problem in cases.items()}, is_refused)
-    with pytest.raises(TypeError, match="url must be a str"):
-        SqlChatMemoryRepository(Path("memory.db"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="url must be a path or a URL as str"):
+        SqlChatMemoryRepository(5)  # type: ignore[arg-type]
+
+
+def test_a_path_and_its_url_are_the_same_store(path: Path) -> None:
+    for store in (path, str(path), f"sqlite:///{path}"):
+        with SqlChatMemoryRepository(store) as repository:
+            repository.append("c", [MessageEntry(UserMessage("Hello."), turn=1)], repository.version("c"))
+    with SqlChatMemoryRepository(path) as repository:
+        assert repository.version("c") == 3
 
 
 def test_a_store_that_is_down_is_reported_without_contents(tmp_path: Path) -> None:

@@ -130,7 +130,16 @@ def test_a_node_of_a_failed_span_has_its_error_type_and_not_its_description() ->
     [
         ({names.USAGE_INPUT_TOKENS: 812, names.USAGE_OUTPUT_TOKENS: 93}, "812 -> 93 tokens"),
         ({names.USAGE_OUTPUT_TOKENS: 0}, "? -> 0 tokens"),
-        ({names.TOOL_OUTCOME: "ok", names.TOOL_DECISION: "approved", names.TOOL_ATTEMPTS: 1}, "ok"),
+        ({names.TOOL_OUTCOME: "ok", names.TOOL_DECISION: "allowed", names.TOOL_ATTEMPTS: 1}, "ok"),
+        (
+            {
+                names.TOOL_OUTCOME: "ok",
+                names.TOOL_DECISION: "approved",
+                names.APPROVAL_BY: "ana",
+                names.REASON_CODE: "r",
+            },
+            "ok, approved by ana (r)",
+        ),
         ({names.TOOL_OUTCOME: "ok", names.TOOL_ATTEMPTS: 3}, "ok, 3 attempts"),
         ({names.TOOL_DECISION: "denied"}, "denied"),
         ({names.TOOL_DECISION: "denied", names.REASON_CODE: "no", names.ADVISOR_NAME: "p"}, "denied by p (no)"),

@@ -101,6 +101,8 @@ def test_the_default_of_a_file_decides_about_a_call_that_no_rule_is_for(tmp_path
         (f"{RULE}    tool: 3", 4, "tool must be a str or a list of str, not int"),
         (f"{RULE}    tool: [a, 3]", 4, "tool[1] must be a str, not int"),
         (f"{RULE}    tool:", 4, "tool must be a str or a list of str, not None"),
+        (f"{RULE}    tool: *_get", 4, "put a pattern that begins with * in quotes"),
+        (f"{RULE}    tool: *", 4, "put a pattern that begins with * in quotes"),
         (f"{RULE}    tool: []", 4, "tool must have at least one pattern"),
         (f"{RULE}    attributes:", 4, "attributes must be a mapping"),
         (f"{RULE}    attributes: {{tenant: [acme, null]}}", 4, "attributes must be a str, bool, int or float"),

@@ -267,7 +267,7 @@ def test_a_decision_about_an_unknown_call_raises_and_no_tool_runs(how: str) -> N
     wrong: Any
     for wrong, says in (
         (["1"], "decisions must be a mapping of ids of calls to Approve or Reject, not list"),
-        ({"1": "ana"}, r"the values of decisions\[0\] must be an Approve or a Reject, not str"),
+        ({"1": "ana"}, r"decisions\['1'\] must be an Approve or a Reject, not str"),
     ):
         with pytest.raises(TypeError, match=says):
             executed(how, QUESTION, call, tools=[note], decisions=wrong)
@@ -319,7 +319,7 @@ def test_the_audit_advisor_records_calls_by_hand_and_forgets_them(how: str) -> N
         ["intent launch", "rejected"],
         ["intent add", "allowed", "ok"],
     ]
-    assert {person_of(each) for each in trail.of("decision")} - {None} == {"ana", "bob"}
+    assert {person_of(each) for each in trail.of("decision")} == {None, "ana", "bob"}
     assert not advisor._runs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -19,6 +20,7 @@ from traced_tools import (
     ChatClient,
     ExecuteTools,
     FunctionToolCallback,
+    LoopLimits,
     ToolCall,
     ToolCallingManager,
     ToolContext,
@@ -68,6 +70,7 @@ WRONG: list[tuple[str, Any]] = [
     ("retry_on", ValueError("x")),
     ("sequential", "yes"),
     ("requires_approval", 1),
+    ("requires_approval", "yes"),
     ("capture", None),
     ("annotations", None),
     ("annotations", {"readOnlyHint": True}),
@@ -123,6 +126,55 @@ def test_a_call_without_the_required_approval_does_not_run_and_waits(mode: str) 
     )
     assert [each.decision for each in hands.results] == ["pending"]
     assert ran == []
+
+
+def test_an_option_of_the_wrong_kind_raises_a_type_error_of_one_line() -> None:
+    with pytest.raises(TypeError) as caught:
+        tool(requires_approval="yes")  # type: ignore[arg-type]
+    assert str(caught.value) == "requires_approval must be True, False or a function of the arguments, not str"
+
+
+DECISIONS: dict[str, Callable[[ExecuteTools], None]] = {
+    "approved": lambda step: step.approve("1", by="ana"),
+    "denied": lambda step: step.deny("1", "no", by="bob"),
+    "answered": lambda step: step.answer("1", "done"),
+}
+
+
+@pytest.mark.parametrize("last", DECISIONS)
+@pytest.mark.parametrize("first", DECISIONS)
+def test_the_last_decision_of_the_driver_about_a_call_counts(first: str, last: str) -> None:
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete."""
+        return f"deleted {name}"
+
+    driven = ChatClient(ScriptedChatModel([ToolCall("delete", {"name": "a"}, id="1"), "x"]), tools=[delete]).prompt("?")
+    with driven.start() as going:
+        while step := going.next():
+            if isinstance(step, ExecuteTools):
+                DECISIONS[first](step)
+                DECISIONS[last](step)
+            going.perform(step)
+    [result] = going.response.tool_results
+    assert (result.decision, result.by) == (last, {"approved": "ana", "denied": "bob", "answered": None}[last])
+
+
+def test_an_approval_of_the_driver_lifts_no_limit() -> None:
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete."""
+        return f"deleted {name}"
+
+    calls = [ToolCall("delete", {"name": "a"}, id="1"), ToolCall("delete", {"name": "b"}, id="2")]
+    limits = LoopLimits(max_tool_calls=1)
+    with ChatClient(ScriptedChatModel([calls, "x"]), tools=[delete], limits=limits).prompt("?").start() as going:
+        while step := going.next():
+            if isinstance(step, ExecuteTools):
+                step.approve("1")
+                step.approve("2")
+            going.perform(step)
+    assert [each.decision for each in going.response.tool_results] == ["approved", "limited"]
 
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])

@@ -33,7 +33,7 @@ class CacheToolAdvisor(Advisor):
     Args:
         tools: names of tools, and patterns, in which `*` stands for any characters, `?` for one, `[ab]` for one of
             several. A pattern chooses only tools with `ToolAnnotations(read_only=True)`. To cache any other tool, pass
-            its full name.
+            its full name. A name that no tool of the run has is logged once.
         seconds: how long a result is kept.
         max_results: the maximum number of results. If there are more, the oldest one is dropped.
         scope: returns with whom a call shares results. By default, runs of the same principal share them, and so do

@@ -27,7 +27,8 @@ class RetryToolAdvisor(Advisor):
     Args:
         tools: names of tools, and patterns, in which `*` stands for any characters, `?` for one, `[ab]` for one of
             several. A pattern chooses only tools that are safe to repeat according to their `ToolAnnotations`: those
-            with `read_only=True` or `idempotent=True`. To retry any other tool, pass its full name.
+            with `read_only=True` or `idempotent=True`. To retry any other tool, pass its full name. A name
+            that no tool of the run has is logged once.
         retries: how many further attempts follow the first.
         retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`.
         name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
@@ -57,8 +58,9 @@ class RetryToolAdvisor(Advisor):
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Pass the call on, and pass it on again while it fails and a retry is left."""
+        is_chosen = self._tools.choose(call)
         result = await call_next(call)
-        if result.error is None or not self._tools.choose(call):
+        if result.error is None or not is_chosen:
             return result
         run, retries = current_run(), Retries(self._retrying, call.context.deadline)
         assert run is not None  # a tool is called in a run

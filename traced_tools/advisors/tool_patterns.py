@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.errors import ConfigurationError
+from traced_tools.run.context import current_run
 from traced_tools.tools.execution import ToolInvocation
+
+_LOG = logging.getLogger(__name__)
+_WILDCARD: Final = re.compile(r"[*?\[]")
 
 
 class ToolPatterns:
@@ -33,13 +39,27 @@ class ToolPatterns:
         if not self._patterns or "" in self._patterns:
             raise ConfigurationError("tools must have at least one name or pattern, and no empty one")
         self._is_safe = is_safe
+        self._unseen = {each for each in self._patterns if not _WILDCARD.search(each)}
 
     def choose(self, call: ToolInvocation) -> bool:
-        """Return whether the tool of `call` is chosen."""
+        """Return whether the tool of `call` is chosen.
+
+        A name that no tool of the call's run has may be misspelled, so it is logged once.
+        """
+        if self._unseen:
+            self._check_names()
         if call.name in self._patterns:
             return True
         matches = any(fnmatchcase(call.name, pattern) for pattern in self._patterns)
         return matches and self._is_safe(call.metadata.annotations)
+
+    def _check_names(self) -> None:
+        run = current_run()
+        assert run is not None  # a tool is called in a run
+        unknown = self._unseen.difference(run.tool_names)
+        self._unseen = set()
+        for name in sorted(unknown):
+            _LOG.warning("no tool of the run is named %r: check tools= of RetryToolAdvisor or CacheToolAdvisor", name)
 
     def __repr__(self) -> str:
         return ", ".join(self._patterns)

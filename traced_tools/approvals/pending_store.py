@@ -7,6 +7,7 @@ transaction that relies on them, so they hold for all threads and processes that
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -81,8 +82,8 @@ class PendingStore:
     each run, and the arguments of its calls.
 
     Args:
-        url: an SQLAlchemy URL: `sqlite:///pending.db`, or `postgresql+psycopg://user@host/database`, which needs the
-            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        url: the path of an SQLite file, or an SQLAlchemy URL such as `postgresql+psycopg://user@host/database`, which
+            needs the extra `postgresql`. A missing SQLite file is created for its owner alone.
         expires: how long a call can be decided, from when it began to wait; None for ever. A call that has expired is
             denied with the reason code `approval_timeout` when its run resumes.
 
@@ -91,7 +92,7 @@ class PendingStore:
         TypeError, ValueError: for an invalid argument.
     """
 
-    def __init__(self, url: str, *, expires: timedelta | None = None) -> None:
+    def __init__(self, url: str | os.PathLike[str], *, expires: timedelta | None = None) -> None:
         expect("expires", expires, (timedelta, type(None)), "a timedelta or None")
         if expires is not None and expires <= timedelta():
             raise ValueError("expires must be a positive duration, or None for calls that never expire")

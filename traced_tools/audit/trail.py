@@ -210,13 +210,14 @@ class AuditTrail:
         since: datetime | None = None,
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
+        call_id: str | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
         Pending records are written first, if that succeeds within the trail's timeout.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
         return find_calls(self._reader(), wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:

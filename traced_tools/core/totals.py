@@ -30,9 +30,9 @@ class Totals:
     """What a run has used so far.
 
     Attributes:
-        iterations: iterations of the loop.
+        iterations: iterations of the loop, without the iteration that a resumed run continues.
         inference_calls: calls of chat models.
-        tool_calls: tool calls that the model asked for.
+        tool_calls: tool calls that the model asked for, and calls that a resumed run found waiting.
         usage: tokens, if providers report them.
         cost: US dollars of the model calls that the client's price table knows; None if it knows none.
         nested: the totals of the runs that began inside this run, before it `ended`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -52,15 +53,15 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     """Keeps conversations in SQLite or PostgreSQL. It connects, and creates missing tables, when it is first used.
 
     Args:
-        url: an SQLAlchemy URL: `sqlite:///memory.db`, or `postgresql+psycopg://user@host/database`, which needs the
-            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        url: the path of an SQLite file, or an SQLAlchemy URL such as `postgresql+psycopg://user@host/database`, which
+            needs the extra `postgresql`. A missing SQLite file is created for its owner alone.
         expire_after: how long a conversation is kept after its last append; None for ever.
 
     Raises:
         ConfigurationError: for a URL that cannot be used.
     """
 
-    def __init__(self, url: str, *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
+    def __init__(self, url: str | os.PathLike[str], *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
         super().__init__(expire_after=expire_after)
         self._database: Final = Database(url, CHAT_MEMORY)
         self._texts: Final[dict[ClauseElement, str]] = {}

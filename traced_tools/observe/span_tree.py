@@ -213,14 +213,16 @@ def _resent(attributes: SpanAttributes) -> Iterator[str]:
 
 
 def _tool(attributes: SpanAttributes) -> Iterator[str]:
-    """Yield the outcome of a tool or, if it did not run, the decision, who made it, and the reason code."""
+    """Yield the outcome of a tool, and the decision with who made it and the reason code unless it was allowed."""
     outcome, decision = attributes.get(names.TOOL_OUTCOME), attributes.get(names.TOOL_DECISION)
-    if outcome is None and decision is not None:
-        by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
-        code = attributes.get(names.REASON_CODE)
-        outcome = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
     if outcome is not None and outcome != attributes.get(names.ERROR_TYPE):
         yield str(outcome)
+    if decision == "approved" or (outcome is None and decision is not None):
+        by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
+        code = attributes.get(names.REASON_CODE)
+        made = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
+        if made != attributes.get(names.ERROR_TYPE):
+            yield made
     attempts = attributes.get(names.TOOL_ATTEMPTS)
     if isinstance(attempts, int) and attempts > 1:
         yield f"{attempts} attempts"

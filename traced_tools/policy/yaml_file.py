@@ -53,6 +53,8 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it has an invalid character"
         where = "" if mark is None else f", line {mark.line + 1}"
+        if "alias" in problem or "alias" in (getattr(error, "context", None) or ""):
+            problem = "a value begins with *, which YAML reads as an alias: put a pattern that begins with * in quotes"
         raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
 
 

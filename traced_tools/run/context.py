@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -101,6 +101,7 @@ class RunContext:
         pause: where the run paused, if calls wait for approval; else None.
         first_request: the messages of the first request of the tool loop; None before that.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
+        tool_names: the names of the tools that the last answer with calls could call; empty before that.
     """
 
     __slots__ = (
@@ -132,6 +133,7 @@ class RunContext:
         "tool_advisors",
         "tool_context",
         "tool_errors",
+        "tool_names",
         "totals",
         "trace_id",
         "transcripts",
@@ -194,6 +196,7 @@ class RunContext:
         self.pause: Pause | None = None
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
+        self.tool_names: Collection[str] = ()
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""

@@ -27,8 +27,8 @@ class Database:
     """A database with the tables of a store. It connects, and creates missing tables, when it is first used.
 
     Args:
-        url: an SQLAlchemy URL: `sqlite:///file.db`, or `postgresql+psycopg://user@host/database`, which needs the
-            extra `postgresql`. A missing SQLite file is created for its owner alone.
+        url: the path of an SQLite file, or an SQLAlchemy URL such as `postgresql+psycopg://user@host/database`, which
+            needs the extra `postgresql`. A missing SQLite file is created for its owner alone.
         schema: the tables.
 
     Attributes:
@@ -40,7 +40,7 @@ class Database:
         ConfigurationError: for a URL that cannot be used.
     """
 
-    def __init__(self, url: str, schema: Schema) -> None:
+    def __init__(self, url: str | os.PathLike[str], schema: Schema) -> None:
         self._schema: Final = schema
         self._url: Final = _checked(url, schema.store)
         self.engine: Final = _engine(self._url)
@@ -109,26 +109,31 @@ class Database:
         return self._url.set(query={}).render_as_string(hide_password=True)
 
 
-def _checked(given: str, store: str) -> URL:
-    if not isinstance(given, str):
-        raise TypeError(f"url must be a str, not {type(given).__name__}")
+def _checked(given: str | os.PathLike[str], store: str) -> URL:
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise TypeError(f"url must be a path or a URL as str, not {type(text).__name__}")
+    if isinstance(given, os.PathLike) or "://" not in text:
+        return _checked_file(URL.create("sqlite", database=text), store)
     try:
-        url: URL | None = make_url(given)
+        url: URL | None = make_url(text)
     except (ArgumentError, ValueError):
         url = None  # the error's text may hold the password
     if url is None:
-        raise ConfigurationError(f"the URL of the {store} is invalid: pass a URL such as sqlite:///file.db")
+        raise ConfigurationError(f"the URL of the {store} is invalid: pass a path, or a URL such as sqlite:///file.db")
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
         raise ConfigurationError(f"a {store} on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
     if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(f"no {store} for {url.drivername}: pass an sqlite or a postgresql+psycopg URL")
-    if url.get_backend_name() == "sqlite":
-        if url.database in (None, "", ":memory:"):
-            raise ConfigurationError(f"a {store} in SQLite needs a file: pass a URL such as sqlite:///file.db")
-        url = url.set(database=str(Path(url.database or "").absolute()))
-    return url
+        raise ConfigurationError(f"no {store} for {url.drivername}: pass a path or a postgresql+psycopg URL")
+    return _checked_file(url, store) if url.get_backend_name() == "sqlite" else url
+
+
+def _checked_file(url: URL, store: str) -> URL:
+    if url.database in (None, "", ":memory:"):
+        raise ConfigurationError(f"a {store} in SQLite needs a file: pass a path, or a URL such as sqlite:///file.db")
+    return url.set(database=str(Path(url.database or "").absolute()))
 
 
 def _engine(url: URL) -> Engine:

@@ -83,6 +83,9 @@ def tool(
     """
     expect("name", name, (str, type(None)), "a str or None")
     expect("description", description, (str, type(None)), "a str or None")
+    if not isinstance(requires_approval, bool) and not callable(requires_approval):
+        kind = type(requires_approval).__name__
+        raise TypeError(f"requires_approval must be True, False or a function of the arguments, not {kind}")
     expect("input_schema", input_schema, (Mapping, type(None)), "a mapping or None")
     expect_callable("result_converter", result_converter)
     metadata = ToolMetadata(

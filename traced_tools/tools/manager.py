@@ -59,6 +59,8 @@ Hold = Literal["call", "batch"]
 Decisions = Mapping[str, Approve | Reject | Denied]
 """Decisions about calls that require approval, by the call's id."""
 _NONE_DECIDED: Final[Decisions] = MappingProxyType({})
+_LIMITED: Final = ("limited", "repeated")
+"""The decisions of limits."""
 _CURRENT_POOL: Final = nullcontext()
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
@@ -146,7 +148,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def approve(
         self, call_id: str | None, *, by: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Approve a call that requires approval.
+        """Approve a call that requires approval. This replaces an earlier decision of the caller about the call.
 
         If an advisor changes the arguments, the approval doesn't cover the changed ones.
 
@@ -180,20 +182,20 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             call = self.calls[index]
             if isinstance(decision, Reject):
                 rule = None if waited is None else waited.rule
-                self._refusals[index] = rejected_result(call.id or "", call.name, decision, rule)
+                self._set(index, rejected_result(call.id or "", call.name, decision, rule))
             elif isinstance(decision, Denied):
-                self._refusals[index] = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+                self._set(index, denied_result(call.id or "", call.name, decision.reason, decision.code, None))
             elif decision.scope != "call":
                 raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
             elif decision.arguments is not None:
                 instead = ToolCall(call.name, decision.arguments).arguments
-                self._approved[index] = Approval(decision.by, decision.code, instead=instead)
+                self._approve(index, Approval(decision.by, decision.code, instead=instead))
             else:
                 arguments = None if waited is None else waited.arguments
-                self._approved[index] = Approval(decision.by, decision.code, arguments)
+                self._approve(index, Approval(decision.by, decision.code, arguments))
 
     def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
-        """Refuse one of the calls.
+        """Refuse one of the calls. This replaces an earlier decision about the call.
 
         Args:
             call_id: the call's id.
@@ -208,7 +210,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         """
         for index in self._places(call_id):
             call = self.calls[index]
-            self._refusals[index] = denied_result(call.id or "", call.name, reason, code, by)
+            self._set(index, denied_result(call.id or "", call.name, reason, code, by))
 
     def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
         """Set the result of a call, so that its tool does not run; raises `KeyError` if no call has the id."""
@@ -221,9 +223,20 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         The model reads `content`; `code` is the reason code.
         """
         call = self.calls[index]
-        self._refusals[index] = ToolResult(
-            call.id or "", call.name, content, value=value, decision=decision, reason_code=code
+        self._set(
+            index, ToolResult(call.id or "", call.name, content, value=value, decision=decision, reason_code=code)
         )
+
+    def _set(self, index: int, result: ToolResult) -> None:
+        """Set the result of a call whose tool does not run. The last decision about a call counts."""
+        self._approved.pop(index, None)
+        self._refusals[index] = result
+
+    def _approve(self, index: int, approval: Approval) -> None:
+        """Approve a call. The last decision about a call counts, but no approval lifts a limit."""
+        self._approved[index] = approval
+        if index in self._refusals and self._refusals[index].decision not in _LIMITED:
+            del self._refusals[index]
 
     def _places(self, call_id: str | None) -> list[int]:
         places = [index for index, call in enumerate(self.calls) if call.id == call_id]
@@ -368,6 +381,7 @@ class ToolCallingManager:
             raise ValueError("the response has no tool call: check response.tool_calls before you execute them")
         if not spent:
             tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
         most = self._max_result_characters
         waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
@@ -389,6 +403,8 @@ class ToolCallingManager:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
                     self._admit(step, run, tools, spent)
+                else:  # the run before has admitted them
+                    run.totals.tool_calls += len(step.calls)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
@@ -564,7 +580,8 @@ class ToolCallingManager:
         )
         expect("earlier", earlier, (ToolExecutionResult, type(None)), "a ToolExecutionResult or None")
         expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve or Reject")
-        expect_each("the values of decisions", [*decisions.values()], (Approve, Reject), "an Approve or a Reject")
+        for call_id, decision in decisions.items():
+            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject), "an Approve or a Reject")
         if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)

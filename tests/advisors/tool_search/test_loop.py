@@ -234,10 +234,10 @@ def test_a_search_that_is_answered_with_any_other_text_discovers_nothing(text: s
 
 
 def test_policies_and_limits_apply_to_the_search() -> None:
-    policy = PolicyAdvisor(Policy([Rule(id="feeding", decision="allow", tools="feed_*")], default="deny"))
+    policy = PolicyAdvisor(Policy([Rule("feeding", tool="feed_*", then="allow")], default="deny"))
     asking, _ = client(searching(), looks("ant"), feeds("ant"), "done", advisors=[policy])
     assert [each.decision for each in asking.prompt("?").call().tool_results] == ["denied", "allowed"]
-    reads = PolicyAdvisor(Policy([Rule(id="reads", decision="allow", annotations={"read_only": True})], default="deny"))
+    reads = PolicyAdvisor(Policy([Rule("reads", annotations={"read_only": True}, then="allow")], default="deny"))
     asking, _ = client(searching(), looks("ant"), feeds("ant"), "done", advisors=[reads])
     assert [each.decision for each in asking.prompt("?").call().tool_results] == ["allowed", "denied"]
     limits = LoopLimits(max_calls_per_tool=1, on_limit="stop")

@@ -44,6 +44,7 @@ class CallFilter:
     since: datetime | None = None
     until: datetime | None = None
     attributes: Mapping[str, object] = field(default_factory=dict)
+    call_id: str | None = None
 
     def __post_init__(self) -> None:
         _check_value("outcome", self.outcome, STATES)
@@ -56,7 +57,12 @@ class CallFilter:
 
     def conditions(self) -> Iterator[ColumnElement[bool]]:
         """Yield the conditions that either all records of a call meet or none."""
-        columns = {"tool": self.tool, "agent": self.agent, "conversation_id": self.conversation}
+        columns = {
+            "tool": self.tool,
+            "agent": self.agent,
+            "conversation_id": self.conversation,
+            "call_id": self.call_id,
+        }
         yield from (RECORDS.c[name] == searchable(value) for name, value in columns.items() if value is not None)
         if self.since is not None:
             yield RECORDS.c.time >= storable_nanoseconds(self.since)

@@ -167,6 +167,7 @@ class AuditReader:
         since: datetime | None = None,
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
+        call_id: str | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first and without duplicates.
@@ -185,13 +186,14 @@ class AuditReader:
             until: exclusive end time, with a time zone.
             attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
                 if one of its items does. No index covers them: calls are read one by one, newest first.
+            call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
             limit: the maximum number of calls.
 
         Raises:
             AuditError: if the store cannot be read.
             ConfigurationError: for an unknown outcome or decision, a time without a zone, or a limit below 1.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
         return find_calls(self, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
@@ -231,6 +233,7 @@ class AuditReader:
         since: datetime | None = None,
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
+        call_id: str | None = None,
     ) -> Iterator[AuditRecord]:
         """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
@@ -242,7 +245,7 @@ class AuditReader:
             AuditError: if the store cannot be read.
             ConfigurationError: for an unknown outcome or decision, or a time without a zone.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
         return find_records(self, wanted)
 
     def _open(self) -> AbstractContextManager[ReadConnection]:

@@ -23,7 +23,7 @@ from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.core.approval import Approve, Reject
 from traced_tools.errors import AlreadyDecided, NotWaiting
 
-_HEADINGS: Final = ("requested", "call", "run", "agent", "tool", "rule", "expires")
+_HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "rule", "expires (UTC)")
 
 app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait for approval in a pending store.")
 
@@ -50,9 +50,9 @@ _Call = Annotated[str, typer.Argument(metavar="CALL", help="The call id.")]
 _Store = Annotated[
     str,
     typer.Option(
-        metavar="URL",
+        metavar="PATH_OR_URL",
         envvar="TRACED_TOOLS_PENDING_STORE",
-        help="The pending store: sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE.",
+        help="The pending store: an SQLite file or a database URL.",
         callback=_not_blank,
     ),
 ]
@@ -123,9 +123,8 @@ def _opened(url: str) -> Iterator[PendingStore]:
     """Open a store that exists, so that a mistyped URL creates none."""
     with exit_statuses("approvals"), PendingStore(url) as store:
         if not store.exists():
-            exit_with(
-                "approvals", FAILED, f"{escape(repr(store))} has no pending runs: pass the URL that the client uses"
-            )
+            problem = f"{escape(repr(store))} has no pending runs: pass the path or URL that the client uses"
+            exit_with("approvals", FAILED, problem)
         try:
             yield store
         except (AlreadyDecided, NotWaiting) as error:

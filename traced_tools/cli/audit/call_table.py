@@ -108,13 +108,18 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
     return widths
 
 
-_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
+_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered", "pending"}
 """The states of refused calls."""
 
 
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
     refused = sum(1 for call in calls if call.state in _REFUSED)
-    counts = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    counts = [
+        pluralize(len(calls), "call"),
+        f"{refused:,} refused",
+        f"{states['pending']:,} pending",
+        f"{states[UNFINISHED]:,} unfinished",
+    ]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
     return ", ".join(counts) + more

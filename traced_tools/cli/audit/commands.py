@@ -62,6 +62,7 @@ def list_calls(
     decision: options.Decision = None,
     agent: options.Agent = None,
     conversation: options.Conversation = None,
+    call: options.Call = None,
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -75,7 +76,7 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
         with proof.reader(store) as reader:
             calls = find_calls(reader, wanted, limit)
             if json:
@@ -141,13 +142,14 @@ def export(
     decision: options.Decision = None,
     agent: options.Agent = None,
     conversation: options.Conversation = None,
+    call: options.Call = None,
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
         records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
             _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")

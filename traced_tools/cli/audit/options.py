@@ -35,6 +35,7 @@ Outcome = Annotated[str | None, typer.Option(help=f"Only calls with this outcome
 Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decision: {', '.join(DECISIONS)}.")]
 Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
+Call = Annotated[str | None, typer.Option(metavar="ID", help="Only calls with this id, in any run.")]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
@@ -70,6 +71,7 @@ def call_filter(
     since: str | None,
     until: str | None,
     attribute: list[str] | None,
+    call: str | None,
 ) -> CallFilter:
     """Return the filter that the options of the same names ask for.
 
@@ -78,7 +80,7 @@ def call_filter(
         ConfigurationError: for an unknown outcome or decision.
     """
     first, last = parse_period(since, until)
-    return CallFilter(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute))
+    return CallFilter(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute), call)
 
 
 def _parse_attributes(given: list[str] | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The commands of `traced-tools policy`.
 
-Exit status: 0 if nothing changes, 1 if the policy decides otherwise about a call, 2 if the policy is invalid, the store
-cannot be read or the output cannot be written.
+Exit status: 0 if nothing changes, 1 if the policy decides otherwise about a call or a call cannot be replayed, 2 if the
+policy is invalid, the store cannot be read or the output cannot be written.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ def check(
     until: options.Until = None,
     json: options.Json = False,
 ) -> None:
-    """Check a policy file, and print what it would have changed. Exit with status 1 if it changes a decision.
+    """Check a policy file, and print what it would have changed.
 
-    Calls are replayed with their stored arguments. A rule that needs arguments cannot be replayed if the trail stores
-    only digests, or texts that a redactor changed. A rule that needs annotations of a tool cannot be replayed, because
-    no trail stores them.
+    Exit with status 1 if it changes a decision, or if a call that it decides about cannot be replayed. Calls are
+    replayed with their stored arguments. A rule that needs arguments cannot be replayed if the trail stores only
+    digests, or texts that a redactor changed. A rule that needs annotations of a tool cannot be replayed, because no
+    trail stores them.
     """
     with exit_statuses("policy") as command:
         rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
         calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last, limit=MOST)
         replayed = [*replay(rules, calls, advisor)]
-        changed = _of(replayed, "changed")
-        command.status = NEGATIVE if changed else 0
+        is_same = not _of(replayed, "changed") and not _of(replayed, "not_replayed")
+        command.status = 0 if is_same else NEGATIVE
         if json:
             print(json_text(_json(rules, replayed)))
         else:

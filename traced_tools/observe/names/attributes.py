@@ -203,9 +203,15 @@ ITERATION_TOOL_CALLS: Final = _attribute(
 ITERATION_OUTCOME: Final = _attribute(
     "traced_tools.iteration.outcome", "string", "How the iteration ended.", ITERATION_OUTCOMES
 )
-LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Number of iterations in the run.")
+LOOP_ITERATIONS: Final = _attribute(
+    "traced_tools.loop.iterations",
+    "int",
+    "Number of iterations in the run. The iteration that a resumed run continues counts in the run that paused.",
+)
 LOOP_TOOL_CALLS: Final = _attribute(
-    "traced_tools.loop.tool_calls", "int", "Number of tool calls that the model requested in the run."
+    "traced_tools.loop.tool_calls",
+    "int",
+    "Number of tool calls in the run: calls that the model requested, and calls that a resumed run found waiting.",
 )
 LOOP_COST: Final = _attribute(
     "traced_tools.loop.cost",
