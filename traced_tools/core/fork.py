@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -77,6 +78,25 @@ def _register_with_multiprocessing(action: Action) -> None:
         return
     _finalized.add(action)
     util.Finalize(None, action, exitpriority=_LATE)
+
+
+class ForkSafeLock:
+    """A lock that a forked child finds open, whichever thread of its parent holds it."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._reset()
+        on_fork(self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def _call_in_child() -> None:

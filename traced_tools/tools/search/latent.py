@@ -1,23 +1,28 @@
 """Latent semantic analysis of a catalogue: vectors without an embedding model.
 
-Words that occur in the same tools become similar, so a query can find a tool with which it shares no word. A truncated
-singular value decomposition of the matrix of tools and words has the directions in which tools differ the most
-(Deerwester et al., 1990, https://doi.org/10.1002/(SICI)1097-4571(199009)41:6<391::AID-ASI1>3.0.CO;2-9). It is computed
-with a randomized range finder (Halko et al., 2011, https://arxiv.org/abs/0909.4061), whose seed is fixed.
+Words that occur in the same tools become similar, so a query can find a tool with which it shares no word. That needs a
+catalogue of more than 100 tools; in a smaller one, the vectors compare words alone. A truncated singular value
+decomposition of the matrix of tools and words has the directions in which tools differ the most (Deerwester et al.,
+1990, https://doi.org/10.1002/(SICI)1097-4571(199009)41:6<391::AID-ASI1>3.0.CO;2-9). It is computed with a randomized
+range finder (Halko et al., 2011, https://arxiv.org/abs/0909.4061), whose seed is fixed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import log
+from math import ceil, log
 from typing import Any, Final
 
 from traced_tools.tools.search.extras import load_numpy
 
 _MOST_TOOLS: Final = 2_000
 """How many tools are analysed. Of a larger catalogue, they are chosen at even distances in the order of names."""
-_DIMENSIONS: Final = 256
+_MOST_DIMENSIONS: Final = 256
+_DIMENSIONS_PER_TOOL: Final = 2 / 3
+"""With as many dimensions as tools, all directions would be kept, and no words would become similar."""
+_LEAST_DIMENSIONS: Final = 100
+"""Of few tools, all directions are kept: otherwise, a word that only one of them has could be lost."""
 _OVERSAMPLING: Final = 16
 _ITERATIONS: Final = 2
 _LEAST_VALUE: Final = 1e-6
@@ -61,7 +66,8 @@ class LatentSpace:
 
 def _directions(np: Any, rows: _Sparse, width: int) -> Any:
     """Return the first right singular vectors of a sparse matrix, as columns; none for a matrix without rows."""
-    wanted = min(_DIMENSIONS + _OVERSAMPLING, len(rows), width)
+    dimensions = min(max(_LEAST_DIMENSIONS, ceil(len(rows) * _DIMENSIONS_PER_TOOL)), _MOST_DIMENSIONS)
+    wanted = min(dimensions + _OVERSAMPLING, len(rows), width)
     if not wanted:
         return np.zeros((width, 0), np.float32)
     columns = _transposed(np, rows, width)
@@ -71,7 +77,7 @@ def _directions(np: Any, rows: _Sparse, width: int) -> Any:
         sampled = np.random.default_rng(0).standard_normal((len(rows), wanted), np.float32)
         for _ in range(_ITERATIONS):
             sampled = _orthonormal(np, _product(np, rows, _product(np, columns, sampled)))
-    return _orthonormal(np, _product(np, columns, sampled))[:, :_DIMENSIONS]
+    return _orthonormal(np, _product(np, columns, sampled))[:, :dimensions]
 
 
 def _orthonormal(np: Any, matrix: Any) -> Any:

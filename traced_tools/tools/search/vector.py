@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from traced_tools.core.checks import expect
-from traced_tools.core.fork import on_fork
+from traced_tools.core.fork import ForkSafeLock
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.embedding import EmbeddingModel
@@ -33,7 +32,7 @@ class VectorToolIndex(ToolIndex):
     An embedding model makes a vector of the words of a tool's name, its description and its parameters. A tool whose
     text the store has is not embedded again. Without a model, the vectors come from latent semantic analysis of the
     catalogue: words are similar that occur in the same tools. It needs no weights and no server, but knows nothing
-    beyond the catalogue.
+    beyond the catalogue, and compares words alone in a catalogue of up to 100 tools.
 
     Args:
         model: makes the vectors; None for latent semantic analysis.
@@ -146,11 +145,7 @@ class _LatentVectors:
         self._counts: dict[str, Counter[str]] = {}
         self._changes = 0  # since the catalogue was analysed
         self._analysed = _Analysed(LatentSpace(()), InMemoryVectorStore())
-        self._unlock()
-        on_fork(self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()  # held while the catalogue changes
+        self._lock = ForkSafeLock()  # held while the catalogue changes
 
     def add(self, tools: Mapping[str, ToolDefinition]) -> None:
         counts = {name: stems_of(definition) for name, definition in tools.items()}
