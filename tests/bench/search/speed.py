@@ -1,6 +1,7 @@
 """How long a search and the indexing of a large catalogue take, in time of the processors.
 
-Other processes of the machine disturb such times less than those of a clock. The time of all threads counts.
+Other processes of the machine disturb such times less than those of a clock. The time of all threads counts, so numpy
+must use one thread: the threads of OpenBLAS spin while they wait.
 """
 
 from __future__ import annotations
