@@ -23,7 +23,7 @@ from traced_tools.tools.search.words import words_of
 _MOST_CHARACTERS: Final = 4_000
 """How many characters of a tool's text or of a query are embedded; many models read about 500 tokens."""
 _CHANGED_SHARE: Final = 5
-"""The catalogue is analysed again after a fifth of it has changed. Until then, the space of before has the changes."""
+"""The catalogue is analysed again after a fifth of it has changed. Until then, the space of before is extended."""
 
 
 class VectorToolIndex(ToolIndex):
@@ -154,7 +154,7 @@ class _LatentVectors:
             if self._is_outdated(len(counts)):
                 self._analyse()
             else:
-                self._put(self._analysed, counts)
+                self._put(self._analysed.space, self._analysed.store, counts)
 
     def remove(self, names: list[str]) -> None:
         with self._lock:
@@ -170,13 +170,14 @@ class _LatentVectors:
 
     def _analyse(self) -> None:
         ordered = dict(sorted(self._counts.items()))
-        analysed = _Analysed(LatentSpace([*ordered.values()]), InMemoryVectorStore())
-        self._put(analysed, ordered)
-        self._analysed, self._changes = analysed, 0
+        self._put(LatentSpace([*ordered.values()]), InMemoryVectorStore(), ordered)
+        self._changes = 0
 
-    def _put(self, analysed: _Analysed, counts: Mapping[str, Counter[str]]) -> None:
-        vectors = analysed.space.vectors(counts.values())
-        analysed.store.put([ToolVector(name, "", vector) for name, vector in zip(counts, vectors, strict=True)])
+    def _put(self, space: LatentSpace, store: InMemoryVectorStore, counts: Mapping[str, Counter[str]]) -> None:
+        space = space.extended(counts.values())
+        vectors = space.vectors(counts.values())
+        store.put([ToolVector(name, "", vector) for name, vector in zip(counts, vectors, strict=True)])
+        self._analysed = _Analysed(space, store)
 
     def search(self, query: str, max_results: int) -> list[ToolMatch]:
         analysed = self._analysed
