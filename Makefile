@@ -37,7 +37,7 @@ bench-memory: $(READY)  ## count the facts that survive compactions of a convers
 	$(BIN)/python -m tests.bench.memory $(ARGS)
 
 bench-search: $(READY)  ## measure how well tool indexes find tools, what they save and how fast they are
-	$(BIN)/python -m tests.bench.search $(ARGS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.search $(ARGS)
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py

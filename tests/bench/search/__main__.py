@@ -24,7 +24,7 @@ def quality_table(found: Sequence[Quality]) -> Table:
     for queries, group in groupby(found, lambda each: each.queries):
         for place, each in enumerate(group):
             values = (each.recall_1, each.recall_5, each.recall_10, each.mrr)
-            rows.append(("" if place else queries, each.index, *(f"{value:.2f}" for value in values)))
+            rows.append(("" if place else queries, each.index, *(f"{value:.3f}" for value in values)))
     return rows
 
 

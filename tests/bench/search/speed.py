@@ -1,20 +1,30 @@
-"""How long a search and the indexing of a large catalogue take."""
+"""How long a search and the indexing of a large catalogue take, in time of the processors.
+
+Other processes of the machine disturb such times less than those of a clock. The time of all threads counts, so numpy
+must use one thread: the threads of OpenBLAS spin while they wait.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from statistics import median
+
+from numpy.random import default_rng
 
 from tests.bench.search.quality import INDEXES
 from tests.bench.search.sets import livemcp_definitions, query_sets
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import ToolIndex
+from traced_tools.models import EmbeddingModel, EmbeddingResponse
+from traced_tools.tools.search import ToolIndex, VectorToolIndex
 
 TOOLS = 10_000
 _SEARCHES = 200
+_ADDED = 5
+DIMENSIONS = 384
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Speed:
         tools: how many tools the catalogue has.
         indexing: the seconds to add them.
         search: the milliseconds of a search, the median of 200.
-        one_more: the milliseconds to add one more tool and search it.
+        one_more: the milliseconds to add one more tool and search it, the median of 5.
     """
 
     index: str
@@ -45,9 +55,21 @@ def variants(number: int) -> list[ToolDefinition]:
     ]
 
 
+class RandomEmbeddings(EmbeddingModel):
+    """Random vectors, which cost nothing to speak of."""
+
+    model, provider, dimensions = "random", "bench", DIMENSIONS
+
+    def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+        """Return a vector for each text."""
+        return EmbeddingResponse(default_rng(len(texts)).standard_normal((len(texts), DIMENSIONS)).tolist())
+
+
 def speeds(tools: int = TOOLS) -> Iterator[Speed]:
     """Time each index but the one to compare with; skips without the fixtures."""
-    for name, make in islice(INDEXES.items(), 1, None):
+    indexes = dict(islice(INDEXES.items(), 1, None))
+    indexes[f"VectorToolIndex, {DIMENSIONS} dimensions"] = lambda: VectorToolIndex(RandomEmbeddings())
+    for name, make in indexes.items():
         yield speed(name, make, tools)
 
 
@@ -58,16 +80,17 @@ def speed(name: str, make: Callable[[], ToolIndex], tools: int) -> Speed:
     index = make()
     indexing = _seconds(lambda: index.add(catalogue))
     index.search(queries[0])
-    times = [_seconds(lambda query=query: index.search(query)) for query in islice(cycle(queries), _SEARCHES)]  # type: ignore[misc]
+    times = [_seconds(partial(index.search, query)) for query in islice(cycle(queries), _SEARCHES)]
 
-    def add_one() -> None:
-        index.add([ToolDefinition(name="one_more", description="Return the phase of the moon.")])
+    def add_one(number: int) -> None:
+        index.add([ToolDefinition(name=f"one_more_{number}", description="Return the phase of the moon.")])
         index.search("phase of the moon")
 
-    return Speed(name, tools, indexing, 1_000 * median(times), 1_000 * _seconds(add_one))
+    added = [_seconds(partial(add_one, number)) for number in range(_ADDED)]
+    return Speed(name, tools, indexing, 1_000 * median(times), 1_000 * median(added))
 
 
 def _seconds(function: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     function()
-    return time.perf_counter() - began
+    return time.process_time() - began

@@ -134,21 +134,18 @@ class DecisionToolIndex(ToolIndex):
         Outside a run, the model's calls are not observed.
         """
         check_search(query, max_results)
-        found = self.candidates.search(query, self._number_of_candidates(max_results))
+        found = self.candidates.search(query, max(self.max_candidates, max_results))
         return call(self._decide(self._ask_alone, query, found, max_results))
 
     async def search_in_run(self, run: RunContext, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Search as a part of `run`, which observes and counts the calls of the model, as a flow."""
         check_search(query, max_results)
-        found = await self.candidates.search_in_run(run, query, self._number_of_candidates(max_results))
+        found = await self.candidates.search_in_run(run, query, max(self.max_candidates, max_results))
 
         async def ask(request: ChatRequest) -> ChatResponse:
             return await call_model(run, self.model, request, _Asked(request.messages, request.options))
 
         return await self._decide(ask, query, found, max_results)
-
-    def _number_of_candidates(self, max_results: int) -> int:
-        return max(self.max_candidates, max_results)
 
     async def _ask_alone(self, request: ChatRequest) -> ChatResponse:
         async def ask(answering: ChatModel) -> ChatResponse:
@@ -158,7 +155,7 @@ class DecisionToolIndex(ToolIndex):
         return await self.model.route(ask)
 
     async def _decide(self, ask: Ask, query: str, found: list[ToolMatch], max_results: int) -> list[ToolMatch]:
-        names = [match.name for match in found]
+        names = [match.name for match in found[: self.max_candidates]]
         if not names:
             return []
         limit = _Limit()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from itertools import count
 from typing import Any, Final
 
-from traced_tools.core.fork import on_fork
+from traced_tools.core.fork import ForkSafeLock
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.tools.search.extras import load_tantivy
 from traced_tools.tools.search.index import (
@@ -48,11 +47,7 @@ class KeywordToolIndex(ToolIndex):
         self._keys: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._next_key = count()
-        self._unlock()
-        on_fork(self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()  # tantivy has one writer at a time
+        self._lock = ForkSafeLock()  # tantivy has one writer at a time
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from traced_tools.core.checks import expect
-from traced_tools.core.fork import on_fork
+from traced_tools.core.fork import ForkSafeLock
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.embedding import EmbeddingModel
@@ -24,7 +23,7 @@ from traced_tools.tools.search.words import words_of
 _MOST_CHARACTERS: Final = 4_000
 """How many characters of a tool's text or of a query are embedded; many models read about 500 tokens."""
 _CHANGED_SHARE: Final = 5
-"""The catalogue is analysed again after a fifth of it has changed. Until then, the space of before has the changes."""
+"""The catalogue is analysed again after a fifth of it has changed. Until then, the space of before is extended."""
 
 
 class VectorToolIndex(ToolIndex):
@@ -33,7 +32,7 @@ class VectorToolIndex(ToolIndex):
     An embedding model makes a vector of the words of a tool's name, its description and its parameters. A tool whose
     text the store has is not embedded again. Without a model, the vectors come from latent semantic analysis of the
     catalogue: words are similar that occur in the same tools. It needs no weights and no server, but knows nothing
-    beyond the catalogue.
+    beyond the catalogue, and compares words alone in a catalogue of up to 100 tools.
 
     Args:
         model: makes the vectors; None for latent semantic analysis.
@@ -146,11 +145,7 @@ class _LatentVectors:
         self._counts: dict[str, Counter[str]] = {}
         self._changes = 0  # since the catalogue was analysed
         self._analysed = _Analysed(LatentSpace(()), InMemoryVectorStore())
-        self._unlock()
-        on_fork(self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()  # held while the catalogue changes
+        self._lock = ForkSafeLock()  # held while the catalogue changes
 
     def add(self, tools: Mapping[str, ToolDefinition]) -> None:
         counts = {name: stems_of(definition) for name, definition in tools.items()}
@@ -159,7 +154,7 @@ class _LatentVectors:
             if self._is_outdated(len(counts)):
                 self._analyse()
             else:
-                self._put(self._analysed, counts)
+                self._put(self._analysed.space, self._analysed.store, counts)
 
     def remove(self, names: list[str]) -> None:
         with self._lock:
@@ -175,13 +170,14 @@ class _LatentVectors:
 
     def _analyse(self) -> None:
         ordered = dict(sorted(self._counts.items()))
-        analysed = _Analysed(LatentSpace([*ordered.values()]), InMemoryVectorStore())
-        self._put(analysed, ordered)
-        self._analysed, self._changes = analysed, 0
+        self._put(LatentSpace([*ordered.values()]), InMemoryVectorStore(), ordered)
+        self._changes = 0
 
-    def _put(self, analysed: _Analysed, counts: Mapping[str, Counter[str]]) -> None:
-        vectors = analysed.space.vectors(counts.values())
-        analysed.store.put([ToolVector(name, "", vector) for name, vector in zip(counts, vectors, strict=True)])
+    def _put(self, space: LatentSpace, store: InMemoryVectorStore, counts: Mapping[str, Counter[str]]) -> None:
+        space = space.extended(counts.values())
+        vectors = space.vectors(counts.values())
+        store.put([ToolVector(name, "", vector) for name, vector in zip(counts, vectors, strict=True)])
+        self._analysed = _Analysed(space, store)
 
     def search(self, query: str, max_results: int) -> list[ToolMatch]:
         analysed = self._analysed

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from traced_tools.core.fork import on_fork
+from traced_tools.core.fork import ForkSafeLock
 from traced_tools.tools.search.extras import load_numpy
 from traced_tools.tools.search.index import ToolMatch, best_matches
 
@@ -66,11 +65,7 @@ class InMemoryVectorStore:
     def __init__(self) -> None:
         self._numpy = load_numpy()
         self._rows = _Rows({}, None)
-        self._unlock()
-        on_fork(self._unlock)
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()  # held while the rows change
+        self._lock = ForkSafeLock()  # held while the rows change
 
     def digests(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the digests of the tools that the store has of these, by name."""
