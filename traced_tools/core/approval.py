@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
 from traced_tools.core.checks import expect
+from traced_tools.core.enums import LOCAL
 from traced_tools.core.tool_definition import ToolDefinition
 
 ApprovalScope = Literal["call", "run", "arguments", "tool"]
@@ -106,6 +107,7 @@ class PendingCall:
         tool: the tool's name.
         arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
         definition: the definition of the tool that the model received.
+        source: where the tool comes from: `local`, or the configured name of a server.
         reason: why the call requires approval, in words; None if only the tool says so.
         rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
         intent: the model's reason for the call, if known.
@@ -117,6 +119,7 @@ class PendingCall:
     tool: str
     arguments: str = field(repr=False)
     definition: ToolDefinition = field(repr=False)
+    source: str = LOCAL
     reason: str | None = field(default=None, repr=False)
     rule: str | None = None
     intent: str | None = field(default=None, repr=False)

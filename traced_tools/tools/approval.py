@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from traced_tools.core.approval import PendingCall
@@ -23,17 +23,7 @@ class ApprovalRequest(PendingCall):
 
     def pending(self) -> PendingCall:
         """Return the call without its run."""
-        return PendingCall(
-            call_id=self.call_id,
-            tool=self.tool,
-            arguments=self.arguments,
-            definition=self.definition,
-            reason=self.reason,
-            rule=self.rule,
-            intent=self.intent,
-            requested_at=self.requested_at,
-            held=self.held,
-        )
+        return PendingCall(**{each.name: getattr(self, each.name) for each in fields(PendingCall)})
 
 
 @dataclass(frozen=True, slots=True)
