@@ -16,7 +16,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState, StateKey
-from traced_tools.core.approval import Approve, Reject
+from traced_tools.core.approval import Approve, Denied, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -35,18 +35,17 @@ from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.errors import AdvisorChainError, ResumeError
 from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.observations import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause
+from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.execution import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
-from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+from traced_tools.tools.toolset import NO_TOOLS
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -278,6 +277,12 @@ class ChatClient:
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
         found = RunState.from_text(state, self._state_key)
+        found.check_decisions(given)
+        if found.agent != self.name:
+            raise ResumeError(
+                f"the state is of the agent {found.agent!r}, and this client is {self.name!r}: "
+                "resume it with the client that has its name"
+            )
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
         spec = self._request(
@@ -429,7 +434,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             request = request.replace(tools=await self.tools.tool_set())
             observed.began(request)
             if self.resumed is not None:
-                await self._resume(run, request.tools, *self.resumed)
+                self._resume(run, *self.resumed)
             if self.superseded:
                 refuse_superseded(run, self.superseded, request.tools)
             response = await self.chain.run(request)
@@ -443,23 +448,21 @@ class ChatClientRequestSpec(Generic[OutputT]):
             results = run.all_results()
         usage = run.totals.usage
         if run.resumption is not None:
-            usage.add(run.resumption.usage)
+            usage.add(run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
-    async def _resume(
-        self, run: RunContext, tools: ToolSet, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> None:
-        """Let a run start where the run of a state paused; if there is a store, spend the state."""
-        known = {**tools.by_name}
-        if (resolver := run.resolver_fallback) is not None:
-            for name in {each.tool for each in state.waiting} - known.keys():
-                if (found := await perform(resolver.resolve, name)) is not None:
-                    known[name] = found
-        run.resumption = state.resumption(decisions, known)
-        if self.pending_store is not None:
-            taken = await self.pending_store.claim(state, decisions)
-            run.resumption = replace(run.resumption, decisions=taken)
+    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, Approve | Reject]) -> None:
+        """Let a run start where the run of a state paused, with what it had used of its limits."""
+        run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
+        if state.nested is not None:
+            run.totals.add_nested(state.nested)
+
+    async def _claim(
+        self, state: RunState, decisions: Mapping[str, Approve | Reject]
+    ) -> Mapping[str, Approve | Reject | Denied]:
+        """Return the decisions about the calls of a state; if there is a store, spend the state."""
+        return decisions if self.pending_store is None else await self.pending_store.claim(state, decisions)
 
     async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
         """Return the text of the state of a run that has paused; if there is a store, keep it there."""

@@ -17,15 +17,16 @@ from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
 from pydantic import Field, ValidationError
 
 from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
-from traced_tools.core.enums import Decision, ToolOutcome
+from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, Value
+from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
 from traced_tools.core.secret_key import SecretKey
-from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, check_unchanged, definition_digest
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
+from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Pause
 
 STATE_VERSION: Final = 1
 KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"
@@ -77,10 +78,10 @@ class KeptResult(Value):
 
 
 class WaitingCall(Value):
-    """A call that waits for approval, bound to its arguments and to the definition of its tool.
+    """A call that waits for approval, bound to its arguments, and to the definition and the source of its tool.
 
     Attributes:
-        call_id, tool, arguments, reason, rule, intent, requested_at, held: as in `PendingCall`.
+        call_id, tool, arguments, source, reason, rule, intent, requested_at, held: as in `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
     """
@@ -90,6 +91,7 @@ class WaitingCall(Value):
     arguments: str = Field(repr=False)
     arguments_digest: str
     definition_digest: str
+    source: str = LOCAL
     reason: str | None = Field(default=None, repr=False)
     rule: str | None = None
     intent: str | None = Field(default=None, repr=False)
@@ -100,31 +102,18 @@ class WaitingCall(Value):
     def of(cls, call: PendingCall) -> Self:
         """Return the call with its digests."""
         return cls(
-            call_id=call.call_id,
-            tool=call.tool,
-            arguments=call.arguments,
+            **{name: getattr(call, name) for name in cls._shared()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
-            reason=call.reason,
-            rule=call.rule,
-            intent=call.intent,
-            requested_at=call.requested_at,
-            held=call.held,
         )
 
     def pending(self, definition: ToolDefinition) -> PendingCall:
         """Return the call with the definition of its tool."""
-        return PendingCall(
-            call_id=self.call_id,
-            tool=self.tool,
-            arguments=self.arguments,
-            definition=definition,
-            reason=self.reason,
-            rule=self.rule,
-            intent=self.intent,
-            requested_at=self.requested_at,
-            held=self.held,
-        )
+        return PendingCall(**{name: getattr(self, name) for name in self._shared()}, definition=definition)
+
+    @classmethod
+    def _shared(cls) -> list[str]:
+        return [name for name in cls.model_fields if not name.endswith("_digest")]
 
 
 class RunState(Value):
@@ -142,7 +131,8 @@ class RunState(Value):
         results: the results of the other calls of the answer.
         waiting: the calls that wait.
         iteration: the iteration of the answer.
-        usage: what the run and the runs before have used.
+        usage: what the run and the runs before have used, without the runs nested in them.
+        nested: what the runs nested in them have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
     """
@@ -161,6 +151,7 @@ class RunState(Value):
     waiting: tuple[WaitingCall, ...] = Field(min_length=1)
     iteration: int = Field(ge=1)
     usage: Usage | None = None
+    nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
 
@@ -175,7 +166,9 @@ class RunState(Value):
         is_kept: bool = False,
     ) -> Self:
         """Return the state of a run that has paused."""
-        before = run.resumption
+        before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
+        usage.add(None if before is None else before.usage)
+        usage.add(run.totals.usage.total)
         return cls(
             run_ids=(*(() if before is None else before.run_ids), run.id),
             traceparent=traceparent,
@@ -189,7 +182,8 @@ class RunState(Value):
             results=tuple(KeptResult.of(each) for each in pause.result.results if each.pending is None),
             waiting=tuple(map(WaitingCall.of, pause.result.pending)),
             iteration=pause.iteration,
-            usage=run.spent().total,
+            usage=usage.total,
+            nested=run.totals.nested_usage(),
             seconds=run.tally.seconds(),
             is_kept=is_kept,
         )
@@ -224,40 +218,31 @@ class RunState(Value):
             where = ".".join(str(each) for each in error.errors(include_input=False)[0]["loc"])
             raise ResumeError(f"the state cannot be read: {where} is invalid") from None
 
-    def resumption(
-        self, decisions: Mapping[str, Approve | Reject | Denied], tools: Mapping[str, ToolCallback]
-    ) -> Resumption:
-        """Return what the run that resumes starts from.
+    def check_decisions(self, decisions: Mapping[str, Approve | Reject]) -> None:
+        """Raise `ResumeError` if a decision is about a call that does not wait."""
+        if strange := decisions.keys() - {each.call_id for each in self.waiting}:
+            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+
+    def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
+        """Return where the run paused.
 
         Args:
-            decisions: the decisions by the call's id.
             tools: the tools of the run that resumes, by name.
 
         Raises:
-            ResumeError: if a waiting call names a tool that is gone or whose definition has changed, or if a decision
-                is about a call that does not wait.
+            ResumeError: if a waiting call names a tool that is gone, or whose definition or source has changed.
         """
-        if strange := decisions.keys() - {each.call_id for each in self.waiting}:
-            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
         pending: dict[str, PendingCall] = {}
         for each in self.waiting:
             tool = tools.get(each.tool)
-            if tool is None:
-                raise ResumeError(
-                    f"the tool {each.tool!r} of the waiting call {each.call_id!r} is gone: pass it in tools="
-                )
-            if definition_digest(tool.definition) != each.definition_digest:
-                raise ResumeError(
-                    f"the definition of the tool {each.tool!r} has changed since the call {each.call_id!r} began to "
-                    "wait: a decision about it is for the former definition"
-                )
+            check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tool)
+            assert tool is not None
             if text_digest(each.arguments) != each.arguments_digest:
                 raise ResumeError(f"the arguments of the waiting call {each.call_id!r} were altered")
             pending[each.call_id] = each.pending(tool.definition)
         results = _in_call_order(self.answer, self.results, pending)
         earlier = ToolExecutionResult((), False, results, pending=tuple(pending.values()))
-        pause = Pause(self.added, self.answer, earlier, self.iteration)
-        return Resumption(pause, decisions, self.iteration, self.run_ids, self.traceparent, self.usage, self.seconds)
+        return Pause(self.added, self.answer, earlier, self.iteration)
 
 
 @runtime_checkable

@@ -177,7 +177,7 @@ class MemorySession:
         for _ in range(_MOST_ATTEMPTS):
             view, resumed = await self._read(), Turn()
             if self.run.resumption is not None and self._has_read:
-                found = await self._resumed_turn(self.run.resumption.run_ids)
+                found = await self._resumed_turn(self.run.resumption.paused.run_ids)
                 if found is None:
                     continue  # the log has changed since the view was read
                 view = _with_running(view, found)
