@@ -33,7 +33,7 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.errors import AdvisorChainError, ResumeError
+from traced_tools.errors import AdvisorChainError, ResumeError, StateNotKept
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.observations import observe_run
@@ -75,8 +75,9 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
-        approval_key: signs the states of runs that wait for approval, at least 16 bytes. By default, the value of the
-            variable `TRACED_TOOLS_STATE_KEY`; without it, states are not signed.
+        approval_key: signs the states of runs that wait for approval, at least 16 bytes. Of several keys, the first one
+            signs, and states with a signature of any are accepted. By default, the value of the variable
+            `TRACED_TOOLS_STATE_KEY`, in which commas separate several keys; without it, states are not signed.
         pending_store: keeps the runs that wait for approval, such as a `PendingStore`. A state then works once.
 
     Raises:
@@ -104,7 +105,7 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
-        approval_key: bytes | str | None = None,
+        approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
@@ -121,7 +122,9 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
-        expect("approval_key", approval_key, (bytes, str, type(None)), "bytes, a str or None")
+        expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
+        if isinstance(approval_key, list | tuple):
+            expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
         expect("pending_store", pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
         _check_settings(system, options, limits, tool_errors)
         self._tools = ToolSelection(tools, resolver)
@@ -143,7 +146,7 @@ class ChatClient:
             "approval_key": approval_key,
             "pending_store": pending_store,
         }
-        self._state_key = StateKey.configured(approval_key)
+        self._state_keys = StateKey.configured(approval_key)
         self._chain = self._chain_with((), tool_calling=True)
 
     @property
@@ -273,10 +276,11 @@ class ChatClient:
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve or Reject")
         given = dict(decisions or {})
+        expect_each("the keys of decisions", [*given], str, "a str: the id of a call")
         expect_each("the values of decisions", [*given.values()], (Approve, Reject), "an Approve or a Reject")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-        found = RunState.from_text(state, self._state_key)
+        found = RunState.from_text(state, self._state_keys)
         found.check_decisions(given)
         if found.agent != self.name:
             raise ResumeError(
@@ -335,7 +339,7 @@ class ChatClient:
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
-            state_key=self._state_key,
+            state_key=self._state_keys[0] if self._state_keys else None,
             pending_store=own["pending_store"],
             new_run=partial(
                 RunContext,
@@ -469,9 +473,15 @@ class ChatClientRequestSpec(Generic[OutputT]):
         is_kept = self.pending_store is not None
         state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
         text = state.to_text(self.state_key)
-        if self.pending_store is not None:
+        if self.pending_store is None:
+            return text
+        try:
             await self.pending_store.keep(state, text)
-        return text
+        except Exception as error:
+            failure = error
+        else:
+            return text
+        raise StateNotKept(text, failure)  # outside the `except`: a store's text may quote contents
 
     def __deepcopy__(self, memo: object) -> Self:
         return self

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.markers import everything
 from tests.modes import run
 from traced_tools import (
     Advisor,
@@ -24,7 +26,8 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.errors import ChatMemoryUnavailable, ResumeError
+from traced_tools.approvals.state import RunState
+from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
 from traced_tools.testing import ScriptedChatModel
@@ -158,3 +161,40 @@ def test_a_tool_that_has_changed_leaves_the_state_unspent(store: PendingStore, m
     with pytest.raises(ResumeError, match="is gone"):
         run(mode, agent.replace(tools=[]).resume(state))
     assert run(mode, agent.resume(state)).content == "done"
+
+
+class Down(PendingStore):
+    """A store that can be down when a run pauses, before or after it has kept the run."""
+
+    has_kept: bool | None = None
+
+    async def keep(self, state: RunState, text: str) -> None:
+        if self.has_kept is not False:
+            await super().keep(state, text)
+        if self.has_kept is not None:
+            raise PendingStoreUnavailable(f"the store is down: {text}")
+
+
+@pytest.mark.parametrize("has_kept", [False, True])
+def test_the_state_of_a_run_that_the_store_could_not_keep_is_on_the_error(url: str, mode: str, has_kept: bool) -> None:
+    with Down(url) as store:
+        store.has_kept = has_kept
+        agent = client(store, pays(1), "done")
+        with pytest.raises(StateNotKept, match="could not keep a run that waits") as failed:
+            run(mode, agent.prompt("What is mArKeR?"))
+        shown = everything([failed.value, failed.value.__context__, failed.value.__cause__])
+        assert "mArKeR" not in shown
+        assert isinstance(failed.value.original, PendingStoreUnavailable)
+        for _ in range(2):
+            store.put(failed.value.state)
+        store.decide("p1", Approve())
+        assert run(mode, agent.resume(store.ready()[0])).content == "done"
+        asyncio.run(store.aput(failed.value.state))
+        assert store.ready() == []
+        with pytest.raises(ResumeError, match="not the state of a run"):
+            store.put("{}")
+        unkept = agent.replace(pending_store=None, model=ScriptedChatModel([pays(2)])).prompt("?").call().state
+        assert unkept is not None
+        with pytest.raises(ResumeError, match="paused without a store"):
+            store.put(unkept)
+    assert PAID == [1]

@@ -11,10 +11,10 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
 from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
@@ -27,9 +27,11 @@ from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause
+from traced_tools.stores.columns import escaped, unescaped
 
 STATE_VERSION: Final = 1
 KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"
+_SIGNED: Final = "hmac-sha256"
 _Message = Annotated[Message, Field(discriminator="role")]
 _Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
 
@@ -42,30 +44,45 @@ class StateKey(SecretKey):
     _purpose = "key of states"
 
     @classmethod
-    def configured(cls, secret: bytes | str | None) -> StateKey | None:
-        """Return the key of an application: `secret`, else the variable `TRACED_TOOLS_STATE_KEY`, else None."""
-        found = os.environ.get(KEY_VARIABLE) or None if secret is None else secret
-        return None if found is None else cls(found.encode() if isinstance(found, str) else found)
+    def configured(cls, secrets: bytes | str | Sequence[bytes | str] | None) -> tuple[StateKey, ...]:
+        """Return the keys of an application, of which the first one signs.
+
+        Args:
+            secrets: the keys, or a single one. None for those in the variable `TRACED_TOOLS_STATE_KEY`, which are
+                separated by commas.
+        """
+        if secrets is None:
+            secrets = [each.strip() for each in os.environ.get(KEY_VARIABLE, "").split(",") if each.strip()]
+        several = (secrets,) if isinstance(secrets, bytes | str) else secrets
+        return tuple(cls(each.encode() if isinstance(each, str) else each) for each in several)
 
     def digest(self, canonical: bytes) -> str:
         """Return the HMAC of a canonical state, in hex."""
         return self._hmac(b"state\0" + canonical)
 
 
+def _read_text(text: str, info: ValidationInfo) -> str:
+    return unescaped(text) if info.mode == "json" else text
+
+
+_AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
+"""A text that a model or an application wrote, which may have lone surrogates; in a state, they are escaped."""
+
+
 class KeptResult(Value):
     """The result of a call that ran, or was refused, before its run paused."""
 
-    call_id: str
-    name: str = Field(repr=False)
-    content: str = Field(repr=False)
+    call_id: _AnyText
+    name: _AnyText = Field(repr=False)
+    content: _AnyText = Field(repr=False)
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     cut: bool = False
     decision: Decision
     outcome: ToolOutcome | None = None
-    error_type: str | None = None
-    advisor: str | None = None
-    reason_code: str | None = None
-    by: str | None = Field(default=None, repr=False)
+    error_type: _AnyText | None = None
+    advisor: _AnyText | None = None
+    reason_code: _AnyText | None = None
+    by: _AnyText | None = Field(default=None, repr=False)
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
@@ -86,15 +103,15 @@ class WaitingCall(Value):
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
     """
 
-    call_id: str
-    tool: str
-    arguments: str = Field(repr=False)
+    call_id: _AnyText
+    tool: _AnyText
+    arguments: _AnyText = Field(repr=False)
     arguments_digest: str
     definition_digest: str
-    source: str = LOCAL
-    reason: str | None = Field(default=None, repr=False)
-    rule: str | None = None
-    intent: str | None = Field(default=None, repr=False)
+    source: _AnyText = LOCAL
+    reason: _AnyText | None = Field(default=None, repr=False)
+    rule: _AnyText | None = None
+    intent: _AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
 
@@ -140,9 +157,9 @@ class RunState(Value):
     id: str = Field(default_factory=time_ordered_id)
     run_ids: tuple[str, ...] = Field(min_length=1)
     traceparent: str | None = None
-    agent: str
-    conversation_id: str | None = None
-    principal: str | None = Field(default=None, repr=False)
+    agent: _AnyText
+    conversation_id: _AnyText | None = None
+    principal: _AnyText | None = Field(default=None, repr=False)
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
     request: _Messages
     added: _Messages
@@ -194,29 +211,43 @@ class RunState(Value):
         return json.dumps({"traced_tools_state": STATE_VERSION, "state": state, "digest": _digest(state, key)})
 
     @classmethod
-    def from_text(cls, text: str, key: StateKey | None) -> Self:
+    def from_text(cls, text: str, keys: Sequence[StateKey] = ()) -> Self:
         """Return the state in a text.
+
+        Args:
+            text: the text.
+            keys: the keys of which one must have signed it; none if states are not signed.
 
         Raises:
             ResumeError: if the text is not a state, is of another version, or was altered.
         """
-        try:
-            found = json.loads(text)
-            version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise ResumeError("the text is not the state of a run: pass `response.state` as it is") from None
-        if version != STATE_VERSION:
-            raise ResumeError(
-                f"the state is of another version than {STATE_VERSION}: resume it with the release that made it"
-            )
-        expected = _digest(state, key)
-        if not isinstance(digest, str) or not hmac.compare_digest(digest.encode(), expected.encode()):
+        state, digest = _parsed(text)
+        signed_with = (each for each in keys if digest.startswith(f"{_SIGNED}:{each.id}:"))
+        expected = _digest(state, next(signed_with, keys[0] if keys else None))
+        if not hmac.compare_digest(digest.encode("utf-8", "surrogatepass"), expected.encode()):
             raise ResumeError(_problem_of(digest, expected))
+        return cls._validated(state)
+
+    @classmethod
+    def unverified(cls, text: str) -> Self:
+        """Return the state in a text, which may have been altered; raises `ResumeError` as `from_text` does."""
+        return cls._validated(_parsed(text)[0])
+
+    @classmethod
+    def _validated(cls, state: object) -> Self:
         try:
-            return cls.model_validate_json(json.dumps(state))
-        except ValidationError as error:
-            where = ".".join(str(each) for each in error.errors(include_input=False)[0]["loc"])
-            raise ResumeError(f"the state cannot be read: {where} is invalid") from None
+            found = cls.model_validate_json(json.dumps(state))
+        except (ValidationError, RecursionError):  # its text may quote the state
+            found = None
+        if found is None or not found._has_all_calls():
+            raise ResumeError("the state cannot be read: its contents are none of a run that waits")
+        return found
+
+    def _has_all_calls(self) -> bool:
+        """Return whether each call of the answer either has a result or waits."""
+        calls = sorted((each.id or "", each.name) for each in self.answer.tool_calls)
+        results = [(each.call_id, each.name) for each in self.results]
+        return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
 
     def check_decisions(self, decisions: Mapping[str, Approve | Reject]) -> None:
         """Raise `ResumeError` if a decision is about a call that does not wait."""
@@ -276,11 +307,24 @@ def _in_call_order(
         waits = pending.get(call.id or "")
         if waits is not None:
             results.append(ToolResult(waits.call_id, waits.tool, "", decision="pending", pending=waits))
-        elif (result := known.get(call.id or "")) is not None:
-            results.append(result)
         else:
-            raise ResumeError(f"the state cannot be read: it has no result of the call {call.id!r}")
+            results.append(known[call.id or ""])
     return results
+
+
+def _parsed(text: str) -> tuple[object, str]:
+    """Return the state in a text, which nobody has checked, and its digest."""
+    try:
+        found = json.loads(text)
+        version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
+        json.dumps(state)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ResumeError("the text is not the state of a run: pass `response.state` as it is") from None
+    if version != STATE_VERSION:
+        raise ResumeError(
+            f"the state is of another version than {STATE_VERSION}: resume it with the release that made it"
+        )
+    return state, digest if isinstance(digest, str) else ""
 
 
 def _digest(state: object, key: StateKey | None) -> str:
@@ -288,17 +332,17 @@ def _digest(state: object, key: StateKey | None) -> str:
     canonical = json.dumps(state, sort_keys=True, separators=(",", ":")).encode()
     if key is None:
         return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
-    return f"hmac-sha256:{key.id}:{key.digest(canonical)}"
+    return f"{_SIGNED}:{key.id}:{key.digest(canonical)}"
 
 
-def _problem_of(digest: object, expected: str) -> str:
+def _problem_of(digest: str, expected: str) -> str:
     """Return why a state with another digest than expected is refused."""
-    method, _, rest = digest.partition(":") if isinstance(digest, str) else ("", "", "")
+    method, _, rest = digest.partition(":")
     wanted, _, own = expected.partition(":")
-    if (method, wanted) == ("hmac-sha256", "sha256"):
+    if (method, wanted) == (_SIGNED, "sha256"):
         return "the state is signed with a key: pass the same key as approval_key="
-    if (method, wanted) == ("sha256", "hmac-sha256"):
+    if (method, wanted) == ("sha256", _SIGNED):
         return "the state is not signed with the configured key"
-    if method == wanted == "hmac-sha256" and rest.partition(":")[0] != own.partition(":")[0]:
-        return "the state is signed with another key than the configured one"
+    if method == wanted == _SIGNED and rest.partition(":")[0] != own.partition(":")[0]:
+        return "the state is signed with a key that is not configured: pass the key in approval_key= as well"
     return "the state was altered: its digest does not match"
