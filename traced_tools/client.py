@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +36,9 @@ from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.errors import AdvisorChainError, ResumeError, StateNotKept
 from traced_tools.flow.flow import Flow, acall, call
+from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
+_LOG: Final = logging.getLogger(__name__)
 _NO_OUTPUT: Final[Any] = None
 """The default of `output=`; of type Any, because None itself is a type form."""
 
@@ -435,6 +439,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
         resumes = None if self.resumed is None else self.resumed[0].traceparent
         with run, observe_run(run, self.chain.model, request, resumes=resumes) as observed:
             run.trace_id = observed.trace_id
+            if self.pending_store is not None:
+                run.withdraw = partial(_withdrawn, self.pending_store)
             request = request.replace(tools=await self.tools.tool_set())
             observed.began(request)
             if self.resumed is not None:
@@ -488,6 +494,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> None:
+    """Withdraw a run that waits for approval, as a flow; if the store fails, the run that goes on does not."""
+    try:
+        await perform(store.withdraw, run_id)
+    except Exception as error:
+        _LOG.warning("a run that can no longer resume stays in the pending store: %s", error_type(error))
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:

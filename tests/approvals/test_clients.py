@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.captured import Telemetry
 from tests.markers import everything
 from tests.modes import run
 from traced_tools import (
@@ -26,10 +27,12 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.approvals import pending_store
 from traced_tools.approvals.state import RunState
 from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 PAID: list[int] = []
@@ -161,6 +164,53 @@ def test_a_tool_that_has_changed_leaves_the_state_unspent(store: PendingStore, m
     with pytest.raises(ResumeError, match="is gone"):
         run(mode, agent.replace(tools=[]).resume(state))
     assert run(mode, agent.resume(state)).content == "done"
+
+
+@pytest.mark.parametrize("place", [200, 400])
+def test_a_call_that_the_conversation_has_passed_by_leaves_the_inbox(
+    store: PendingStore, mode: str, place: int
+) -> None:
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()), order=place)
+    agent = client(store, pays(1), pays(2), "fine", "really").replace(advisors=[memory])
+    asked = run(mode, agent.prompt("pay", conversation_id="c"))
+    other = run(mode, agent.prompt("pay", conversation_id="other"))
+    run(mode, agent.prompt("never mind", conversation_id="c"))
+    assert [each.run_id for each in store.pending()] == [other.run_id]
+    with pytest.raises(ResumeError):
+        run(mode, agent.resume(asked.state or "", {"p1": Approve()}))
+    with pytest.raises(ResumeError, match="the run was withdrawn"):
+        run(mode, agent.replace(advisors=[]).resume(asked.state or "", {"p1": Approve()}))
+    assert not PAID
+
+
+def test_a_store_that_is_down_does_not_fail_what_the_user_says_next(
+    store: PendingStore, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(run_id: str) -> bool:
+        raise PendingStoreUnavailable("mArKeR")
+
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()), order=400)
+    agent = client(store, pays(1), "fine").replace(advisors=[memory])
+    run(mode, agent.prompt("pay", conversation_id="c"))
+    monkeypatch.setattr(store, "withdraw", fails)
+    assert run(mode, agent.prompt("never mind", conversation_id="c")).content == "fine"
+    assert "stays in the pending store: traced_tools.errors.PendingStoreUnavailable" in caplog.text
+    assert "mArKeR" not in caplog.text
+
+
+def test_the_wait_is_measured_until_the_decision_and_not_until_the_run_resumes(
+    store: PendingStore, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry = Telemetry()
+    agent = client(store, pays(1), "done").replace(telemetry=telemetry.options)
+    response = run(mode, agent.prompt("?"))
+    decided_at = response.pending[0].requested_at + 90
+    monkeypatch.setattr(pending_store, "_now", lambda: round(decided_at * 1_000_000))
+    store.decide("p1", Approve())
+    monkeypatch.setattr(pending_store, "_now", lambda: round((decided_at + 3600) * 1_000_000))
+    run(mode, agent.resume(store.ready()[0]))
+    [point] = telemetry.metric(names.APPROVAL_WAIT.name)
+    assert point.sum == pytest.approx(90, abs=0.001)
 
 
 class Down(PendingStore):

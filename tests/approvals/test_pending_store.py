@@ -133,12 +133,59 @@ def test_a_call_is_decided_once(store: PendingStore) -> None:
     for decide in (
         lambda: store.decide("a", Approve()),
         lambda: store.decide("a", Reject("no")),
-        lambda: store.find("a"),
     ):
         with pytest.raises(AlreadyDecided, match="the call 'a' was decided before") as caught:
             decide()
         assert caught.value.call_id == "a"
     assert claimed(store, state) == {"a": Reject("no")}
+
+
+def test_a_decided_call_is_found_with_its_decision_until_its_run_resumes(
+    store: PendingStore, clock: Callable[[float], None]
+) -> None:
+    state = kept(store, paused("a", "b"))
+    assert store.find("a").decision is None
+    clock(90)
+    store.decide("a", Approve(by="ana"))
+    decision = store.find("a").decision
+    assert decision == Approve(by="ana")
+    assert decision is not None
+    assert decision.decided_at == NOW + 90
+    claimed(store, state)
+    with pytest.raises(NotWaiting):
+        store.find("a")
+
+
+def test_a_withdrawn_run_leaves_the_inbox_and_never_resumes(store: PendingStore) -> None:
+    state = kept(store, paused("a"))
+    assert (store.withdraw("run-1"), store.withdraw("run-1"), store.withdraw("invented")) == (True, False, False)
+    assert (store.pending(), store.ready()) == ([], [])
+    for refused in (lambda: store.decide("a", Approve()), lambda: store.state("run-1")):
+        with pytest.raises(NotWaiting):
+            refused()
+    with pytest.raises(ResumeError, match="the run was withdrawn"):
+        claimed(store, state)
+    assert store.delete_spent() == 1
+
+
+def test_a_run_that_has_resumed_cannot_be_withdrawn(store: PendingStore) -> None:
+    state = kept(store, paused("a"))
+    claimed(store, state)
+    assert not store.withdraw("run-1")
+    with pytest.raises(ResumeError, match="spent"):
+        claimed(store, state)
+
+
+def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
+    with PendingStore(url) as store:
+        state = kept(store, paused("a"))
+    execute(url, "ALTER TABLE pending_runs DROP COLUMN withdrawn_at")
+    execute(url, "UPDATE pending_schema SET version = 1")
+    with PendingStore(url) as store:
+        assert ids(store.pending()) == ["a"]
+        assert store.withdraw("run-1")
+        with pytest.raises(ResumeError, match="withdrawn"):
+            claimed(store, state)
 
 
 def test_an_unknown_call_or_that_of_a_resumed_run_cannot_be_decided(store: PendingStore) -> None:
@@ -344,6 +391,7 @@ def test_every_method_has_an_async_twin_that_does_the_same(url: str) -> None:
             await store.adecide("a", Approve())
         assert await store.aready() == [await store.astate("run-1")]
         decisions = await acall(store.claim(state, {}))
+        assert not await store.awithdraw("run-1")
         assert (await store.adelete_spent(), await store.adelete_principal("ana")) == (1, 0)
         return decisions
 

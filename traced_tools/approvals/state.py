@@ -278,7 +278,7 @@ class RunState(Value):
 
 @runtime_checkable
 class KeepsPausedRuns(Protocol):
-    """A store of runs that wait for approval; see `PendingStore`. Both methods are flows."""
+    """A store of runs that wait for approval; see `PendingStore`. `keep` and `claim` are flows."""
 
     async def keep(self, state: RunState, text: str) -> None:
         """Store a state and its text; the calls in it wait for decisions from now on."""
@@ -291,6 +291,9 @@ class KeepsPausedRuns(Protocol):
         Raises:
             ResumeError: if the state is spent or not known, or a call was decided otherwise.
         """
+
+    def withdraw(self, run_id: str) -> bool:
+        """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
 
 
 def text_digest(text: str) -> str:

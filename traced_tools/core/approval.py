@@ -30,6 +30,7 @@ class Approve:
             make a standing rule for the same agent and principal.
         expires: how long a standing rule holds; None for as long as its `ApprovalAdvisor` exists.
         code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+        decided_at: when it was decided, in seconds since 1970, which ends the measured wait; None for now.
 
     Raises:
         TypeError, ValueError: for an invalid argument, or a combination of arguments that means nothing.
@@ -40,9 +41,11 @@ class Approve:
     scope: ApprovalScope = "call"
     expires: timedelta | None = None
     code: str | None = None
+    decided_at: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_by(self.by)
+        expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
         expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
         expect("code", self.code, (str, type(None)), "a str or None")
@@ -65,14 +68,17 @@ class Reject:
         by: the person or service that refuses. The audit trail, spans and events have a pseudonym of
             the name, unless the trail stores texts, or content is captured.
         code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+        decided_at: when it was decided, in seconds since 1970, which ends the measured wait; None for now.
     """
 
     reason: str = field(repr=False)
     by: str | None = field(default=None, repr=False)
     code: str | None = None
+    decided_at: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         expect("reason", self.reason, str, "a str")
+        expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         check_by(self.by)
         expect("code", self.code, (str, type(None)), "a str or None")
 
@@ -89,10 +95,12 @@ class Denied:
     Args:
         reason: what the model reads.
         code: the reason code, set in code.
+        decided_at: when no decision could be reached any more, in seconds since 1970; None for now.
     """
 
     reason: str = field(repr=False)
     code: str
+    decided_at: float | None = field(default=None, compare=False)
 
 
 ApprovalAnswer = Approve | Reject | Undecided | Denied

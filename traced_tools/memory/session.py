@@ -77,6 +77,7 @@ class MemorySession:
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
         compact_above: the number of tokens above which the run may compact the view again.
+        passed_by: the runs of the turn before, if the user said something else before they had answered.
         superseded: the calls of the turn before that waited for approval when the user said something else.
         failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
@@ -95,6 +96,7 @@ class MemorySession:
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
         self.compact_above = -1
+        self.passed_by: frozenset[str] = frozenset()
         self.superseded: Sequence[ToolCall] = ()
         self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
@@ -206,6 +208,8 @@ class MemorySession:
         else:
             raise self._conflict()
         if any(isinstance(each, UserMessage) for each in asked) and turns:
+            if not turns[-1].is_answered:
+                self.passed_by = frozenset(each.run_id for each in turns[-1].entries if each.run_id is not None)
             self.superseded = _waiting_calls(turns[-1])
             if self.superseded:
                 observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)

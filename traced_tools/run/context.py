@@ -100,6 +100,8 @@ class RunContext:
         resumption: what the run starts from, if it resumes a paused one; else None.
         pause: where the run paused, if calls wait for approval; else None.
         first_request: the messages of the first request of the tool loop; None before that.
+        withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
+            store.
     """
 
     __slots__ = (
@@ -133,6 +135,7 @@ class RunContext:
         "totals",
         "trace_id",
         "transcripts",
+        "withdraw",
     )
 
     def __init__(
@@ -191,6 +194,7 @@ class RunContext:
         self.resumption: Resumption | None = None
         self.pause: Pause | None = None
         self.first_request: tuple[Message, ...] | None = None
+        self.withdraw: Callable[[str], Awaitable[None]] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, time
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
@@ -404,7 +404,8 @@ class ToolCallingManager:
             for index, result in zip(places, results, strict=False):
                 before = earlier.results[index].pending
                 if before is not None and result.pending is None and result.call_id in decisions:
-                    observe_decided_wait(run, result.name, result.decision, before.requested_at)
+                    decided_at = decisions[result.call_id].decided_at or time()
+                    observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
                 now[index] = _still_waiting(result, before)
             results = [now.get(index, before) for index, before in enumerate(earlier.results)]
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
