@@ -21,13 +21,14 @@ from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
 from traced_tools.core.secret_key import SecretKey
-from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, check_unchanged, definition_digest
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause
 from traced_tools.stores.columns import escaped, unescaped
+from traced_tools.tools.approval import check_unchanged
 
 STATE_VERSION: Final = 1
 KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"

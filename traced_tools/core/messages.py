@@ -191,7 +191,7 @@ class ToolResultPart(Value):
     type: Literal["tool_result"] = "tool_result"
     call_id: _Id
     name: _Text
-    content: _Text
+    content: str = Field(repr=False)
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     is_error: bool = False
 

@@ -26,7 +26,7 @@ from traced_tools.core.messages import (
     UsageSum,
     tool_message_of,
 )
-from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, check_unchanged, definition_digest
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, definition_digest
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -48,7 +48,7 @@ from traced_tools.tools.advice import (
     listening_to_calls,
     sort_advisors,
 )
-from traced_tools.tools.approval import Approval
+from traced_tools.tools.approval import Approval, check_unchanged
 from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
