@@ -100,7 +100,7 @@ def test_a_decided_call_leaves_the_inbox_and_the_last_one_makes_its_run_ready(st
 def test_the_state_of_a_run_is_found_by_the_id_of_the_run_and_of_the_state(store: PendingStore) -> None:
     state = kept(store, paused("a"))
     assert store.state("run-1") == store.state(state.id) == state.to_text(None)
-    assert RunState.from_text(store.state("run-1"), None) == state
+    assert RunState.from_text(store.state("run-1")) == state
     claimed(store, state)
     for each in ("run-1", state.id, "invented"):
         with pytest.raises(NotWaiting, match=f"no run with the id '{each}' waits"):
@@ -133,12 +133,59 @@ def test_a_call_is_decided_once(store: PendingStore) -> None:
     for decide in (
         lambda: store.decide("a", Approve()),
         lambda: store.decide("a", Reject("no")),
-        lambda: store.find("a"),
     ):
         with pytest.raises(AlreadyDecided, match="the call 'a' was decided before") as caught:
             decide()
         assert caught.value.call_id == "a"
     assert claimed(store, state) == {"a": Reject("no")}
+
+
+def test_a_decided_call_is_found_with_its_decision_until_its_run_resumes(
+    store: PendingStore, clock: Callable[[float], None]
+) -> None:
+    state = kept(store, paused("a", "b"))
+    assert store.find("a").decision is None
+    clock(90)
+    store.decide("a", Approve(by="ana"))
+    decision = store.find("a").decision
+    assert decision == Approve(by="ana")
+    assert decision is not None
+    assert decision.decided_at == NOW + 90
+    claimed(store, state)
+    with pytest.raises(NotWaiting):
+        store.find("a")
+
+
+def test_a_withdrawn_run_leaves_the_inbox_and_never_resumes(store: PendingStore) -> None:
+    state = kept(store, paused("a"))
+    assert (store.withdraw("run-1"), store.withdraw("run-1"), store.withdraw("invented")) == (True, False, False)
+    assert (store.pending(), store.ready()) == ([], [])
+    for refused in (lambda: store.decide("a", Approve()), lambda: store.state("run-1")):
+        with pytest.raises(NotWaiting):
+            refused()
+    with pytest.raises(ResumeError, match="the run was withdrawn"):
+        claimed(store, state)
+    assert store.delete_spent() == 1
+
+
+def test_a_run_that_has_resumed_cannot_be_withdrawn(store: PendingStore) -> None:
+    state = kept(store, paused("a"))
+    claimed(store, state)
+    assert not store.withdraw("run-1")
+    with pytest.raises(ResumeError, match="spent"):
+        claimed(store, state)
+
+
+def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
+    with PendingStore(url) as store:
+        state = kept(store, paused("a"))
+    execute(url, "ALTER TABLE pending_runs DROP COLUMN withdrawn_at")
+    execute(url, "UPDATE pending_schema SET version = 1")
+    with PendingStore(url) as store:
+        assert ids(store.pending()) == ["a"]
+        assert store.withdraw("run-1")
+        with pytest.raises(ResumeError, match="withdrawn"):
+            claimed(store, state)
 
 
 def test_an_unknown_call_or_that_of_a_resumed_run_cannot_be_decided(store: PendingStore) -> None:
@@ -306,7 +353,7 @@ def test_spent_states_are_deleted_with_their_calls(url: str, clock: Callable[[fl
             kept(store, paused(name, run_id=name))
             if name != "c":
                 clock(index * 60)
-                claimed(store, RunState.from_text(store.state(name), None))
+                claimed(store, RunState.from_text(store.state(name)))
         assert store.delete_spent(datetime.fromtimestamp(NOW, UTC)) == 1
         assert store.delete_spent() == 1
         assert store.delete_spent() == 0
@@ -344,6 +391,7 @@ def test_every_method_has_an_async_twin_that_does_the_same(url: str) -> None:
             await store.adecide("a", Approve())
         assert await store.aready() == [await store.astate("run-1")]
         decisions = await acall(store.claim(state, {}))
+        assert not await store.awithdraw("run-1")
         assert (await store.adelete_spent(), await store.adelete_principal("ana")) == (1, 0)
         return decisions
 
@@ -392,6 +440,12 @@ def test_any_text_that_a_model_or_a_person_writes_is_kept_as_it_is(store: Pendin
     state = kept(store, paused(odd, agent=odd, principal=odd, reason=odd))
     [found] = store.pending(agent=odd, principal=odd)
     assert (found.call_id, found.agent, found.principal, found.reason, found.intent) == (odd,) * 5
+    for each in (odd, "a\0b", "\ud800"):
+        with pytest.raises(NotWaiting):
+            store.decide(odd, Approve(), run_id=each)
+        with pytest.raises(NotWaiting):
+            store.state(each)
+    assert len(store.pending(limit=10**30)) == 1
     decision = Reject(odd, by=odd, code=odd)
     store.decide(odd, decision)
     assert claimed(store, state) == {odd: decision}
@@ -448,7 +502,7 @@ def test_nothing_shows_arguments_or_reasons(path: Path, caplog: pytest.LogCaptur
         for name in "abc":
             kept(store, paused(name, run_id=name, arguments=SECRETS, reason=MARKER, principal=MARKER))
         seen += [store, *store.pending()]
-        state = RunState.from_text(store.state("a"), None)
+        state = RunState.from_text(store.state("a"))
         store.decide("a", Reject(MARKER, by=MARKER))
         store.decide("b", Approve(arguments={"to": MARKER}))
         seen.append(claimed(store, state))
@@ -456,8 +510,7 @@ def test_nothing_shows_arguments_or_reasons(path: Path, caplog: pytest.LogCaptur
             lambda: store.decide("b", Reject(MARKER, by=MARKER)),
             lambda: store.decide("z", Reject(MARKER, by=MARKER)),
             lambda: claimed(store, state, {"a": Reject(MARKER)}),
-            lambda: claimed(store, RunState.from_text(store.state("b"), None), {"b": Reject(MARKER)}),
-            lambda: kept(store, state),
+            lambda: claimed(store, RunState.from_text(store.state("b")), {"b": Reject(MARKER)}),
         ]
         execute(url, "DROP TABLE pending_calls")
         failing += [lambda: store.decide("c", Reject(MARKER)), lambda: kept(store, paused("d", arguments=SECRETS))]

@@ -96,6 +96,25 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
     assert json.loads(printed("approve", "a", "--by", "ana", "--json")) == decided
 
 
+def test_a_decided_call_is_shown_with_who_decided_what(store: PendingStore) -> None:
+    state = kept(store, paused("a", "b"))
+    store.decide("a", Approve(by="ana", arguments={"amount": 7}))
+    store.decide("b", Reject("too much", by="bob"))
+    shown = [line.split(maxsplit=1) for line in printed("show", "a").splitlines()[-4:]]
+    assert [shown[0], shown[2], shown[3][0]] == [["decision", "approved"], ["by", "ana"], "with"]
+    found = json.loads(printed("show", "b", "--json"))
+    assert (found["decision"], found["by"], found["because"]) == ("rejected", "bob", "too much")
+    claimed(store, state)
+    assert "no call with the id 'a' waits" in complaint("show", "a", status=1)
+
+
+def test_a_run_is_withdrawn(store: PendingStore) -> None:
+    kept(store, paused("a"))
+    assert printed("withdraw", "run-1") == "withdrawn run-1: it never resumes\n"
+    assert printed("list") == "no call waits for a decision\n"
+    assert "no run with the id 'run-1' waits" in complaint("withdraw", "run-1", status=1)
+
+
 def test_a_list_can_be_selected_and_says_if_there_may_be_more(store: PendingStore) -> None:
     kept(store, paused("a", "b", principal="ana"))
     kept(store, paused("c", agent="shop", run_id="run-2"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.advisors.test_resuming_limits import Served
 from tests.advisors.trails import KeptTrail, auditing, person_of
 from tests.captured import Telemetry
 from tests.events.watching import Watching
@@ -22,6 +23,7 @@ from traced_tools import (
     LoopLimits,
     Message,
     Reject,
+    ResumeError,
     ToolCall,
     ToolCallingManager,
     ToolExecutionResult,
@@ -288,6 +290,24 @@ class Guard(Advisor):
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         self._seen.append(self.name)
         return call.denied("no", code="rule-7") if call.name == self._denied else await call_next(call)
+
+
+@tool(name="launch", requires_approval=True)
+def launch_elsewhere(place: str) -> str:
+    """Launch something else."""
+    raise AssertionError("somebody approved another tool")
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem"),
+    [([launch_elsewhere], "definition of the tool"), ([Served(launch)], "comes from 'bank'"), ([], "is gone")],
+)
+def test_an_approval_is_refused_if_the_tool_has_changed(how: str, tools: list[Any], problem: str) -> None:
+    earlier = executed(how, QUESTION, MOON)
+    with pytest.raises(ResumeError, match=problem):
+        executed(how, QUESTION, MOON, tools=tools, earlier=earlier, decisions={MOON.id: Approve()})
+    [result] = executed(how, QUESTION, MOON, tools=tools, earlier=earlier, decisions={MOON.id: Reject("no")}).results
+    assert result.decision == "rejected"
 
 
 def test_advisors_wrap_the_calls_the_outermost_first(how: str) -> None:

@@ -85,6 +85,9 @@ class MemoryAdvisor(TranscriptAdvisor):
         await (session.go_on(conversation) if is_begun else session.begin(conversation))
         if not is_begun and session.superseded:
             refuse_superseded(request.run, session.superseded, request.tools)
+        if not is_begun and request.run.withdraw is not None:
+            for each in session.passed_by:  # those of them that wait for approval can no longer resume
+                await request.run.withdraw(each)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))

@@ -149,9 +149,9 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         session = self._session_of(request) if before is None else before.session
         search = RunSearch(run, session, self._index, tools, self._search_tool)
         if run.resumption is not None:
-            search.restore(run.resumption.discovered_tools)
-            if run.resumption.pause is not None:
-                search.expect_calls(call.id or "" for call in run.resumption.pause.answer.tool_calls)
+            search.restore(run.resumption.paused.discovered_tools)
+            if not run.resumption.has_begun:
+                search.expect_calls(call.id or "" for call in run.resumption.paused.answer.tool_calls)
         search.restore(names_in(request.messages, self._search_tool.definition.name))
         if request.options.tool_choice is not None:
             search.restore([request.options.tool_choice])

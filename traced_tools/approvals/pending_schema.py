@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Dialect, Index, MetaData, PrimaryKeyConstraint, Table, Text, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Dialect,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    TypeDecorator,
+)
 from sqlalchemy import text as sql
 
 from traced_tools.errors import PendingStoreError
@@ -31,14 +42,15 @@ _IS_UNDECIDED: Final = sql("decided_at IS NULL")
 RUNS: Final = Table(
     "pending_runs",
     _METADATA,
-    Column("state_id", Text, primary_key=True),
-    Column("run_id", Text, nullable=False),
+    Column("state_id", _AnyText, primary_key=True),
+    Column("run_id", _AnyText, nullable=False),
     Column("agent", _AnyText, nullable=False),
     Column("conversation_id", _AnyText),
     Column("principal", _AnyText),
     Column("state", Text, nullable=False),  # the text of a `RunState`, with its digest
     Column("created_at", BigInteger, nullable=False),  # microseconds of Unix time, like the other times
     Column("spent_at", BigInteger),
+    Column("withdrawn_at", BigInteger),  # equals `spent_at` of a run that was withdrawn
     Index(
         "pending_runs_unspent",
         *("created_at", "state_id"),
@@ -52,7 +64,7 @@ RUNS: Final = Table(
 CALLS: Final = Table(
     "pending_calls",
     _METADATA,
-    Column("state_id", Text, nullable=False),
+    Column("state_id", _AnyText, nullable=False),
     Column("call_id", _AnyText, nullable=False),
     Column("tool", _AnyText, nullable=False),
     Column("arguments", Text, nullable=False),  # canonical JSON
@@ -74,12 +86,18 @@ CALLS: Final = Table(
     ),
     Index("pending_calls_of_call", "call_id"),
 )
+
+
+def _add_withdrawals(connection: Connection) -> None:
+    connection.execute(sql("ALTER TABLE pending_runs ADD COLUMN withdrawn_at BIGINT"))
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=1,
-    migrations={},
+    version=2,
+    migrations={1: _add_withdrawals},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

@@ -28,6 +28,8 @@ from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
 
+_MOST: Final = 2**31
+"""The highest limit of a query, which databases accept."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
 
@@ -51,6 +53,7 @@ class WaitingApproval:
         requested_at: when the call began to wait, in UTC.
         expires_at: when the call can no longer be decided, in UTC; None for never.
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
+        decision: the decision, if the call was decided and its run has not resumed yet; else None.
     """
 
     call_id: str
@@ -67,6 +70,7 @@ class WaitingApproval:
     requested_at: datetime
     expires_at: datetime | None
     is_last: bool
+    decision: Approve | Reject | None = None
 
     @property
     def args(self) -> dict[str, Any]:
@@ -145,7 +149,9 @@ class PendingStore:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
         expect_whole("limit", limit, 1)
-        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(limit)
+        query = (
+            _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(min(limit, _MOST))
+        )
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         if principal is not None:
@@ -161,27 +167,26 @@ class PendingStore:
 
     @_without_texts
     def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
-        """Return a call that can be decided now.
+        """Return a call of a run that waits, which can be decided now, or was decided.
 
         Args:
             call_id: the call's id.
             run_id: the id of the run that paused. Some providers repeat the ids of calls, so pass it if you have it.
 
         Raises:
-            AlreadyDecided: if the call was decided before.
             NotWaiting: if no such call waits, or if it has expired.
             PendingStoreError: if several runs wait for a call with this id; pass `run_id` then.
         """
         with self._database.connect() as connection:
             state_id = _only_state(connection, _states_of_call(call_id, run_id), call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
-            row = connection.execute(_waiting(_now()).where(of_call)).one_or_none()
-            if row is None:
-                raise _late(connection, state_id, call_id)
+            row = connection.execute(_of_waiting_runs(now := _now()).where(of_call)).one()
+            if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
+                raise _expired(call_id)
         return _waiting_approval(row)
 
     async def afind(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
-        """Return a call that can be decided now, on asyncio; see `find`."""
+        """Return a call of a run that waits, on asyncio; see `find`."""
         return await Call[WaitingApproval](self.find, call_id, run_id=run_id).arun()
 
     @_without_texts
@@ -213,6 +218,27 @@ class PendingStore:
 
     # What a worker calls.
 
+    def put(self, state: str) -> None:
+        """Keep a run that the store could not keep when the run paused: the `state` of a `StateNotKept`.
+
+        If the store has the state already, nothing changes, even if it is spent.
+
+        Args:
+            state: the state as text. Its digest is checked when the run resumes.
+
+        Raises:
+            ResumeError: if the text is not the state of a run that a store keeps.
+        """
+        expect("state", state, str, "a str: the `state` of a StateNotKept")
+        found = RunState.unverified(state)
+        if not found.is_kept:
+            raise ResumeError("the run was paused without a store: resume it without one")
+        self._keep(found, state)
+
+    async def aput(self, state: str) -> None:
+        """Keep a run that the store could not keep, on asyncio; see `put`."""
+        await Call[None](self.put, state).arun()
+
     @_without_texts
     def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
@@ -227,7 +253,7 @@ class PendingStore:
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(limit)
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(min(limit, _MOST))
             return [*connection.execute(query).scalars()]
 
     async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
@@ -254,6 +280,29 @@ class PendingStore:
     async def astate(self, id: str) -> str:
         """Return the state of a run that waits, on asyncio; see `state`."""
         return await Call[str](self.state, id).arun()
+
+    # What ends a wait without a decision.
+
+    @_without_texts
+    def withdraw(self, run_id: str) -> bool:
+        """Withdraw a run that waits, so that nobody can decide about its calls and it never resumes.
+
+        A client does so if the user says something else in the run's conversation.
+
+        Args:
+            run_id: the id of the run that paused.
+
+        Returns:
+            whether the run waited. Withdrawing it again changes nothing.
+        """
+        expect("run_id", run_id, str, "a str")
+        waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), _now()
+        with self._database.transaction() as connection:
+            return connection.execute(change(RUNS).where(waits).values(spent_at=now, withdrawn_at=now)).rowcount > 0
+
+    async def awithdraw(self, run_id: str) -> bool:
+        """Withdraw a run that waits, on asyncio; see `withdraw`."""
+        return await Call[bool](self.withdraw, run_id).arun()
 
     # What an application deletes.
 
@@ -332,8 +381,9 @@ class PendingStore:
                 }
             )
         with self._database.transaction() as connection:
-            connection.execute(insert(RUNS).values(run))
-            connection.execute(insert(CALLS), calls)
+            if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)).first() is None:
+                connection.execute(insert(RUNS).values(run))
+                connection.execute(insert(CALLS), calls)
 
     @_without_texts
     def _claim(
@@ -383,13 +433,18 @@ def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
 
 def _waiting(now: int) -> Select[Any]:
     """Return the query for calls that can be decided, of all runs that wait."""
+    return _of_waiting_runs(now).where(_is_open(CALLS, now))
+
+
+def _of_waiting_runs(now: int) -> Select[Any]:
+    """Return the query for the calls of all runs that wait."""
     other = CALLS.alias()
     has_others = exists().where(
         other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other, now)
     )
     of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal)
     query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
-    return query.where(RUNS.c.spent_at.is_(None), _is_open(CALLS, now))
+    return query.where(RUNS.c.spent_at.is_(None))
 
 
 def _states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
@@ -417,6 +472,10 @@ def _late(connection: Connection, state_id: str, call_id: str) -> PendingStoreEr
     of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
     if connection.execute(select(CALLS.c.decided_at).where(of_call)).scalar() is not None:
         return AlreadyDecided(call_id)
+    return _expired(call_id)
+
+
+def _expired(call_id: str) -> NotWaiting:
     return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
 
 
@@ -424,7 +483,10 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
     unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
     if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
         return
-    if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state_id)).first() is None:
+    found = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
+    if found is not None and found.withdrawn_at is not None:
+        raise ResumeError("the run was withdrawn: the conversation went on without it, or somebody withdrew it")
+    if found is None:
         raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
     raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")
 
@@ -445,7 +507,7 @@ def _merged(row: Row[Any], given: Approve | Reject | None) -> Approve | Reject |
         return given
     if given is not None:
         raise ResumeError(f"the call {row.call_id!r} has expired: resume without a decision about it")
-    return Denied("nobody decided about it before it expired.", "approval_timeout")
+    return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
 
 
 def _columns_of(decision: Approve | Reject, now: int) -> Mapping[str, Any]:
@@ -487,9 +549,9 @@ def _decision_of(row: Row[Any]) -> Approve | Reject:
     try:
         match json.loads(row.decision):
             case {"decision": "approve", "arguments": arguments, "code": code}:
-                return Approve(by=row.decided_by, arguments=arguments, code=code)
+                return Approve(by=row.decided_by, arguments=arguments, code=code, decided_at=row.decided_at / 1_000_000)
             case {"decision": "reject", "code": code}:
-                return Reject(row.decision_reason, by=row.decided_by, code=code)
+                return Reject(row.decision_reason, by=row.decided_by, code=code, decided_at=row.decided_at / 1_000_000)
     except (TypeError, ValueError, RecursionError):
         pass  # their texts may quote the row
     raise _unreadable(row, "its decision is none of this version")
@@ -513,6 +575,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 requested_at=time_of(row.requested_at),
                 expires_at=None if row.expires_at is None else time_of(row.expires_at),
                 is_last=bool(row.is_last),
+                decision=None if row.decided_at is None else _decision_of(row),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass  # their texts may quote the row

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
 from traced_tools.core.checks import expect
+from traced_tools.core.enums import LOCAL
 from traced_tools.core.tool_definition import ToolDefinition
 
 ApprovalScope = Literal["call", "run", "arguments", "tool"]
@@ -29,6 +30,7 @@ class Approve:
             make a standing rule for the same agent and principal.
         expires: how long a standing rule holds; None for as long as its `ApprovalAdvisor` exists.
         code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+        decided_at: when it was decided, in seconds since 1970, which ends the measured wait; None for now.
 
     Raises:
         TypeError, ValueError: for an invalid argument, or a combination of arguments that means nothing.
@@ -39,9 +41,11 @@ class Approve:
     scope: ApprovalScope = "call"
     expires: timedelta | None = None
     code: str | None = None
+    decided_at: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_by(self.by)
+        expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
         expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
         expect("code", self.code, (str, type(None)), "a str or None")
@@ -64,14 +68,17 @@ class Reject:
         by: the person or service that refuses. The audit trail, spans and events have a pseudonym of
             the name, unless the trail stores texts, or content is captured.
         code: the reason code, set in code. Spans, events, the decisions metric and the audit trail record it.
+        decided_at: when it was decided, in seconds since 1970, which ends the measured wait; None for now.
     """
 
     reason: str = field(repr=False)
     by: str | None = field(default=None, repr=False)
     code: str | None = None
+    decided_at: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         expect("reason", self.reason, str, "a str")
+        expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         check_by(self.by)
         expect("code", self.code, (str, type(None)), "a str or None")
 
@@ -88,10 +95,12 @@ class Denied:
     Args:
         reason: what the model reads.
         code: the reason code, set in code.
+        decided_at: when no decision could be reached any more, in seconds since 1970; None for now.
     """
 
     reason: str = field(repr=False)
     code: str
+    decided_at: float | None = field(default=None, compare=False)
 
 
 ApprovalAnswer = Approve | Reject | Undecided | Denied
@@ -106,6 +115,7 @@ class PendingCall:
         tool: the tool's name.
         arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
         definition: the definition of the tool that the model received.
+        source: where the tool comes from: `local`, or the configured name of a server.
         reason: why the call requires approval, in words; None if only the tool says so.
         rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
         intent: the model's reason for the call, if known.
@@ -117,6 +127,7 @@ class PendingCall:
     tool: str
     arguments: str = field(repr=False)
     definition: ToolDefinition = field(repr=False)
+    source: str = LOCAL
     reason: str | None = field(default=None, repr=False)
     rule: str | None = None
     intent: str | None = field(default=None, repr=False)

@@ -55,6 +55,7 @@ class LogReader:
         *,
         after: int = 0,
         last: int | None = None,
+        last_turns: int | None = None,
         kind: EntryKind | None = None,
         ids: tuple[str, ...] | None = None,
     ) -> ConversationLog:
@@ -63,12 +64,19 @@ class LogReader:
             self.conversation_id,
             after=after,
             last=last,
+            last_turns=last_turns,
             kind=kind,
             branches=None if ids is not None else (self.branch,),
             ids=ids,
             principal=self.principal,
         )
         return self.log
+
+    async def last_turn(self) -> Turn:
+        """Return all that the branch has of the last turn of the conversation, as a flow."""
+        found = (await self.read(last_turns=1, kind="message")).entries
+        turns = turns_of(entry for entry in found if isinstance(entry, MessageEntry))
+        return turns[-1] if turns else Turn()
 
     async def catch_up(self) -> ConversationLog:
         """Return what other runs have appended to the branch since it was read, as a flow; hide its messages."""
@@ -78,13 +86,6 @@ class LogReader:
         if before.conversation is not None:
             self.is_replaced |= log.conversation is None or log.conversation.key != before.conversation.key
         return log
-
-    async def last_turn(self) -> tuple[Turn, ...]:
-        """Return the last turn of the branch, whole, as a flow; nothing if there is none. `log` stays as it was."""
-        log = await self.repository.read_flow(
-            self.conversation_id, last_turns=1, kind="message", branches=(self.branch,), principal=self.principal
-        )
-        return turns_of(entry for entry in log.entries if isinstance(entry, MessageEntry))[-1:]
 
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""

@@ -77,6 +77,7 @@ class MemorySession:
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
         compact_above: the number of tokens above which the run may compact the view again.
+        passed_by: the runs of the turn before, if the user said something else before they had answered.
         superseded: the calls of the turn before that waited for approval when the user said something else.
         failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
@@ -95,6 +96,7 @@ class MemorySession:
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
         self.compact_above = -1
+        self.passed_by: frozenset[str] = frozenset()
         self.superseded: Sequence[ToolCall] = ()
         self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
@@ -106,7 +108,6 @@ class MemorySession:
         self._is_unsure = False  # whether the log may have what is unsaved
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
-        self._last_turn: tuple[Turn, ...] = ()  # if it is too long for the view
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
@@ -176,47 +177,84 @@ class MemorySession:
         """
         register_run(self.run)
         for _ in range(_MOST_ATTEMPTS):
-            view = await self._read()
-            if self.run.resumption is not None:
-                self._check_resumption(view, self.run.resumption.run_ids)
+            view, resumed = await self._read(), Turn()
+            if self.run.resumption is not None and self._has_read:
+                found = await self._resumed_turn(self.run.resumption.paused.run_ids)
+                if found is None:
+                    continue  # the log has changed since the view was read
+                view = _with_running(view, found)
+                resumed = view.running
+            before = view.turns[-1] if view.turns else Turn()
+            if view.left_out and not before.size:  # the turn before is too long for the view
+                found = await self._last_turn()
+                if found is None:
+                    continue
+                before = found
             asked, preceding, request_only = _split(view, conversation)
-            self.turn, self._last = self._turn_of(asked, view), asked[-1] if asked else None
-            question, placeholders = self._entries(asked, self.turn), _placeholders(view.turns, asked)
-            turns = turns_of([*_entries_of(view.turns), *placeholders]) if placeholders else view.turns
-            begun: Sequence[MessageEntry] = ()
-            if self.run.resumption is not None and turns and turns[-1].rounds:  # its last calls get their results
-                begun, turns = turns[-1].entries, turns[:-1]
+            turns = (*view.turns, resumed) if resumed.size else view.turns
+            self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
+            question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)
+            if placeholders:
+                turns = turns_of([*_entries_of(turns), *placeholders])
+            if resumed.size:  # its last calls get their results
+                *earlier, resumed = turns
+                turns = tuple(earlier)
+                if self._last is None and resumed.rounds:
+                    self._last = resumed.rounds[-1].answer.message
             self.view = replace(
                 view,
                 preceding=preceding,
                 turns=turns,
                 request_only=request_only,
-                running=Turn.of((*begun, *question)),
+                running=Turn.of((*resumed.entries, *question)),
             )
             self._unsaved = [*placeholders, *question]
             if await self._save():
                 break
         else:
             raise self._conflict()
-        if any(isinstance(each, UserMessage) for each in asked) and (before := turns[-1:] or self._last_turn):
-            self.superseded = _waiting_calls(before[0])
+        if any(isinstance(each, UserMessage) for each in asked) and before.size:
+            if not before.is_answered:
+                self.passed_by = frozenset(each.run_id for each in before.entries if each.run_id is not None)
+            self.superseded = _waiting_calls(before)
             if self.superseded:
                 observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)
         if placeholders:
             calls = sum(len(_results(entry)) for entry in placeholders)
             observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
 
-    def _check_resumption(self, view: MemoryView, run_ids: Sequence[str]) -> None:
-        """Raise `ResumeError` unless the conversation ends with what the runs before this one have added."""
-        if not self._has_read:
-            return
-        if not view.turns:
+    async def _resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
+        """Return the turn that the run goes on with, which is the last one; None if the log has changed meanwhile.
+
+        The view may lack parts of it, or all, as it may of any turn before the run.
+
+        Args:
+            run_ids: the runs that the run resumes.
+
+        Raises:
+            ResumeError: unless the conversation ends with what these runs have added.
+        """
+        turn = await self._last_turn()
+        if turn is None or self._is_out:
+            return turn
+        if self._reader.log.conversation is None:
             raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
-        if not _ends_with(view, run_ids):
+        if not turn.size or turn.last.run_id not in run_ids:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
                 "the run cannot be resumed; what ran before is in the audit trail"
             )
+        return turn
+
+    async def _last_turn(self) -> Turn | None:
+        """Return the last turn of the log, whole; None if the log has changed since the view was read."""
+        version = self._reader.log.version
+        try:
+            turn = await self._reader.last_turn()
+        except _OUTAGES as error:
+            self._failed("search_memory", error)
+            return Turn()
+        return turn if self._reader.log.version == version else None
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
         """Append what is new in a further request of the run, as a flow.
@@ -356,12 +394,6 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
-                resumption = self.run.resumption
-                is_missing = not view.turns if resumption is None else not _ends_with(view, resumption.run_ids)
-                if is_missing and (view.left_out or resumption):  # the last turn is too long for the view
-                    self._last_turn = await self._reader.last_turn()
-                if is_missing and resumption:  # this run goes on with it
-                    view = replace(view, turns=(*view.turns, *self._last_turn))
                 observed.read(sum([turn.size for turn in view.turns]), view.left_out)
         except _OUTAGES as error:
             self._failed("search_memory", error)
@@ -458,13 +490,13 @@ class MemorySession:
             MessageEntry(message, turn=turn, run_id=run.id, branch=self.branch, agent=run.agent) for message in messages
         ]
 
-    def _turn_of(self, asked: Sequence[Message], view: MemoryView) -> int:
+    def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
         if self.ancestors:
             return self.turn
         if any(isinstance(each, UserMessage) for each in asked):
             return self._reader.log.last_turn + 1
-        return view.turns[-1].number if view.turns else max(1, self._reader.log.last_turn)
+        return turns[-1].number if turns else max(1, self._reader.log.last_turn)
 
     def _after_last(self, conversation: Sequence[Message]) -> Sequence[Message] | None:
         """Return what follows the last message that the run added; None if the conversation does not have it."""
@@ -522,11 +554,6 @@ def _is_same(message: Message, kept: Message) -> bool:
     return message == kept
 
 
-def _ends_with(view: MemoryView, run_ids: Sequence[str]) -> bool:
-    """Return whether the last turn of a view ends with what one of some runs has added."""
-    return bool(view.turns) and view.turns[-1].last.run_id in run_ids
-
-
 def _says_something(message: Message) -> bool:
     if not isinstance(message, AssistantMessage):
         return True
@@ -547,6 +574,7 @@ def _split(
     if (
         len(conversation) == 1
         and isinstance(conversation[0], UserMessage)
+        and not view.running.size
         and view.turns
         and view.turns[-1].is_answered
     ):
@@ -618,6 +646,17 @@ def _waiting_calls(turn: Turn) -> list[ToolCall]:
         part.call_id for each in following if each.placeholder for part in _results(each) if part.content == _WAITING
     }
     return [call for call in turn.rounds[-1].calls if call.id in waits - has]
+
+
+def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
+    """Return a view with a turn as the running one, without what a compaction of the view covers."""
+    shown, compaction = turn.entries, view.compacted
+    if compaction is not None:
+        kept = {*compaction.keeps}
+        shown = tuple(each for each in shown if (each.position or 0) > compaction.through or each.id in kept)
+    ids = {each.id for each in turn.entries}
+    turns = tuple(each for each in view.turns if ids.isdisjoint(entry.id for entry in each.entries))
+    return replace(view, turns=turns, running=Turn.of(shown))
 
 
 def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:

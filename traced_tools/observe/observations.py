@@ -181,7 +181,9 @@ def observe_approval(run: ObservedRun, tool: ObservedTool, call_id: str, iterati
     return observed
 
 
-def observe_decided_wait(run: ObservedRun, tool: str, decision: Decision, requested_at: float) -> None:
+def observe_decided_wait(
+    run: ObservedRun, tool: str, decision: Decision, requested_at: float, decided_at: float
+) -> None:
     """Report how long a call waited that was decided after its run had ended.
 
     Args:
@@ -189,9 +191,10 @@ def observe_decided_wait(run: ObservedRun, tool: str, decision: Decision, reques
         tool: the tool's name.
         decision: the decision.
         requested_at: when the call began to wait, in seconds since 1970.
+        decided_at: when it was decided, in seconds since 1970.
     """
     if run.telemetry.enabled:
-        report_decided_wait(run.telemetry, tool, decision, requested_at)
+        report_decided_wait(run.telemetry, tool, decision, requested_at, decided_at)
 
 
 def observe_tool_retry(run: ObservedRun, tool: str, error_type: str) -> None:

@@ -102,6 +102,8 @@ class RunContext:
         first_request: the messages of the first request of the tool loop; None before that.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
+        withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
+            store.
     """
 
     __slots__ = (
@@ -137,6 +139,7 @@ class RunContext:
         "totals",
         "trace_id",
         "transcripts",
+        "withdraw",
     )
 
     def __init__(
@@ -197,6 +200,7 @@ class RunContext:
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
+        self.withdraw: Callable[[str], Awaitable[None]] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
@@ -226,7 +230,7 @@ class RunContext:
         if self.resumption is None:
             return self.totals.spent
         together = UsageSum()
-        together.add(self.resumption.usage)
+        together.add(self.resumption.paused.usage)
         together.add(self.totals.spent.total)
         return together
 

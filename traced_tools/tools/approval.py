@@ -1,11 +1,13 @@
-"""A request to decide about a tool call, and the approval of one."""
+"""A request to decide about a tool call, the approval of one, and the tool that a decision is about."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from traced_tools.core.approval import PendingCall
+from traced_tools.core.tool_definition import ToolCallback, definition_digest
+from traced_tools.errors import ResumeError
 
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
@@ -23,17 +25,7 @@ class ApprovalRequest(PendingCall):
 
     def pending(self) -> PendingCall:
         """Return the call without its run."""
-        return PendingCall(
-            call_id=self.call_id,
-            tool=self.tool,
-            arguments=self.arguments,
-            definition=self.definition,
-            reason=self.reason,
-            rule=self.rule,
-            intent=self.intent,
-            requested_at=self.requested_at,
-            held=self.held,
-        )
+        return PendingCall(**{each.name: getattr(self, each.name) for each in fields(PendingCall)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +43,30 @@ class Approval:
     code: str | None = None
     arguments: str | None = field(default=None, repr=False)
     instead: str | None = field(default=None, repr=False)
+
+
+def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:
+    """Check that the tool of a call that waited for approval is still the tool that the decision is about.
+
+    Args:
+        call_id: the call's id.
+        name: the tool's name.
+        digest: the digest of its definition when the call began to wait.
+        source: where it came from then.
+        tool: the tool of that name now; None if there is none.
+
+    Raises:
+        ResumeError: if the tool is gone, or has another definition or source.
+    """
+    if tool is None:
+        raise ResumeError(f"the tool {name!r} of the waiting call {call_id!r} is gone: pass it in tools=")
+    if definition_digest(tool.definition) != digest:
+        raise ResumeError(
+            f"the definition of the tool {name!r} has changed since the call {call_id!r} began to wait: "
+            "a decision about it is for the former definition"
+        )
+    if tool.metadata.source != source:
+        raise ResumeError(
+            f"the tool {name!r} comes from {tool.metadata.source!r}, and from {source!r} when the call {call_id!r} "
+            "began to wait: a decision about it is for the former tool"
+        )

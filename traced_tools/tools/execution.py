@@ -579,6 +579,7 @@ class ToolExecution:
             tool=call.name,
             arguments=call.arguments,
             definition=call.definition,
+            source=call.metadata.source,
             reason=call.approval_reason,
             rule=call.code,
             intent=call.intent,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, time
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
@@ -26,7 +26,7 @@ from traced_tools.core.messages import (
     UsageSum,
     tool_message_of,
 )
-from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, definition_digest
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -48,7 +48,7 @@ from traced_tools.tools.advice import (
     listening_to_calls,
     sort_advisors,
 )
-from traced_tools.tools.approval import Approval
+from traced_tools.tools.approval import Approval, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
@@ -177,7 +177,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
         Raises:
             KeyError: if no call of the batch has the id.
+            ResumeError: for an approval of a call that waited, if its tool is gone or has another definition or source.
         """
+        if waited is not None and isinstance(decision, Approve):
+            digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
+            check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
             if isinstance(decision, Reject):
@@ -379,8 +383,8 @@ class ToolCallingManager:
         calls = message.tool_calls
         if not calls:
             raise ValueError("the response has no tool call: check response.tool_calls before you execute them")
-        if not spent:
-            tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        if earlier is not None or not spent:  # a call that was admitted before runs even if a limit is used up now
+            tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
         most = self._max_result_characters
@@ -419,7 +423,8 @@ class ToolCallingManager:
             for index, result in zip(places, results, strict=False):
                 before = earlier.results[index].pending
                 if before is not None and result.pending is None and result.call_id in decisions:
-                    observe_decided_wait(run, result.name, result.decision, before.requested_at)
+                    decided_at = decisions[result.call_id].decided_at or time()
+                    observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
                 now[index] = _still_waiting(result, before)
             results = [now.get(index, before) for index, before in enumerate(earlier.results)]
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
@@ -437,11 +442,9 @@ class ToolCallingManager:
             run.complete = history
         return ToolExecutionResult(history, is_direct, results, ended_by, pending)
 
-    async def _completed(
-        self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None
-    ) -> ToolSet:
-        """Return the tools, and the called tools that only the resolver knows, if there is a resolver."""
-        if resolver is None:
+    async def completed(self, run: RunContext, tools: ToolSet, calls: Iterable[ToolCall]) -> ToolSet:
+        """Return the tools, and the called tools that only a resolver of the run or the manager knows, as a flow."""
+        if (resolver := run.resolver_fallback or self._fallback) is None:
             return tools
         taken = {wire_name(name) for name in tools.by_name}
         found = list(tools)
@@ -524,6 +527,7 @@ class ToolCallingManager:
         Raises:
             TypeError, ValueError: for an invalid argument, or a response without tool calls.
             KeyError: if no call to run has an id in `decisions`.
+            ResumeError: if a call of `earlier` is approved whose tool has another definition or source now.
             LoopLimitExceeded: if a limit is reached with `on_limit="raise"`; `.result` has the results of the calls.
             ToolExecutionError: if a tool failed and the error policy raises its error.
         """

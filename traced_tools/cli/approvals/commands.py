@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -80,11 +80,12 @@ def list_calls(
 
 @app.command()
 def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> None:
-    """Show a call that waits for a decision, with its arguments and reasons. No other command prints them."""
+    """Show a call of a run that waits, with its arguments and reasons, and its decision. No other command does."""
     with _opened(store) as pending:
         found = pending.find(call, run_id=run)
         if json:
             contents = {"reason": found.reason, "intent": found.intent, "arguments": found.args}
+            contents |= _decided(found.decision)
             print(json_text({**_listed_json(found), "principal": found.principal, **contents}))
         else:
             _print_call(make_console(sys.stdout), found)
@@ -116,6 +117,17 @@ def reject(
 ) -> None:
     """Reject a call, so that it never runs. Exit with status 1 if it was decided before or does not wait."""
     _decide(store, call, Reject(reason, by=by), run, json)
+
+
+@app.command()
+def withdraw(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
+) -> None:
+    """Withdraw a run that waits, so that it never resumes. Exit with status 1 if no such run waits."""
+    with _opened(store) as pending:
+        if not pending.withdraw(run):
+            raise NotWaiting(f"no run with the id {run!r} waits: it is unknown, has resumed or was withdrawn")
+        print(f"withdrawn {escape(run)}: it never resumes")
 
 
 @contextmanager
@@ -191,6 +203,21 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         if value is not None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
     console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+    for name, fact in _decided(call.decision).items():
+        text = json_text(fact) if isinstance(fact, dict) else fact
+        if text is not None:
+            console.print(f"{name:<12} {escape(text, most=len(text))}")
+
+
+def _decided(decision: Approve | Reject | None) -> dict[str, Any]:
+    """Return who decided what and when; nothing for a call that waits for its decision."""
+    if decision is None or decision.decided_at is None:
+        return {}
+    at = datetime.fromtimestamp(decision.decided_at, UTC)
+    facts = {"decided": at.isoformat(" ", "seconds").removesuffix("+00:00"), "by": decision.by}
+    if isinstance(decision, Reject):
+        return {"decision": "rejected", **facts, "because": decision.reason}
+    return {"decision": "approved", **facts, "with": None if decision.arguments is None else dict(decision.arguments)}
 
 
 def _time(time: datetime | None) -> str:

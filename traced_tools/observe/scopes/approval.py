@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import time
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
@@ -69,9 +68,11 @@ class ApprovalScope(Scope):
         instruments.approval_wait.record(self.duration, labels, self._context)
 
 
-def report_decided_wait(run: RunTelemetry, tool: str, decision: Decision, requested_at: float) -> None:
+def report_decided_wait(
+    run: RunTelemetry, tool: str, decision: Decision, requested_at: float, decided_at: float
+) -> None:
     """Record how long a call waited that was decided after its run had ended."""
     if run.instruments is not None:
         labels: Attributes = {**run.agent_label, names.TOOL_NAME: tool, names.TOOL_DECISION: decision}
-        waited = max(0.0, time() - requested_at)  # another machine's clock may be ahead
+        waited = max(0.0, decided_at - requested_at)  # another machine's clock may be ahead
         run.guarded(run.instruments.approval_wait.record, waited, labels, None)
