@@ -97,12 +97,15 @@ WRAPPED: st.SearchStrategy[Callable[[str], str]] = st.sampled_from(
 )
 
 
-def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments:
-    """The outcome of binding, one of two."""
+def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments | None:
+    """The outcome of binding; None if a validator of the developer's fails, which the loop counts as the tool's."""
     try:
         return as_invocable(tool).bind(text)
     except InvalidArguments as invalid:
         return invalid
+    except ZeroDivisionError:
+        assert tool.definition.name == "odd"
+        return None
 
 
 @given(VALUES.map(json.dumps) | st.text(), st.lists(WRAPPED, max_size=4))
@@ -111,20 +114,17 @@ def test_any_arguments_are_valid_or_refused_with_a_reason(text: str, wrapping: l
     for wrap in wrapping:
         text = wrap(text)
     for tool in TOOLS:
-        try:
-            result = outcome(tool, text)
-        except ZeroDivisionError:  # of a validator of the developer's, which the loop counts as the tool's
-            assert tool.definition.name == "odd"
-            continue
+        result = outcome(tool, text)
         if isinstance(result, InvalidArguments):
             assert result.problems
             assert (result.__cause__, result.__context__) == (None, None)
-        else:
+        elif result is not None:
             assert set(result.repairs) <= set(REPAIRS)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 @example({"text": [MARKER], "count": MARKER})
+@example({"size": False})
 def test_no_problem_quotes_a_value(given: dict[str, Any]) -> None:
     for tool in TOOLS:
         result = outcome(tool, json.dumps(given))
