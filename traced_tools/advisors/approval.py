@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,8 +29,9 @@ _NOT_LONG = 0.001
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What a standing approval is for: a definition of a tool, and its arguments unless all are approved."""
+    """What a standing approval is for: the tool of a source, and its arguments unless all are approved."""
 
+    source: str
     definition: str
     arguments: str | None = field(default=None, repr=False)
 
@@ -145,5 +146,5 @@ class ApprovalAdvisor(Advisor):
 
 def _subjects(request: ApprovalRequest) -> tuple[_Subject, _Subject]:
     """Return the tool, and the tool with the arguments of the call. Another definition is another tool."""
-    digest = definition_digest(request.definition)
-    return _Subject(digest), _Subject(digest, request.arguments)
+    tool = _Subject(request.source, definition_digest(request.definition))
+    return tool, replace(tool, arguments=request.arguments)
