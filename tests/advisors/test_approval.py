@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from traced_tools import (
     ChatClient,
     ChatClientResponse,
     ExecuteTools,
+    FunctionToolCallback,
     LoopLimits,
     Policy,
     PolicyAdvisor,
@@ -35,6 +37,7 @@ from traced_tools import (
     ToolCall,
     ToolInvocation,
     ToolMessage,
+    ToolMetadata,
     ToolResult,
     Undecided,
     tool,
@@ -293,6 +296,23 @@ def test_an_approver_that_returns_something_else_fails_the_run(mode: str) -> Non
     assert not SENT
 
 
+NO_JSON = {"a date": timedelta(), "not a number": float("nan"), "a set": {MARKER}, "a surrogate key": {1.5: {1}}}
+
+
+@pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
+def test_an_approval_with_arguments_that_are_not_json_is_refused_by_name(value: object) -> None:
+    with pytest.raises(ValueError, match="arguments must be a JSON object") as raised:
+        Approve(arguments={"amount": value})
+    assert MARKER not in f"{raised.value} {raised.value.__context__!r}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_is_denied_if_it_is_approved_with_arguments_that_are_not_json(mode: str) -> None:
+    response = played(mode, lambda request: Approve(arguments={"amount": {1}}))
+    [result] = response.tool_results
+    assert (result.decision, result.reason_code, response.content) == ("denied", "approval_failed", "done")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_approver_need_not_be_async(mode: str) -> None:
     class Plain(Advisor):
@@ -348,7 +368,7 @@ def test_a_tool_may_require_approval_by_its_arguments(
 # Approvals of more than a call.
 
 
-def asked_about(advisor: ApprovalAdvisor, *amounts: int, mode: str = "call", **client: Any) -> list[ToolResult]:
+def asked_about(advisor: ApprovalAdvisor, *amounts: object, mode: str = "call", **client: Any) -> list[ToolResult]:
     """Run one call after the other, and return their results."""
     turns = [pays(amount, id=f"p{index}") for index, amount in enumerate(amounts)]
     prompt = {"principal": client.pop("principal", None)}
@@ -405,6 +425,33 @@ def test_a_standing_approval_is_for_one_agent_one_principal_and_one_definition(s
     assert decided(asked_about(advisor, 5, **{**mine, "name": "lab"})) == [AGAIN]
     assert decided(asked_about(advisor, 5, **mine, tools=[pay_more])) == [AGAIN]
     assert decided(asked_about(advisor, 5, **mine)) == [STANDING]
+
+
+@pytest.mark.parametrize("scope", ["arguments", "tool"])
+def test_a_standing_approval_is_for_the_tool_of_one_source(scope: Any) -> None:
+    def of(source: str) -> FunctionToolCallback:
+        metadata = ToolMetadata(requires_approval=True, source=source)
+        return FunctionToolCallback(pay, metadata=metadata)
+
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope=scope)))
+    assert decided(asked_about(advisor, 5, tools=[of("bank-test")])) == [FIRST]
+    assert decided(asked_about(advisor, 5, tools=[of("bank")])) == [AGAIN]
+    assert decided(asked_about(advisor, 5, tools=[of("bank-test")])) == [STANDING]
+
+
+def test_a_standing_approval_of_an_exact_number_is_for_all_of_its_digits() -> None:
+    paid: list[Decimal] = []
+
+    @tool(name="pay", requires_approval=True)
+    def pay_exactly(amount: Decimal) -> str:
+        """Pay an exact amount."""
+        paid.append(amount)
+        return "paid"
+
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope="arguments")))
+    amounts = ["1000", "1000.00000000000000001", "1000.0"]
+    assert decided(asked_about(advisor, *amounts, tools=[pay_exactly])) == [FIRST, AGAIN, STANDING]
+    assert paid == [Decimal(1000), Decimal(1000)]
 
 
 @pytest.mark.parametrize("scope", ["arguments", "tool"])

@@ -80,7 +80,7 @@ class WaitingCall(Value):
     """A call that waits for approval, bound to its arguments and to the definition of its tool.
 
     Attributes:
-        call_id, tool, arguments, reason, rule, intent, requested_at, held: as in `PendingCall`.
+        call_id, tool, arguments, bound, reason, rule, intent, requested_at, held: as in `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
     """
@@ -88,6 +88,7 @@ class WaitingCall(Value):
     call_id: str
     tool: str
     arguments: str = Field(repr=False)
+    bound: str | None = Field(default=None, repr=False)
     arguments_digest: str
     definition_digest: str
     reason: str | None = Field(default=None, repr=False)
@@ -103,6 +104,7 @@ class WaitingCall(Value):
             call_id=call.call_id,
             tool=call.tool,
             arguments=call.arguments,
+            bound=call.bound,
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
             reason=call.reason,
@@ -118,6 +120,7 @@ class WaitingCall(Value):
             call_id=self.call_id,
             tool=self.tool,
             arguments=self.arguments,
+            bound=self.bound,
             definition=definition,
             reason=self.reason,
             rule=self.rule,

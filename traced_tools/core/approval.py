@@ -44,6 +44,7 @@ class Approve:
     def __post_init__(self) -> None:
         check_by(self.by)
         expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
+        _check_json(self.arguments)
         expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
         expect("code", self.code, (str, type(None)), "a str or None")
         if self.scope not in APPROVAL_SCOPES:
@@ -106,6 +107,8 @@ class PendingCall:
         call_id: the call's id.
         tool: the tool's name.
         arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
+        bound: the arguments before any advisor changed them, as canonical JSON, with the defaults of the tool. Once the
+            call is decided, it goes on with them, even if a default is another one then; None if they are not known.
         definition: the definition of the tool that the model received.
         source: where the tool comes from: `local`, or the configured name of a server.
         reason: why the call requires approval, in words; None if only the tool says so.
@@ -118,6 +121,7 @@ class PendingCall:
     call_id: str
     tool: str
     arguments: str = field(repr=False)
+    bound: str | None = field(default=None, repr=False)
     definition: ToolDefinition = field(repr=False)
     source: str = LOCAL
     reason: str | None = field(default=None, repr=False)
@@ -131,6 +135,17 @@ class PendingCall:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)
         return found
+
+
+def _check_json(arguments: Mapping[str, Any] | None) -> None:
+    try:
+        json.dumps(None if arguments is None else dict(arguments), allow_nan=False)
+        return
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the arguments
+    raise ValueError(
+        "arguments must be a JSON object: pass text, finite numbers, True, False, None, and lists and mappings of these"
+    )
 
 
 def check_by(by: object) -> None:

@@ -17,10 +17,9 @@ from time import perf_counter, perf_counter_ns, time
 from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.approval import Approve, Denied, Reject, Undecided, check_by
-from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.enums import SUPERSEDED, Decision
+from traced_tools.core.enums import SUPERSEDED, Decision, Repair
 from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
@@ -28,7 +27,6 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
-from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
@@ -40,15 +38,14 @@ from traced_tools.observe.observations import observe_approval, observe_hook, ob
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.approval import Approval, ApprovalRequest
+from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
     from traced_tools.run.context import AdvisesTools, RunContext
-    from traced_tools.tools.callback import Invocable
     from traced_tools.tools.function import ConvertedValue
-    from traced_tools.tools.schema.arguments import BoundArguments
     from traced_tools.tools.toolset import ToolSet
 
 
@@ -233,6 +230,8 @@ class ToolExecution:
         approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
+        shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
+            has seen any.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -250,6 +249,7 @@ class ToolExecution:
         approved: Approval | None = None,
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
+        shown: str | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -262,12 +262,11 @@ class ToolExecution:
         self._approved = approved
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._bound: BoundArguments | None = None
         self._source = call.arguments if approved is None or approved.instead is None else approved.instead
-        self._bound_for = self._source
-        self._sources: dict[str, str] = {}
-        self._unbound: Exception | None = None
+        self._shown = shown if self._source is call.arguments else None
         self._context: ToolContext | None = None
+        self._binding: ArgumentBinding
+        self._repairs: tuple[Repair, ...] = ()
         self._cancelled = False
         self._answers: dict[str, Approve | ToolResult] = {}
         self._has_run = self._has_begun = False
@@ -287,8 +286,7 @@ class ToolExecution:
         """
         refusal = self._admit()
         with self._observed(refused=refusal is not None) as observed:
-            if self._bound is not None:
-                observed.repaired(self._bound.repairs)
+            observed.repaired(self._repairs)
             if self._approved is not None:
                 observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
@@ -359,21 +357,12 @@ class ToolExecution:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
+        self._binding = ArgumentBinding(self._tools.invocable(self._call.name))
         try:
-            self._bind(self._source)
+            self._repairs = self._binding.bind(self._source, self._shown)
         except InvalidArguments as problem:
             return problem
         return None
-
-    def _bind(self, source: str) -> None:
-        """Bind arguments for the next attempt; raises `InvalidArguments`."""
-        self._bound, self._bound_for = None, source
-        try:
-            self._bound = self._tools.invocable(self._call.name).bind(source)
-        except InvalidArguments:
-            raise
-        except Exception as error:  # of a custom validator: counted as the tool's error when the tool would run
-            self._unbound = error
 
     def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
@@ -391,28 +380,15 @@ class ToolExecution:
     def _invocation(self, context: ToolContext) -> ToolInvocation:
         """Return the call as the outermost advisor sees it."""
         assert self._tool is not None
-        name, (arguments, values), definition = self._call.name, self._advisable(), self._tool.definition
+        name, (arguments, values), definition = self._call.name, self._binding.shown(), self._tool.definition
         metadata, index = self._tool.metadata, self._place[0]
         if self._approved is not None and self._approved.arguments is None:
             self._approved = replace(self._approved, arguments=arguments)
+        self._shown = arguments
         approved = self._is_approved(arguments)
         return ToolInvocation(
             name, arguments, self._id, self._iteration, definition, context, metadata, index, approved=approved
         )._holding(values)
-
-    def _advisable(self) -> tuple[str, dict[str, Any] | None]:
-        """Return the arguments that the tool will receive, for the advisors: canonical JSON, and values if known."""
-        source, values = self._bound_for, None
-        if self._bound is not None:
-            values = self._tools.invocable(self._call.name).as_json(self._bound)
-            text = canonical_text(values)
-        else:
-            text, _ = unwrap_arguments(source)
-            with suppress(ValueError, RecursionError):
-                text = canonical_text(json.loads(text))
-        # a further attempt binds the source again: validating what a validator returned might change it once more
-        self._sources[text], self._bound_for = source, text
-        return text, values
 
     async def _advise(
         self,
@@ -467,13 +443,11 @@ class ToolExecution:
     def _validated(self, changed: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
         """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
         try:
-            self._bind(changed.arguments)
+            observed.repaired(self._binding.bind(changed.arguments))
         except InvalidArguments as problem:
             observed.advised(changed.intent, changed.arguments, changed.code)
             return self._invalid(problem, observed)
-        if self._bound is not None:
-            observed.repaired(self._bound.repairs)
-        arguments, values = self._advisable()
+        arguments, values = self._binding.shown()
         return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
     # Approve.
@@ -558,6 +532,7 @@ class ToolExecution:
             call_id=self._id,
             tool=call.name,
             arguments=call.arguments,
+            bound=self._shown,
             definition=call.definition,
             source=call.metadata.source,
             reason=call.approval_reason,
@@ -602,7 +577,8 @@ class ToolExecution:
         returned: ConvertedValue | None = None
         failure: Exception | None = None
         try:
-            bound = self._bound_to(tool, arguments, observed)
+            bound = self._binding.take(arguments, as_shown=self._clock is not None)
+            observed.repaired(bound.repairs)
         except InvalidArguments as problem:
             return self._invalid(problem, observed)
         except Exception as error:  # of a custom validator, which is a part of the tool
@@ -636,20 +612,6 @@ class ToolExecution:
             raise Abandoned
         shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
-
-    def _bound_to(self, tool: Invocable, arguments: str, observed: ToolCallObservation) -> BoundArguments:
-        """Return the arguments for the tool; each attempt gets new ones, because a tool may change them."""
-        bound, self._bound = self._bound, None
-        if bound is not None and arguments == self._bound_for:
-            return bound
-        bound = tool.bind(self._sources.get(arguments, arguments))
-        observed.repaired(bound.repairs)
-        if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        bound = tool.bind(arguments)  # such as a new default from a factory: the tool gets the values the advisors saw
-        if canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        raise self._unbound or RuntimeError("validating the arguments again gave other values than the advisors saw")
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""

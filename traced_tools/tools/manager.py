@@ -49,6 +49,7 @@ from traced_tools.tools.advice import (
     sort_advisors,
 )
 from traced_tools.tools.approval import Approval
+from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
@@ -58,6 +59,7 @@ Hold = Literal["call", "batch"]
 Decisions = Mapping[str, Approve | Reject | Denied]
 """Decisions about calls that require approval, by the call's id."""
 _NONE_DECIDED: Final[Decisions] = MappingProxyType({})
+_NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _CURRENT_POOL: Final = nullcontext()
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
@@ -94,8 +96,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_most_characters",
         "_refusals",
         "_run",
+        "_shown",
         "_tools",
         "_under_way",
+        "_waited",
         "calls",
     )
 
@@ -110,8 +114,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         most_characters: int | None = None,
         places: Sequence[tuple[int, int]] = (),
         hold: Hold = "call",
+        waited: Mapping[str, PendingCall] = _NONE_WAITED,
     ) -> None:
         self._hold = hold
+        self._waited = waited
         self._limit = max_concurrency
         self._batch = places or [(index, len(calls)) for index in range(len(calls))]
         self._most_characters = most_characters
@@ -123,21 +129,29 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._iteration = iteration
         self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
+        before = [waited.get(call.id or "") for call in calls]
+        self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
 
-        The arguments are repaired and validated, and include the tool's defaults.
+        The arguments are repaired and validated, and include the tool's defaults. The tool gets these defaults, even if
+        it computes others each time.
 
         Raises:
             KeyError: if no call of the batch has the id, or the request has no tool with the call's name.
             InvalidArguments: if the arguments are invalid; the tool will not run.
         """
-        call = self.calls[self._places(call_id)[0]]
+        index = self._places(call_id)[0]
+        call = self.calls[index]
         if call.name not in self._tools.by_name:
             raise KeyError(f"the call {call_id!r} names no tool of the request")
-        tool = self._tools.invocable(call.name)
-        found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(call.arguments)))
+        binding = ArgumentBinding(self._tools.invocable(call.name))
+        binding.bind(call.arguments, self._shown.get(index))
+        if binding.failure is not None:
+            raise binding.failure
+        self._shown[index], values = binding.shown()
+        found: Mapping[str, Any] = read_only(values)
         return found
 
     def approve(
@@ -159,22 +173,22 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         """
         self.decide(call_id, Approve(by=by, arguments=arguments))
 
-    def decide(
-        self, call_id: str | None, decision: Approve | Reject | Denied, waited: PendingCall | None = None
-    ) -> None:
+    def decide(self, call_id: str | None, decision: Approve | Reject | Denied) -> None:
         """Decide about a call that requires approval.
+
+        The decision is for the arguments with which the call has waited; for the arguments before any advisor, if the
+        call has not waited.
 
         Args:
             call_id: the call's id.
             decision: the decision. The `scope` of an approval must be `call`.
-            waited: the call as it waited for the decision, which is then for the arguments in it; None for a decision
-                about the call before any advisor.
 
         Raises:
             KeyError: if no call of the batch has the id.
         """
         for index in self._places(call_id):
             call = self.calls[index]
+            waited = self._waited.get(call.id or "")
             if isinstance(decision, Reject):
                 rule = None if waited is None else waited.rule
                 self._refusals[index] = rejected_result(call.id or "", call.name, decision, rule)
@@ -263,6 +277,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._approved.get(index),
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
+            self._shown.get(index),
         )
 
     def _are_all_decided(self) -> bool:
@@ -378,9 +393,10 @@ class ToolCallingManager:
             most_characters=None if may_be_direct else most,
             hold=self._hold,
             places=[(index, len(calls)) for index in places],
+            waited=waited,
         )
         for call_id, decision in decisions.items():
-            step.decide(call_id, decision, waited.get(call_id))
+            step.decide(call_id, decision)
         began = perf_counter_ns()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
