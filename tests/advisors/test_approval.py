@@ -428,6 +428,23 @@ def test_a_standing_approval_is_for_one_agent_one_principal_and_one_definition(s
 
 
 @pytest.mark.parametrize("scope", ["arguments", "tool"])
+def test_a_standing_approval_in_nested_runs_is_for_the_principal_of_the_outer_run(scope: Any) -> None:
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope=scope)))
+    found: list[ToolResult] = []
+
+    @tool
+    def ask() -> str:
+        """Ask another agent."""
+        found.extend(asked_about(advisor, 5))
+        return "asked"
+
+    for principal in ("user-1", "user-2", "user-1"):
+        model = ScriptedChatModel([ToolCall("ask"), "done"])
+        ChatClient(model, tools=[ask]).prompt("?", principal=principal).call()
+    assert decided(found) == [FIRST, AGAIN, STANDING]
+
+
+@pytest.mark.parametrize("scope", ["arguments", "tool"])
 def test_a_standing_approval_is_for_the_tool_of_one_source(scope: Any) -> None:
     def of(source: str) -> FunctionToolCallback:
         metadata = ToolMetadata(requires_approval=True, source=source)

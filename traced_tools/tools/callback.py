@@ -314,6 +314,14 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
+def running_parts(tool: ToolCallback) -> tuple[object, ...]:
+    """Return the objects that run a tool: two tools run the same if these are the same objects."""
+    if type(tool) is not FunctionToolCallback:
+        return (tool,)
+    function = tool._function
+    return getattr(function, "__self__", None), getattr(function, "__func__", function), tool._convert
+
+
 def as_invocable(tool: ToolCallback) -> Invocable:
     """Return how the loop runs `tool`; raise `ToolDefinitionError` if it cannot be called."""
     return tool if isinstance(tool, FunctionToolCallback) and _overrides_nothing(tool) else CustomTool(tool)

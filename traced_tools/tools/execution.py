@@ -44,6 +44,7 @@ from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
@@ -67,6 +68,7 @@ class ToolInvocation:
         intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
         approved: whether the call, with these arguments, has an approval.
         code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
+        callback: the tool itself; None for a call that no run has made.
         approval_reason: why an advisor requires approval of the call; None if no advisor does.
     """
 
@@ -81,9 +83,15 @@ class ToolInvocation:
     intent: str | None = field(default=None, repr=False)
     approved: bool = False
     code: str | None = None
+    callback: ToolCallback | None = field(default=None, repr=False, compare=False)
     approval_reason: str | None = field(default=None, repr=False)
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _values: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def requires_approval(self) -> bool:
+        """Whether an advisor has required approval of the call, or its tool may require it."""
+        return self.approval_reason is not None or self.metadata.requires_approval is not False
 
     @property
     def args(self) -> Mapping[str, Any]:
@@ -296,12 +304,9 @@ class ToolExecution:
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
                 if self._clock is None:
-                    result = await self._attempt(self._source, context, observed)
+                    result = self._permitted(await self._attempt(self._source, context, observed), None)
                 else:
                     result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
-            if self._approved is not None and result.decision == "allowed":
-                code = self._approved.code or result.reason_code
-                result = replace(result, decision="approved", by=self._approved.by, reason_code=code)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result
@@ -387,7 +392,16 @@ class ToolExecution:
         self._shown = arguments
         approved = self._is_approved(arguments)
         return ToolInvocation(
-            name, arguments, self._id, self._iteration, definition, context, metadata, index, approved=approved
+            name,
+            arguments,
+            self._id,
+            self._iteration,
+            definition,
+            context,
+            metadata,
+            index,
+            approved=approved,
+            callback=self._tool,
         )._holding(values)
 
     async def _advise(
@@ -482,9 +496,15 @@ class ToolExecution:
             if not self._may_run():
                 return self._pending(self._request(call), "it waits until other calls are decided.")
         observed.advised(call.intent, call.arguments, call.code)
-        returned = await self._attempt(call.arguments, call.context, observed)
-        has_code = call.code is not None and returned.decision == "allowed"
-        return replace(returned, reason_code=call.code) if has_code else returned
+        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code)
+
+    def _permitted(self, result: ToolResult, code: str | None) -> ToolResult:
+        """Return the result of a call that ran, with why it was permitted; `code` is the code of an advisor."""
+        if result.decision != "allowed":
+            return result
+        if (approved := self._approved) is None:
+            return result if code is None else replace(result, reason_code=code)
+        return replace(result, decision="approved", by=approved.by, reason_code=approved.code or code)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
