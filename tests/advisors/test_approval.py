@@ -35,11 +35,14 @@ from traced_tools import (
     Reject,
     Rule,
     ToolCall,
+    ToolCallingAdvisor,
+    ToolCallingManager,
     ToolInvocation,
     ToolMessage,
     ToolMetadata,
     ToolResult,
     Undecided,
+    WorkerPool,
     tool,
 )
 from traced_tools.core.approval import Denied
@@ -192,8 +195,8 @@ async def raising_async(request: ApprovalRequest) -> Approve:
     [
         (raising, "LookupError"),
         (raising_async, "LookupError"),
-        (lambda request: MARKER, "it returned str, and must return an Approve or a Reject"),
-        (lambda request: True, "it returned bool, and must return an Approve or a Reject"),
+        (lambda request: MARKER, "it returned str, and must return an Approve, a Reject or an Undecided"),
+        (lambda request: True, "it returned bool, and must return an Approve, a Reject or an Undecided"),
     ],
     ids=["raises", "raises async", "text", "bool"],
 )
@@ -217,6 +220,31 @@ def test_an_async_function_may_ask_in_every_mode(mode: str) -> None:
     for timeout in (None, 300):
         [result] = played(mode, ApprovalAdvisor(ask, timeout=timeout)).tool_results
         assert (result.decision, result.by) == ("approved", "ana")
+
+
+@pytest.mark.parametrize("timeout", [None, 300])
+@pytest.mark.parametrize("mode", ASYNC_MODES)
+def test_calls_that_wait_for_people_take_no_thread_from_tools(mode: str, timeout: float | None) -> None:
+    released, waiting = threading.Event(), threading.Semaphore(0)
+
+    def ask(request: ApprovalRequest) -> Approve:
+        waiting.release()
+        assert released.wait(PATIENCE)
+        return Approve()
+
+    loop = ToolCallingAdvisor(ToolCallingManager(workers=WorkerPool(1)))
+    clients = [client_of(ApprovalAdvisor(ask, timeout), tool_calling_advisor=loop) for _ in range(3)]
+    looking = client_of(turns=[ToolCall("look", {}, id="l"), "done"], tool_calling_advisor=loop)
+
+    async def all_at_once() -> None:
+        asking = [asyncio.ensure_future(arun(mode, each.prompt("?"))) for each in clients]
+        for _ in clients:
+            assert await asyncio.to_thread(waiting.acquire, timeout=PATIENCE)
+        assert (await arun(mode, looking.prompt("?"))).tool_results[0].ok
+        released.set()
+        assert [each.tool_results[0].decision for each in await asyncio.gather(*asking)] == ["approved"] * 3
+
+    asyncio.run(patiently(all_at_once()))
 
 
 @pytest.mark.parametrize("mode", MODES)

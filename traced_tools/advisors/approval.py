@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
@@ -19,12 +19,15 @@ from traced_tools.core.tool_definition import definition_digest
 from traced_tools.errors import ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.steps import Call, perform
+from traced_tools.flow.workers import UnboundedPool, UsePool
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.approval import ApprovalRequest
 
 _LOG = logging.getLogger(__name__)
 _NOT_LONG = 0.001
+_PEOPLE: Final = UnboundedPool()
+"""Asks wait for people, so each has its own thread, and tools don't wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,16 @@ class ApprovalAdvisor(Advisor):
         if (standing := self._standing(request)) is not None:
             return Approve(by=standing.by, code=standing.id)
         try:
-            answer = await self._asked(request)
+            with UsePool(_PEOPLE):
+                answer = await self._asked(request)
         except ToolTimeout:
             return Denied("nobody decided about it in time.", "approval_timeout")
         except Exception as error:
             return self._failed(request, error_type(error))  # its text may quote arguments
         if not isinstance(answer, Approve | Reject | Undecided):
-            return self._failed(request, f"it returned {type(answer).__name__}, and must return an Approve or a Reject")
+            return self._failed(
+                request, f"it returned {type(answer).__name__}, and must return an Approve, a Reject or an Undecided"
+            )
         if isinstance(answer, Approve):
             self._remember(request, answer)
         return answer
