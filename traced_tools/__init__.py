@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import PendingStoreUnavailable as PendingStoreUnavailable
     from traced_tools.errors import RateLimited as RateLimited
     from traced_tools.errors import ResumeError as ResumeError
+    from traced_tools.errors import StateNotKept as StateNotKept
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
@@ -236,6 +237,7 @@ _EXPORTS = {
     "RunIdFilter": "traced_tools.run.log_filter",
     "SafeguardAdvisor": "traced_tools.advisors.safeguard",
     "SqlChatMemoryRepository": "traced_tools.memory.sql",
+    "StateNotKept": "traced_tools.errors",
     "StaticToolCallbackResolver": "traced_tools.tools.resolver",
     "Step": "traced_tools.flow.flow",
     "StructuredOutputAdvisor": "traced_tools.advisors.structured_output",
@@ -376,6 +378,7 @@ __all__ = [
     "RunIdFilter",
     "SafeguardAdvisor",
     "SqlChatMemoryRepository",
+    "StateNotKept",
     "StaticToolCallbackResolver",
     "Step",
     "StructuredOutputAdvisor",

@@ -16,7 +16,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState, StateKey
-from traced_tools.core.approval import Approve, Reject
+from traced_tools.core.approval import Approve, Denied, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -33,20 +33,19 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.errors import AdvisorChainError, ResumeError
+from traced_tools.errors import AdvisorChainError, ResumeError, StateNotKept
 from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.observations import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause
+from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.execution import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
-from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+from traced_tools.tools.toolset import NO_TOOLS
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -76,8 +75,9 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
-        approval_key: signs the states of runs that wait for approval, at least 16 bytes. By default, the value of the
-            variable `TRACED_TOOLS_STATE_KEY`; without it, states are not signed.
+        approval_key: signs the states of runs that wait for approval, at least 16 bytes. Of several keys, the first one
+            signs, and states with a signature of any are accepted. By default, the value of the variable
+            `TRACED_TOOLS_STATE_KEY`, in which commas separate several keys; without it, states are not signed.
         pending_store: keeps the runs that wait for approval, such as a `PendingStore`. A state then works once.
 
     Raises:
@@ -105,7 +105,7 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
-        approval_key: bytes | str | None = None,
+        approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
@@ -122,7 +122,9 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
-        expect("approval_key", approval_key, (bytes, str, type(None)), "bytes, a str or None")
+        expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
+        if isinstance(approval_key, list | tuple):
+            expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
         expect("pending_store", pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
         _check_settings(system, options, limits, tool_errors)
         self._tools = ToolSelection(tools, resolver)
@@ -144,7 +146,7 @@ class ChatClient:
             "approval_key": approval_key,
             "pending_store": pending_store,
         }
-        self._state_key = StateKey.configured(approval_key)
+        self._state_keys = StateKey.configured(approval_key)
         self._chain = self._chain_with((), tool_calling=True)
 
     @property
@@ -276,10 +278,17 @@ class ChatClient:
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve or Reject")
         given = dict(decisions or {})
+        expect_each("the keys of decisions", [*given], str, "a str: the id of a call")
         expect_each("the values of decisions", [*given.values()], (Approve, Reject), "an Approve or a Reject")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-        found = RunState.from_text(state, self._state_key)
+        found = RunState.from_text(state, self._state_keys)
+        found.check_decisions(given)
+        if found.agent != self.name:
+            raise ResumeError(
+                f"the state is of the agent {found.agent!r}, and this client is {self.name!r}: "
+                "resume it with the client that has its name"
+            )
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
         spec = self._request(
@@ -332,7 +341,7 @@ class ChatClient:
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
-            state_key=self._state_key,
+            state_key=self._state_keys[0] if self._state_keys else None,
             pending_store=own["pending_store"],
             new_run=partial(
                 RunContext,
@@ -431,7 +440,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             request = request.replace(tools=await self.tools.tool_set())
             observed.began(request)
             if self.resumed is not None:
-                await self._resume(run, request.tools, *self.resumed)
+                self._resume(run, *self.resumed)
             if self.superseded:
                 refuse_superseded(run, self.superseded, request.tools)
             response = await self.chain.run(request)
@@ -445,32 +454,36 @@ class ChatClientRequestSpec(Generic[OutputT]):
             results = run.all_results()
         usage = run.totals.usage
         if run.resumption is not None:
-            usage.add(run.resumption.usage)
+            usage.add(run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
-    async def _resume(
-        self, run: RunContext, tools: ToolSet, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> None:
-        """Let a run start where the run of a state paused; if there is a store, spend the state."""
-        known = {**tools.by_name}
-        if (resolver := run.resolver_fallback) is not None:
-            for name in {each.tool for each in state.waiting} - known.keys():
-                if (found := await perform(resolver.resolve, name)) is not None:
-                    known[name] = found
-        run.resumption = state.resumption(decisions, known)
-        if self.pending_store is not None:
-            taken = await self.pending_store.claim(state, decisions)
-            run.resumption = replace(run.resumption, decisions=taken)
+    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, Approve | Reject]) -> None:
+        """Let a run start where the run of a state paused, with what it had used of its limits."""
+        run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
+        if state.nested is not None:
+            run.totals.add_nested(state.nested)
+
+    async def _claim(
+        self, state: RunState, decisions: Mapping[str, Approve | Reject]
+    ) -> Mapping[str, Approve | Reject | Denied]:
+        """Return the decisions about the calls of a state; if there is a store, spend the state."""
+        return decisions if self.pending_store is None else await self.pending_store.claim(state, decisions)
 
     async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
         """Return the text of the state of a run that has paused; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
         state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
         text = state.to_text(self.state_key)
-        if self.pending_store is not None:
+        if self.pending_store is None:
+            return text
+        try:
             await self.pending_store.keep(state, text)
-        return text
+        except Exception as error:
+            failure = error
+        else:
+            return text
+        raise StateNotKept(text, failure)  # outside the `except`: a store's text may quote contents
 
     def __deepcopy__(self, memo: object) -> Self:
         return self

@@ -341,6 +341,30 @@ class PendingStoreUnavailable(PendingStoreError):
         self.original = original
 
 
+class StateNotKept(PendingStoreError):
+    """A run paused, and the store could not keep it. Its tools have run, so keep its state elsewhere.
+
+    Once the store is up again, pass the state to `PendingStore.put`. If the store has kept it after all, that changes
+    nothing.
+
+    Attributes:
+        original: the error of the store, whose text may quote a content or an address.
+    """
+
+    def __init__(self, state: str, original: Exception) -> None:
+        super().__init__(
+            "the store could not keep a run that waits for approval: keep `.state` of this error, and pass it to "
+            "`put` of the store once the store is up again"
+        )
+        self._state = _HiddenText(state)
+        self.original = original
+
+    @property
+    def state(self) -> str:
+        """The text with which the run is resumed. It has the whole conversation."""
+        return self._state.text or ""
+
+
 class AuditError(TracedToolsError):
     """An audit trail that cannot be read or written: no store, a wrong key, a missing record."""
 

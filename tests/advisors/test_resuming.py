@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import json
 import subprocess
@@ -430,9 +431,83 @@ def test_a_forged_state_is_refused_with_a_key() -> None:
         client(approval_key=KEY)[0].resume(unsigned)
     with pytest.raises(ResumeError, match="signed with a key"):
         client()[0].resume(signed)
-    with pytest.raises(ResumeError, match="another key"):
+    with pytest.raises(ResumeError, match="a key that is not configured"):
         client(approval_key=KEY[::-1])[0].resume(signed)
     assert client("done", approval_key=KEY)[0].resume(signed, {"p": Approve()}).call().content == "done"
+
+
+def test_a_state_is_accepted_with_any_of_several_keys_and_signed_with_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, new = KEY, KEY[::-1]
+    state = state_of(paused("call", approval_key=old))
+    rotated = client([pays(1, "q")], approval_key=[new, old])[0]
+    assert client("done", approval_key=[new, old])[0].resume(state, {"p": Approve()}).call().content == "done"
+    monkeypatch.setenv("TRACED_TOOLS_STATE_KEY", f"{new}, {old}")
+    assert client("done")[0].resume(state, {"p": Approve()}).call().content == "done"
+    later = state_of(rotated.prompt("buy").call())
+    with pytest.raises(ResumeError, match="a key that is not configured"):
+        client(approval_key=old)[0].resume(later)
+    wrong: Any = [1]
+    with pytest.raises(TypeError, match=r"approval_key\[0\] must be bytes or a str"):
+        client(approval_key=wrong)
+
+
+def redigested(state: str, *path: str | int, value: object) -> str:
+    found = json.loads(altered(state, *path, value=value))
+    canonical = json.dumps(found["state"], sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({**found, "digest": f"sha256:{hashlib.sha256(canonical).hexdigest()}"})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("waiting", 0, "call_id"), "other"),
+        (("waiting", 0, "tool"), "look"),
+        (("results",), []),
+        (("my secret name",), 1),
+        (("seconds",), float("nan")),
+        (("principal",), "\ud800"),
+    ],
+)
+def test_a_forged_state_that_makes_no_sense_is_refused_without_a_quote(
+    path: tuple[str | int, ...], value: object
+) -> None:
+    state = redigested(state_of(paused("call", looks(), pays())), "state", *path, value=value)
+    with pytest.raises(ResumeError) as refused:
+        client()[0].resume(state)
+    assert str(refused.value) == "the state cannot be read: its contents are none of a run that waits"
+
+
+def test_a_digest_or_a_decision_of_a_wrong_kind_is_refused() -> None:
+    state = state_of(paused("call"))
+    with pytest.raises(ResumeError, match="altered"):
+        client()[0].resume(altered(state, "digest", value="\ud800"))
+    for strange in (1, None, ("a",)):
+        wrong: Any = {strange: Approve()}
+        with pytest.raises(TypeError, match="the id of a call"):
+            client()[0].resume(state, wrong)
+
+
+class Requiring(Advisor):
+    """Requires approval for reasons that no encoding has."""
+
+    name, order = "requiring", 500
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        return await call_next(call.replace(intent="why\ud800").requiring_approval("large\ud800", code="rule"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_state_keeps_texts_that_no_encoding_has(mode: str) -> None:
+    said = {"conversation_id": "c\ud800", "principal": "ana\ud800"}
+    response = paused(mode, pays(id="\ud800"), advisors=[Requiring()], prompt=said)
+    [waiting] = response.pending
+    going_on, _ = client("done", advisors=[Requiring()])
+    half = run(mode, going_on.resume(state_of(response)))
+    assert (half.conversation_id, half.run.principal) == ("c\ud800", "ana\ud800")
+    whole = run(mode, going_on.resume(state_of(half), {waiting.call_id: Approve(by="bob\ud800")}))
+    assert (whole.content, whole.tool_results[0].by) == ("done", "bob\ud800")
 
 
 def test_the_key_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

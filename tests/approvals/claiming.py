@@ -18,7 +18,7 @@ from traced_tools.errors import ResumeError
 def main() -> None:
     url, name = sys.argv[1:]
     with PendingStore(url) as store:
-        state = RunState.from_text(store.state("run-1"), None)
+        state = RunState.from_text(store.state("run-1"))
         print("ready", flush=True)
         sys.stdin.readline()
         print(_has_claimed(store, state), _has_decided(store, name), flush=True)

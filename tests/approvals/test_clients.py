@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.markers import everything
 from tests.modes import run
-from traced_tools import Approve, ChatClient, PendingStore, Reject, ToolCall, tool
-from traced_tools.errors import ResumeError
+from traced_tools import (
+    Advisor,
+    Approve,
+    ChatClient,
+    InMemoryChatMemoryRepository,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
+    PendingStore,
+    Reject,
+    ToolCall,
+    ToolCallback,
+    tool,
+    tool_callbacks,
+)
+from traced_tools.advisors.base import AdviseNext
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.approvals.state import RunState
+from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
+from traced_tools.memory.log_reader import LogReader
+from traced_tools.memory.view import MemoryView
 from traced_tools.testing import ScriptedChatModel
 
 PAID: list[int] = []
@@ -78,3 +98,103 @@ def test_an_expired_call_is_denied_when_its_run_goes_on(tmp_path: Path, mode: st
     assert (result.decision, result.reason_code) == ("denied", "approval_timeout")
     assert "nobody decided about it before it expired" in result.content
     assert not PAID
+
+
+class Outage(MessageWindowChatMemory):
+    """A memory that can be down."""
+
+    is_down = False
+
+    async def read(self, log: LogReader) -> MemoryView:
+        if self.is_down:
+            raise ChatMemoryUnavailable("the memory is down")
+        return await super().read(log)
+
+
+class OutageAdvisor(Advisor):
+    """An advisor outside the loop that can fail."""
+
+    name, order, is_down = "guard", 100, False
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        if self.is_down:
+            raise ChatMemoryUnavailable("the guard is down")
+        return await call_next(request)
+
+
+class OutageResolver:
+    """A resolver that can be down."""
+
+    is_down = False
+
+    def resolve(self, name: str) -> ToolCallback | None:
+        if self.is_down:
+            raise ChatMemoryUnavailable("the resolver is down")
+        return tool_callbacks(pay)[0]
+
+
+@pytest.mark.parametrize("what", ["outer memory", "inner memory", "advisor", "resolver"])
+def test_a_run_that_could_not_begin_leaves_its_state_unspent(store: PendingStore, mode: str, what: str) -> None:
+    memory, guard, resolver = Outage(InMemoryChatMemoryRepository()), OutageAdvisor(), OutageResolver()
+    broken = {"advisor": guard, "resolver": resolver}.get(what, memory)
+    advisors = [MemoryAdvisor(memory, order=400 if what == "inner memory" else 200), guard]
+    agent = client(store, pays(1), "done").replace(advisors=advisors)
+    if what == "resolver":
+        agent = agent.replace(tools=[], resolver=resolver, resolver_fallback=True)
+    run(mode, agent.prompt("?", conversation_id="c"))
+    store.decide("p1", Approve())
+    [state] = store.ready()
+    broken.is_down = True
+    with pytest.raises(ChatMemoryUnavailable):
+        run(mode, agent.resume(state))
+    assert store.ready() == [state]
+    broken.is_down = False
+    assert run(mode, agent.resume(state)).content == "done"
+    assert PAID == [1]
+
+
+def test_a_tool_that_has_changed_leaves_the_state_unspent(store: PendingStore, mode: str) -> None:
+    agent = client(store, pays(1), "done")
+    run(mode, agent.prompt("?"))
+    store.decide("p1", Approve())
+    [state] = store.ready()
+    with pytest.raises(ResumeError, match="is gone"):
+        run(mode, agent.replace(tools=[]).resume(state))
+    assert run(mode, agent.resume(state)).content == "done"
+
+
+class Down(PendingStore):
+    """A store that can be down when a run pauses, before or after it has kept the run."""
+
+    has_kept: bool | None = None
+
+    async def keep(self, state: RunState, text: str) -> None:
+        if self.has_kept is not False:
+            await super().keep(state, text)
+        if self.has_kept is not None:
+            raise PendingStoreUnavailable(f"the store is down: {text}")
+
+
+@pytest.mark.parametrize("has_kept", [False, True])
+def test_the_state_of_a_run_that_the_store_could_not_keep_is_on_the_error(url: str, mode: str, has_kept: bool) -> None:
+    with Down(url) as store:
+        store.has_kept = has_kept
+        agent = client(store, pays(1), "done")
+        with pytest.raises(StateNotKept, match="could not keep a run that waits") as failed:
+            run(mode, agent.prompt("What is mArKeR?"))
+        shown = everything([failed.value, failed.value.__context__, failed.value.__cause__])
+        assert "mArKeR" not in shown
+        assert isinstance(failed.value.original, PendingStoreUnavailable)
+        for _ in range(2):
+            store.put(failed.value.state)
+        store.decide("p1", Approve())
+        assert run(mode, agent.resume(store.ready()[0])).content == "done"
+        asyncio.run(store.aput(failed.value.state))
+        assert store.ready() == []
+        with pytest.raises(ResumeError, match="not the state of a run"):
+            store.put("{}")
+        unkept = agent.replace(pending_store=None, model=ScriptedChatModel([pays(2)])).prompt("?").call().state
+        assert unkept is not None
+        with pytest.raises(ResumeError, match="paused without a store"):
+            store.put(unkept)
+    assert PAID == [1]

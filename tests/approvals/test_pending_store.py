@@ -100,7 +100,7 @@ def test_a_decided_call_leaves_the_inbox_and_the_last_one_makes_its_run_ready(st
 def test_the_state_of_a_run_is_found_by_the_id_of_the_run_and_of_the_state(store: PendingStore) -> None:
     state = kept(store, paused("a"))
     assert store.state("run-1") == store.state(state.id) == state.to_text(None)
-    assert RunState.from_text(store.state("run-1"), None) == state
+    assert RunState.from_text(store.state("run-1")) == state
     claimed(store, state)
     for each in ("run-1", state.id, "invented"):
         with pytest.raises(NotWaiting, match=f"no run with the id '{each}' waits"):
@@ -304,7 +304,7 @@ def test_spent_states_are_deleted_with_their_calls(url: str, clock: Callable[[fl
             kept(store, paused(name, run_id=name))
             if name != "c":
                 clock(index * 60)
-                claimed(store, RunState.from_text(store.state(name), None))
+                claimed(store, RunState.from_text(store.state(name)))
         assert store.delete_spent(datetime.fromtimestamp(NOW, UTC)) == 1
         assert store.delete_spent() == 1
         assert store.delete_spent() == 0
@@ -390,6 +390,12 @@ def test_any_text_that_a_model_or_a_person_writes_is_kept_as_it_is(store: Pendin
     state = kept(store, paused(odd, agent=odd, principal=odd, reason=odd))
     [found] = store.pending(agent=odd, principal=odd)
     assert (found.call_id, found.agent, found.principal, found.reason, found.intent) == (odd,) * 5
+    for each in (odd, "a\0b", "\ud800"):
+        with pytest.raises(NotWaiting):
+            store.decide(odd, Approve(), run_id=each)
+        with pytest.raises(NotWaiting):
+            store.state(each)
+    assert len(store.pending(limit=10**30)) == 1
     decision = Reject(odd, by=odd, code=odd)
     store.decide(odd, decision)
     assert claimed(store, state) == {odd: decision}
@@ -446,7 +452,7 @@ def test_nothing_shows_arguments_or_reasons(path: Path, caplog: pytest.LogCaptur
         for name in "abc":
             kept(store, paused(name, run_id=name, arguments=SECRETS, reason=MARKER, principal=MARKER))
         seen += [store, *store.pending()]
-        state = RunState.from_text(store.state("a"), None)
+        state = RunState.from_text(store.state("a"))
         store.decide("a", Reject(MARKER, by=MARKER))
         store.decide("b", Approve(arguments={"to": MARKER}))
         seen.append(claimed(store, state))
@@ -454,8 +460,7 @@ def test_nothing_shows_arguments_or_reasons(path: Path, caplog: pytest.LogCaptur
             lambda: store.decide("b", Reject(MARKER, by=MARKER)),
             lambda: store.decide("z", Reject(MARKER, by=MARKER)),
             lambda: claimed(store, state, {"a": Reject(MARKER)}),
-            lambda: claimed(store, RunState.from_text(store.state("b"), None), {"b": Reject(MARKER)}),
-            lambda: kept(store, state),
+            lambda: claimed(store, RunState.from_text(store.state("b")), {"b": Reject(MARKER)}),
         ]
         execute(url, "DROP TABLE pending_calls")
         failing += [lambda: store.decide("c", Reject(MARKER)), lambda: kept(store, paused("d", arguments=SECRETS))]

@@ -115,5 +115,5 @@ def test_each_call_is_decided_once_and_each_state_claimed_once(
             waiting = {(each.run_id, each.call_id): each.is_last for each in store.pending()}
             open_calls = {each: model.open_calls(each) for each in states}
             assert waiting == {(run, call): len(calls) == 1 for run, calls in open_calls.items() for call in calls}
-            ready = [RunState.from_text(each, None).run_ids[-1] for each in store.ready()]
+            ready = [RunState.from_text(each).run_ids[-1] for each in store.ready()]
             assert sorted(ready) == [each for each in states if each not in model.claimed and not open_calls[each]]

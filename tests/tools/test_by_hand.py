@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.advisors.test_resuming_limits import Served
+from tests.advisors.trails import KeptTrail, auditing, person_of
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.observe.closed_list import assert_consistent
@@ -24,6 +25,7 @@ from traced_tools import (
     LoopLimits,
     Message,
     Reject,
+    ResumeError,
     ToolCall,
     ToolCallingManager,
     ToolExecutionResult,
@@ -310,6 +312,24 @@ class Guard(Advisor):
         return call.denied("no", code="rule-7") if call.name == self._denied else await call_next(call)
 
 
+@tool(name="launch", requires_approval=True)
+def launch_elsewhere(place: str) -> str:
+    """Launch something else."""
+    raise AssertionError("somebody approved another tool")
+
+
+@pytest.mark.parametrize(
+    ("tools", "problem"),
+    [([launch_elsewhere], "definition of the tool"), ([Served(launch)], "comes from 'bank'"), ([], "is gone")],
+)
+def test_an_approval_is_refused_if_the_tool_has_changed(how: str, tools: list[Any], problem: str) -> None:
+    earlier = executed(how, QUESTION, MOON)
+    with pytest.raises(ResumeError, match=problem):
+        executed(how, QUESTION, MOON, tools=tools, earlier=earlier, decisions={MOON.id: Approve()})
+    [result] = executed(how, QUESTION, MOON, tools=tools, earlier=earlier, decisions={MOON.id: Reject("no")}).results
+    assert result.decision == "rejected"
+
+
 def test_advisors_wrap_the_calls_the_outermost_first(how: str) -> None:
     seen: list[str] = []
     telemetry, watching = Telemetry(), Watching()
@@ -339,7 +359,7 @@ def test_the_audit_advisor_records_calls_by_hand_and_forgets_them(how: str) -> N
         ["intent launch", "rejected"],
         ["intent add", "allowed", "ok"],
     ]
-    assert {each.contents["by"].text for each in trail.of("decision") if "by" in each.contents} == {"ana", "bob"}
+    assert {person_of(each) for each in trail.of("decision")} - {None} == {"ana", "bob"}
     assert not advisor._runs
 
 

@@ -176,9 +176,9 @@ class _Loop:
         if self._run.first_request is None:  # otherwise, an outer advisor has the loop run again
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
-        before = 0 if resumption is None else resumption.iterations
-        if resumption is not None and resumption.pause is not None:
-            ended = self._ended(await self._resume(resumption, resumption.pause))
+        before = 0 if resumption is None else resumption.paused.iteration
+        if resumption is not None and not resumption.has_begun:
+            ended = self._ended(await self._resume(resumption))
             if ended is not None:
                 return ended
         while True:
@@ -199,11 +199,18 @@ class _Loop:
             return self._direct([result.ended_by], "advisor")
         return self._direct(result.results, "return_direct") if result.return_direct else None
 
-    async def _resume(self, resumption: Resumption, pause: Pause) -> ToolExecutionResult:
-        """Run the calls that waited, as somebody decided."""
+    async def _resume(self, resumption: Resumption) -> ToolExecutionResult:
+        """Run the calls that waited, as somebody decided.
+
+        The decisions are taken last: until then, another run can resume the paused one if this run fails.
+        """
         run, advisor, request = self._run, self._advisor, self._request
         for transcript in run.transcripts:
             await transcript.resume(run)
+        tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
+        pause = resumption.paused.pause(tools.by_name)
+        decisions = await resumption.claim()
+        run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
         self._response = response = ChatClientResponse(
@@ -216,10 +223,7 @@ class _Loop:
         )
         with observe_iteration(run, pause.iteration) as observed:
             observed.requested(len(pause.result.pending))
-            result = await self._execute(
-                response, request.tools, pause.iteration, decisions=resumption.decisions, earlier=pause.result
-            )
-            run.resumption = replace(resumption, pause=None)
+            result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
             return await self._go_on(response, result, waited={each.call_id for each in pause.result.pending})
 
     async def _iterate(

@@ -31,8 +31,8 @@ _IS_UNDECIDED: Final = sql("decided_at IS NULL")
 RUNS: Final = Table(
     "pending_runs",
     _METADATA,
-    Column("state_id", Text, primary_key=True),
-    Column("run_id", Text, nullable=False),
+    Column("state_id", _AnyText, primary_key=True),
+    Column("run_id", _AnyText, nullable=False),
     Column("agent", _AnyText, nullable=False),
     Column("conversation_id", _AnyText),
     Column("principal", _AnyText),
@@ -52,7 +52,7 @@ RUNS: Final = Table(
 CALLS: Final = Table(
     "pending_calls",
     _METADATA,
-    Column("state_id", Text, nullable=False),
+    Column("state_id", _AnyText, nullable=False),
     Column("call_id", _AnyText, nullable=False),
     Column("tool", _AnyText, nullable=False),
     Column("arguments", Text, nullable=False),  # canonical JSON

@@ -27,6 +27,8 @@ from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
 
+_MOST: Final = 2**31
+"""The highest limit of a query, which databases accept."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
 
@@ -144,7 +146,9 @@ class PendingStore:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
         expect_whole("limit", limit, 1)
-        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(limit)
+        query = (
+            _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(min(limit, _MOST))
+        )
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         if principal is not None:
@@ -212,6 +216,27 @@ class PendingStore:
 
     # What a worker calls.
 
+    def put(self, state: str) -> None:
+        """Keep a run that the store could not keep when the run paused: the `state` of a `StateNotKept`.
+
+        If the store has the state already, nothing changes, even if it is spent.
+
+        Args:
+            state: the state as text. Its digest is checked when the run resumes.
+
+        Raises:
+            ResumeError: if the text is not the state of a run that a store keeps.
+        """
+        expect("state", state, str, "a str: the `state` of a StateNotKept")
+        found = RunState.unverified(state)
+        if not found.is_kept:
+            raise ResumeError("the run was paused without a store: resume it without one")
+        self._keep(found, state)
+
+    async def aput(self, state: str) -> None:
+        """Keep a run that the store could not keep, on asyncio; see `put`."""
+        await Call[None](self.put, state).arun()
+
     @_without_texts
     def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
@@ -226,7 +251,7 @@ class PendingStore:
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(limit)
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(min(limit, _MOST))
             return [*connection.execute(query).scalars()]
 
     async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
@@ -331,8 +356,9 @@ class PendingStore:
                 }
             )
         with self._database.transaction() as connection:
-            connection.execute(insert(RUNS).values(run))
-            connection.execute(insert(CALLS), calls)
+            if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)).first() is None:
+                connection.execute(insert(RUNS).values(run))
+                connection.execute(insert(CALLS), calls)
 
     @_without_texts
     def _claim(

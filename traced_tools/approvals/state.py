@@ -11,24 +11,27 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
 from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
-from traced_tools.core.enums import Decision, ToolOutcome
+from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, Value
+from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
 from traced_tools.core.secret_key import SecretKey
-from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, check_unchanged, definition_digest
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
+from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Pause
+from traced_tools.stores.columns import escaped, unescaped
 
 STATE_VERSION: Final = 1
 KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"
+_SIGNED: Final = "hmac-sha256"
 _Message = Annotated[Message, Field(discriminator="role")]
 _Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
 
@@ -41,30 +44,45 @@ class StateKey(SecretKey):
     _purpose = "key of states"
 
     @classmethod
-    def configured(cls, secret: bytes | str | None) -> StateKey | None:
-        """Return the key of an application: `secret`, else the variable `TRACED_TOOLS_STATE_KEY`, else None."""
-        found = os.environ.get(KEY_VARIABLE) or None if secret is None else secret
-        return None if found is None else cls(found.encode() if isinstance(found, str) else found)
+    def configured(cls, secrets: bytes | str | Sequence[bytes | str] | None) -> tuple[StateKey, ...]:
+        """Return the keys of an application, of which the first one signs.
+
+        Args:
+            secrets: the keys, or a single one. None for those in the variable `TRACED_TOOLS_STATE_KEY`, which are
+                separated by commas.
+        """
+        if secrets is None:
+            secrets = [each.strip() for each in os.environ.get(KEY_VARIABLE, "").split(",") if each.strip()]
+        several = (secrets,) if isinstance(secrets, bytes | str) else secrets
+        return tuple(cls(each.encode() if isinstance(each, str) else each) for each in several)
 
     def digest(self, canonical: bytes) -> str:
         """Return the HMAC of a canonical state, in hex."""
         return self._hmac(b"state\0" + canonical)
 
 
+def _read_text(text: str, info: ValidationInfo) -> str:
+    return unescaped(text) if info.mode == "json" else text
+
+
+_AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
+"""A text that a model or an application wrote, which may have lone surrogates; in a state, they are escaped."""
+
+
 class KeptResult(Value):
     """The result of a call that ran, or was refused, before its run paused."""
 
-    call_id: str
-    name: str = Field(repr=False)
-    content: str = Field(repr=False)
+    call_id: _AnyText
+    name: _AnyText = Field(repr=False)
+    content: _AnyText = Field(repr=False)
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     cut: bool = False
     decision: Decision
     outcome: ToolOutcome | None = None
-    error_type: str | None = None
-    advisor: str | None = None
-    reason_code: str | None = None
-    by: str | None = Field(default=None, repr=False)
+    error_type: _AnyText | None = None
+    advisor: _AnyText | None = None
+    reason_code: _AnyText | None = None
+    by: _AnyText | None = Field(default=None, repr=False)
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
@@ -77,23 +95,24 @@ class KeptResult(Value):
 
 
 class WaitingCall(Value):
-    """A call that waits for approval, bound to its arguments and to the definition of its tool.
+    """A call that waits for approval, bound to its arguments, and to the definition and the source of its tool.
 
     Attributes:
-        call_id, tool, arguments, bound, reason, rule, intent, requested_at, held: as in `PendingCall`.
+        call_id, tool, arguments, bound, source, reason, rule, intent, requested_at, held: as in `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
     """
 
-    call_id: str
-    tool: str
-    arguments: str = Field(repr=False)
-    bound: str | None = Field(default=None, repr=False)
+    call_id: _AnyText
+    tool: _AnyText
+    arguments: _AnyText = Field(repr=False)
+    bound: _AnyText | None = Field(default=None, repr=False)
     arguments_digest: str
     definition_digest: str
-    reason: str | None = Field(default=None, repr=False)
-    rule: str | None = None
-    intent: str | None = Field(default=None, repr=False)
+    source: _AnyText = LOCAL
+    reason: _AnyText | None = Field(default=None, repr=False)
+    rule: _AnyText | None = None
+    intent: _AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
 
@@ -101,33 +120,18 @@ class WaitingCall(Value):
     def of(cls, call: PendingCall) -> Self:
         """Return the call with its digests."""
         return cls(
-            call_id=call.call_id,
-            tool=call.tool,
-            arguments=call.arguments,
-            bound=call.bound,
+            **{name: getattr(call, name) for name in cls._shared()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
-            reason=call.reason,
-            rule=call.rule,
-            intent=call.intent,
-            requested_at=call.requested_at,
-            held=call.held,
         )
 
     def pending(self, definition: ToolDefinition) -> PendingCall:
         """Return the call with the definition of its tool."""
-        return PendingCall(
-            call_id=self.call_id,
-            tool=self.tool,
-            arguments=self.arguments,
-            bound=self.bound,
-            definition=definition,
-            reason=self.reason,
-            rule=self.rule,
-            intent=self.intent,
-            requested_at=self.requested_at,
-            held=self.held,
-        )
+        return PendingCall(**{name: getattr(self, name) for name in self._shared()}, definition=definition)
+
+    @classmethod
+    def _shared(cls) -> list[str]:
+        return [name for name in cls.model_fields if not name.endswith("_digest")]
 
 
 class RunState(Value):
@@ -145,7 +149,8 @@ class RunState(Value):
         results: the results of the other calls of the answer.
         waiting: the calls that wait.
         iteration: the iteration of the answer.
-        usage: what the run and the runs before have used.
+        usage: what the run and the runs before have used, without the runs nested in them.
+        nested: what the runs nested in them have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
     """
@@ -153,9 +158,9 @@ class RunState(Value):
     id: str = Field(default_factory=time_ordered_id)
     run_ids: tuple[str, ...] = Field(min_length=1)
     traceparent: str | None = None
-    agent: str
-    conversation_id: str | None = None
-    principal: str | None = Field(default=None, repr=False)
+    agent: _AnyText
+    conversation_id: _AnyText | None = None
+    principal: _AnyText | None = Field(default=None, repr=False)
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
     request: _Messages
     added: _Messages
@@ -164,6 +169,7 @@ class RunState(Value):
     waiting: tuple[WaitingCall, ...] = Field(min_length=1)
     iteration: int = Field(ge=1)
     usage: Usage | None = None
+    nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
 
@@ -178,7 +184,9 @@ class RunState(Value):
         is_kept: bool = False,
     ) -> Self:
         """Return the state of a run that has paused."""
-        before = run.resumption
+        before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
+        usage.add(None if before is None else before.usage)
+        usage.add(run.totals.usage.total)
         return cls(
             run_ids=(*(() if before is None else before.run_ids), run.id),
             traceparent=traceparent,
@@ -192,7 +200,8 @@ class RunState(Value):
             results=tuple(KeptResult.of(each) for each in pause.result.results if each.pending is None),
             waiting=tuple(map(WaitingCall.of, pause.result.pending)),
             iteration=pause.iteration,
-            usage=run.spent().total,
+            usage=usage.total,
+            nested=run.totals.nested_usage(),
             seconds=run.tally.seconds(),
             is_kept=is_kept,
         )
@@ -203,64 +212,69 @@ class RunState(Value):
         return json.dumps({"traced_tools_state": STATE_VERSION, "state": state, "digest": _digest(state, key)})
 
     @classmethod
-    def from_text(cls, text: str, key: StateKey | None) -> Self:
+    def from_text(cls, text: str, keys: Sequence[StateKey] = ()) -> Self:
         """Return the state in a text.
+
+        Args:
+            text: the text.
+            keys: the keys of which one must have signed it; none if states are not signed.
 
         Raises:
             ResumeError: if the text is not a state, is of another version, or was altered.
         """
-        try:
-            found = json.loads(text)
-            version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise ResumeError("the text is not the state of a run: pass `response.state` as it is") from None
-        if version != STATE_VERSION:
-            raise ResumeError(
-                f"the state is of another version than {STATE_VERSION}: resume it with the release that made it"
-            )
-        expected = _digest(state, key)
-        if not isinstance(digest, str) or not hmac.compare_digest(digest.encode(), expected.encode()):
+        state, digest = _parsed(text)
+        signed_with = (each for each in keys if digest.startswith(f"{_SIGNED}:{each.id}:"))
+        expected = _digest(state, next(signed_with, keys[0] if keys else None))
+        if not hmac.compare_digest(digest.encode("utf-8", "surrogatepass"), expected.encode()):
             raise ResumeError(_problem_of(digest, expected))
-        try:
-            return cls.model_validate_json(json.dumps(state))
-        except ValidationError as error:
-            where = ".".join(str(each) for each in error.errors(include_input=False)[0]["loc"])
-            raise ResumeError(f"the state cannot be read: {where} is invalid") from None
+        return cls._validated(state)
 
-    def resumption(
-        self, decisions: Mapping[str, Approve | Reject | Denied], tools: Mapping[str, ToolCallback]
-    ) -> Resumption:
-        """Return what the run that resumes starts from.
+    @classmethod
+    def unverified(cls, text: str) -> Self:
+        """Return the state in a text, which may have been altered; raises `ResumeError` as `from_text` does."""
+        return cls._validated(_parsed(text)[0])
+
+    @classmethod
+    def _validated(cls, state: object) -> Self:
+        try:
+            found = cls.model_validate_json(json.dumps(state))
+        except (ValidationError, RecursionError):  # its text may quote the state
+            found = None
+        if found is None or not found._has_all_calls():
+            raise ResumeError("the state cannot be read: its contents are none of a run that waits")
+        return found
+
+    def _has_all_calls(self) -> bool:
+        """Return whether each call of the answer either has a result or waits."""
+        calls = sorted((each.id or "", each.name) for each in self.answer.tool_calls)
+        results = [(each.call_id, each.name) for each in self.results]
+        return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
+
+    def check_decisions(self, decisions: Mapping[str, Approve | Reject]) -> None:
+        """Raise `ResumeError` if a decision is about a call that does not wait."""
+        if strange := decisions.keys() - {each.call_id for each in self.waiting}:
+            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+
+    def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
+        """Return where the run paused.
 
         Args:
-            decisions: the decisions by the call's id.
             tools: the tools of the run that resumes, by name.
 
         Raises:
-            ResumeError: if a waiting call names a tool that is gone or whose definition has changed, or if a decision
-                is about a call that does not wait.
+            ResumeError: if a waiting call names a tool that is gone, or whose definition or source has changed.
         """
-        if strange := decisions.keys() - {each.call_id for each in self.waiting}:
-            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
         pending: dict[str, PendingCall] = {}
         for each in self.waiting:
             tool = tools.get(each.tool)
-            if tool is None:
-                raise ResumeError(
-                    f"the tool {each.tool!r} of the waiting call {each.call_id!r} is gone: pass it in tools="
-                )
-            if definition_digest(tool.definition) != each.definition_digest:
-                raise ResumeError(
-                    f"the definition of the tool {each.tool!r} has changed since the call {each.call_id!r} began to "
-                    "wait: a decision about it is for the former definition"
-                )
+            check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tool)
+            assert tool is not None
             if text_digest(each.arguments) != each.arguments_digest:
                 raise ResumeError(f"the arguments of the waiting call {each.call_id!r} were altered")
             pending[each.call_id] = each.pending(tool.definition)
         results = _in_call_order(self.answer, self.results, pending)
         earlier = ToolExecutionResult((), False, results, pending=tuple(pending.values()))
-        pause = Pause(self.added, self.answer, earlier, self.iteration)
-        return Resumption(pause, decisions, self.iteration, self.run_ids, self.traceparent, self.usage, self.seconds)
+        return Pause(self.added, self.answer, earlier, self.iteration)
 
 
 @runtime_checkable
@@ -294,11 +308,24 @@ def _in_call_order(
         waits = pending.get(call.id or "")
         if waits is not None:
             results.append(ToolResult(waits.call_id, waits.tool, "", decision="pending", pending=waits))
-        elif (result := known.get(call.id or "")) is not None:
-            results.append(result)
         else:
-            raise ResumeError(f"the state cannot be read: it has no result of the call {call.id!r}")
+            results.append(known[call.id or ""])
     return results
+
+
+def _parsed(text: str) -> tuple[object, str]:
+    """Return the state in a text, which nobody has checked, and its digest."""
+    try:
+        found = json.loads(text)
+        version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
+        json.dumps(state)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ResumeError("the text is not the state of a run: pass `response.state` as it is") from None
+    if version != STATE_VERSION:
+        raise ResumeError(
+            f"the state is of another version than {STATE_VERSION}: resume it with the release that made it"
+        )
+    return state, digest if isinstance(digest, str) else ""
 
 
 def _digest(state: object, key: StateKey | None) -> str:
@@ -306,17 +333,17 @@ def _digest(state: object, key: StateKey | None) -> str:
     canonical = json.dumps(state, sort_keys=True, separators=(",", ":")).encode()
     if key is None:
         return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
-    return f"hmac-sha256:{key.id}:{key.digest(canonical)}"
+    return f"{_SIGNED}:{key.id}:{key.digest(canonical)}"
 
 
-def _problem_of(digest: object, expected: str) -> str:
+def _problem_of(digest: str, expected: str) -> str:
     """Return why a state with another digest than expected is refused."""
-    method, _, rest = digest.partition(":") if isinstance(digest, str) else ("", "", "")
+    method, _, rest = digest.partition(":")
     wanted, _, own = expected.partition(":")
-    if (method, wanted) == ("hmac-sha256", "sha256"):
+    if (method, wanted) == (_SIGNED, "sha256"):
         return "the state is signed with a key: pass the same key as approval_key="
-    if (method, wanted) == ("sha256", "hmac-sha256"):
+    if (method, wanted) == ("sha256", _SIGNED):
         return "the state is not signed with the configured key"
-    if method == wanted == "hmac-sha256" and rest.partition(":")[0] != own.partition(":")[0]:
-        return "the state is signed with another key than the configured one"
+    if method == wanted == _SIGNED and rest.partition(":")[0] != own.partition(":")[0]:
+        return "the state is signed with a key that is not configured: pass the key in approval_key= as well"
     return "the state was altered: its digest does not match"

@@ -67,6 +67,9 @@ Signature = Annotated[str | None, Field(repr=False), _OMIT_NONE]
 """A provider's signature of a part: opaque text that only the provider can verify."""
 
 
+_Id = Annotated[str, BeforeValidator(lambda text: encodable(text))]
+"""An id that JSON can hold."""
+
 _Text = Annotated[str, BeforeValidator(lambda text: encodable(text)), Field(repr=False)]
 """A text that JSON can hold, which a `repr` doesn't show."""
 
@@ -168,9 +171,9 @@ class ToolCall(Value):
     """
 
     type: Literal["tool_call"] = "tool_call"
-    name: str = Field(repr=False)
+    name: _Text
     arguments: str = Field(default="{}", repr=False)
-    id: str | None = None
+    id: _Id | None = None
     signature: Signature = None
 
     def __init__(
@@ -186,9 +189,9 @@ class ToolResultPart(Value):
     """A tool's result as the model sees it: a text, and optionally images."""
 
     type: Literal["tool_result"] = "tool_result"
-    call_id: str
-    name: str = Field(repr=False)
-    content: str = Field(repr=False)
+    call_id: _Id
+    name: _Text
+    content: _Text
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     is_error: bool = False
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, field_validator
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.messages import Value
 from traced_tools.core.tool_context import ToolContext
+from traced_tools.errors import ResumeError
 
 
 class ToolDefinition(Value):
@@ -189,6 +190,33 @@ class ToolCallbackResolver(Protocol):
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None."""
+
+
+def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:
+    """Check that the tool of a call that waited for approval is still the tool that the decision is about.
+
+    Args:
+        call_id: the call's id.
+        name: the tool's name.
+        digest: the digest of its definition when the call began to wait.
+        source: where it came from then.
+        tool: the tool of that name now; None if there is none.
+
+    Raises:
+        ResumeError: if the tool is gone, or has another definition or source.
+    """
+    if tool is None:
+        raise ResumeError(f"the tool {name!r} of the waiting call {call_id!r} is gone: pass it in tools=")
+    if definition_digest(tool.definition) != digest:
+        raise ResumeError(
+            f"the definition of the tool {name!r} has changed since the call {call_id!r} began to wait: "
+            "a decision about it is for the former definition"
+        )
+    if tool.metadata.source != source:
+        raise ResumeError(
+            f"the tool {name!r} comes from {tool.metadata.source!r}, and from {source!r} when the call {call_id!r} "
+            "began to wait: a decision about it is for the former tool"
+        )
 
 
 def _type_name(value: object) -> str:

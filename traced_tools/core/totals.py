@@ -35,7 +35,7 @@ class Totals:
         tool_calls: tool calls that the model asked for.
         usage: tokens, if providers report them.
         cost: US dollars of the model calls that the client's price table knows; None if it knows none.
-        nested: the totals of the runs that began inside this run, before it `ended`.
+        nested: the totals of the runs that began inside this run, before it `ended`, or inside a run that it resumes.
         ended: whether the run has ended.
     """
 
@@ -52,6 +52,12 @@ class Totals:
         self.usage.add(usage)
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
+
+    def add_nested(self, before: NestedUsage) -> None:
+        """Add what the runs nested in a run have used that this run resumes."""
+        usage = UsageSum()
+        usage.add(before.usage)
+        self.nested.append(Totals(0, before.model_calls, before.tool_calls, usage, before.cost, ended=True))
 
     @property
     def spent(self) -> UsageSum:

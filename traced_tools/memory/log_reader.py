@@ -55,6 +55,7 @@ class LogReader:
         *,
         after: int = 0,
         last: int | None = None,
+        last_turns: int | None = None,
         kind: EntryKind | None = None,
         ids: tuple[str, ...] | None = None,
     ) -> ConversationLog:
@@ -63,12 +64,19 @@ class LogReader:
             self.conversation_id,
             after=after,
             last=last,
+            last_turns=last_turns,
             kind=kind,
             branches=None if ids is not None else (self.branch,),
             ids=ids,
             principal=self.principal,
         )
         return self.log
+
+    async def last_turn(self) -> Turn:
+        """Return all that the branch has of the last turn of the conversation, as a flow."""
+        found = (await self.read(last_turns=1, kind="message")).entries
+        turns = turns_of(entry for entry in found if isinstance(entry, MessageEntry))
+        return turns[-1] if turns else Turn()
 
     async def catch_up(self) -> ConversationLog:
         """Return what other runs have appended to the branch since it was read, as a flow; hide its messages."""

@@ -175,22 +175,30 @@ class MemorySession:
         """
         register_run(self.run)
         for _ in range(_MOST_ATTEMPTS):
-            view = await self._read()
-            if self.run.resumption is not None:
-                self._check_resumption(view, self.run.resumption.run_ids)
+            view, resumed = await self._read(), Turn()
+            if self.run.resumption is not None and self._has_read:
+                found = await self._resumed_turn(self.run.resumption.paused.run_ids)
+                if found is None:
+                    continue  # the log has changed since the view was read
+                view = _with_running(view, found)
+                resumed = view.running
             asked, preceding, request_only = _split(view, conversation)
-            self.turn, self._last = self._turn_of(asked, view), asked[-1] if asked else None
-            question, placeholders = self._entries(asked, self.turn), _placeholders(view.turns, asked)
-            turns = turns_of([*_entries_of(view.turns), *placeholders]) if placeholders else view.turns
-            begun: Sequence[MessageEntry] = ()
-            if self.run.resumption is not None and turns and turns[-1].rounds:  # its last calls get their results
-                begun, turns = turns[-1].entries, turns[:-1]
+            turns = (*view.turns, resumed) if resumed.size else view.turns
+            self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
+            question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)
+            if placeholders:
+                turns = turns_of([*_entries_of(turns), *placeholders])
+            if resumed.size:  # its last calls get their results
+                *earlier, resumed = turns
+                turns = tuple(earlier)
+                if self._last is None and resumed.rounds:
+                    self._last = resumed.rounds[-1].answer.message
             self.view = replace(
                 view,
                 preceding=preceding,
                 turns=turns,
                 request_only=request_only,
-                running=Turn.of((*begun, *question)),
+                running=Turn.of((*resumed.entries, *question)),
             )
             self._unsaved = [*placeholders, *question]
             if await self._save():
@@ -205,17 +213,33 @@ class MemorySession:
             calls = sum(len(_results(entry)) for entry in placeholders)
             observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
 
-    def _check_resumption(self, view: MemoryView, run_ids: Sequence[str]) -> None:
-        """Raise `ResumeError` unless the conversation ends with what the runs before this one have added."""
-        if not self._has_read:
-            return
-        if not view.turns:
+    async def _resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
+        """Return the turn that the run goes on with, which is the last one; None if the log has changed meanwhile.
+
+        The view may lack parts of it, or all, as it may of any turn before the run.
+
+        Args:
+            run_ids: the runs that the run resumes.
+
+        Raises:
+            ResumeError: unless the conversation ends with what these runs have added.
+        """
+        version = self._reader.log.version
+        try:
+            turn = await self._reader.last_turn()
+        except _OUTAGES as error:
+            self._failed("search_memory", error)
+            return Turn()
+        if self._reader.log.version != version:
+            return None
+        if self._reader.log.conversation is None:
             raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
-        if view.turns[-1].last.run_id not in run_ids:
+        if not turn.size or turn.last.run_id not in run_ids:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
                 "the run cannot be resumed; what ran before is in the audit trail"
             )
+        return turn
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
         """Append what is new in a further request of the run, as a flow.
@@ -451,13 +475,13 @@ class MemorySession:
             MessageEntry(message, turn=turn, run_id=run.id, branch=self.branch, agent=run.agent) for message in messages
         ]
 
-    def _turn_of(self, asked: Sequence[Message], view: MemoryView) -> int:
+    def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
         if self.ancestors:
             return self.turn
         if any(isinstance(each, UserMessage) for each in asked):
             return self._reader.log.last_turn + 1
-        return view.turns[-1].number if view.turns else max(1, self._reader.log.last_turn)
+        return turns[-1].number if turns else max(1, self._reader.log.last_turn)
 
     def _after_last(self, conversation: Sequence[Message]) -> Sequence[Message] | None:
         """Return what follows the last message that the run added; None if the conversation does not have it."""
@@ -535,6 +559,7 @@ def _split(
     if (
         len(conversation) == 1
         and isinstance(conversation[0], UserMessage)
+        and not view.running.size
         and view.turns
         and view.turns[-1].is_answered
     ):
@@ -606,6 +631,17 @@ def _waiting_calls(turn: Turn) -> list[ToolCall]:
         part.call_id for each in following if each.placeholder for part in _results(each) if part.content == _WAITING
     }
     return [call for call in turn.rounds[-1].calls if call.id in waits - has]
+
+
+def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
+    """Return a view with a turn as the running one, without what a compaction of the view covers."""
+    shown, compaction = turn.entries, view.compacted
+    if compaction is not None:
+        kept = {*compaction.keeps}
+        shown = tuple(each for each in shown if (each.position or 0) > compaction.through or each.id in kept)
+    ids = {each.id for each in turn.entries}
+    turns = tuple(each for each in view.turns if ids.isdisjoint(entry.id for entry in each.entries))
+    return replace(view, turns=turns, running=Turn.of(shown))
 
 
 def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:

@@ -220,7 +220,7 @@ class RunContext:
         if self.resumption is None:
             return self.totals.spent
         together = UsageSum()
-        together.add(self.resumption.usage)
+        together.add(self.resumption.paused.usage)
         together.add(self.totals.spent.total)
         return together
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from traced_tools.core.approval import Approve, Denied, Reject
 from traced_tools.core.messages import AssistantMessage, Message, Usage
+from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.core.tool_result import ToolExecutionResult
 
 
@@ -27,24 +29,40 @@ class Pause:
     iteration: int
 
 
+class PausedRun(Protocol):
+    """What is known of a run that paused; see `RunState`."""
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the run and of the runs that it resumed, the first one first."""
+
+    @property
+    def answer(self) -> AssistantMessage:
+        """The answer whose calls wait."""
+
+    @property
+    def iteration(self) -> int:
+        """The iteration of the answer."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the run and the runs before it have used, without the runs nested in them; None if it is not known."""
+
+    def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
+        """Return where the run paused; raises `ResumeError` if the tool of a waiting call is not what it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resumption:
     """What a run that resumes a paused one starts from.
 
     Attributes:
-        pause: where the run paused; None once the calls have been decided and the loop goes on.
-        decisions: the decisions about the calls that wait, by the call's id; a call without one waits on.
-        iterations: how many iterations the runs before had.
-        run_ids: the ids of the runs before this one, the first one first.
-        traceparent: the W3C trace context of the run that paused; None if it was not traced.
-        usage: what the runs before have used; None if it is not known.
-        seconds: how long the runs before took, without the time between them.
+        paused: the run that paused.
+        claim: a flow that takes the decisions about the calls that wait, by the call's id; a call without one waits on.
+            If a store keeps the run, it succeeds once.
+        has_begun: whether the decisions are taken, so that the calls that waited never run again.
     """
 
-    pause: Pause | None
-    decisions: Mapping[str, Approve | Reject | Denied] = field(repr=False)
-    iterations: int
-    run_ids: tuple[str, ...]
-    traceparent: str | None
-    usage: Usage | None
-    seconds: float
+    paused: PausedRun
+    claim: Callable[[], Awaitable[Mapping[str, Approve | Reject | Denied]]] = field(repr=False)
+    has_begun: bool = False

@@ -26,7 +26,7 @@ from traced_tools.core.messages import (
     UsageSum,
     tool_message_of,
 )
-from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, check_unchanged, definition_digest
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -185,10 +185,14 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
         Raises:
             KeyError: if no call of the batch has the id.
+            ResumeError: for an approval of a call that waited, if its tool is gone or has another definition or source.
         """
+        waited = self._waited.get(call_id or "")
+        if waited is not None and isinstance(decision, Approve):
+            digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
+            check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
-            waited = self._waited.get(call.id or "")
             if isinstance(decision, Reject):
                 rule = None if waited is None else waited.rule
                 self._refusals[index] = rejected_result(call.id or "", call.name, decision, rule)
@@ -378,8 +382,8 @@ class ToolCallingManager:
         calls = message.tool_calls
         if not calls:
             raise ValueError("the response has no tool call: check response.tool_calls before you execute them")
-        if not spent:
-            tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        if earlier is not None or not spent:  # a call that was admitted before runs even if a limit is used up now
+            tools = await self.completed(run, tools, calls)
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
         most = self._max_result_characters
         waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
@@ -434,11 +438,9 @@ class ToolCallingManager:
             run.complete = history
         return ToolExecutionResult(history, is_direct, results, ended_by, pending)
 
-    async def _completed(
-        self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None
-    ) -> ToolSet:
-        """Return the tools, and the called tools that only the resolver knows, if there is a resolver."""
-        if resolver is None:
+    async def completed(self, run: RunContext, tools: ToolSet, calls: Iterable[ToolCall]) -> ToolSet:
+        """Return the tools, and the called tools that only a resolver of the run or the manager knows, as a flow."""
+        if (resolver := run.resolver_fallback or self._fallback) is None:
             return tools
         taken = {wire_name(name) for name in tools.by_name}
         found = list(tools)
@@ -510,6 +512,7 @@ class ToolCallingManager:
         Raises:
             TypeError, ValueError: for an invalid argument, or a response without tool calls.
             KeyError: if no call to run has an id in `decisions`.
+            ResumeError: if a call of `earlier` is approved whose tool has another definition or source now.
             LoopLimitExceeded: if a limit is reached with `on_limit="raise"`; `.result` has the results of the calls.
             ToolExecutionError: if a tool failed and the error policy raises its error.
         """
