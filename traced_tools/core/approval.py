@@ -112,7 +112,9 @@ class PendingCall:
         definition: the definition of the tool that the model received.
         source: where the tool comes from: `local`, or the configured name of a server.
         reason: why the call requires approval, in words; None if only the tool says so.
-        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
+        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule; None if only the
+            tool requires it.
+        policy_rule: the id of the policy's rule that is for the call; None if there is none.
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
@@ -126,6 +128,7 @@ class PendingCall:
     source: str = LOCAL
     reason: str | None = field(default=None, repr=False)
     rule: str | None = None
+    policy_rule: str | None = None
     intent: str | None = field(default=None, repr=False)
     requested_at: float
     held: bool = False

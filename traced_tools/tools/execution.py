@@ -68,8 +68,10 @@ class ToolInvocation:
         intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
         approved: whether the call, with these arguments, has an approval.
         code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
+        rule: the id of the policy's rule that is for the call; None if there is none.
         callback: the tool itself; None for a call that no run has made.
         approval_reason: why an advisor requires approval of the call; None if no advisor does.
+        approval_code: the reason code of the advisor that requires approval; None if it has none.
     """
 
     name: str
@@ -83,8 +85,10 @@ class ToolInvocation:
     intent: str | None = field(default=None, repr=False)
     approved: bool = False
     code: str | None = None
+    rule: str | None = None
     callback: ToolCallback | None = field(default=None, repr=False, compare=False)
     approval_reason: str | None = field(default=None, repr=False)
+    approval_code: str | None = None
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _values: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -114,23 +118,27 @@ class ToolInvocation:
         arguments: str | Mapping[str, Any] | None = None,
         intent: str | None = None,
         code: str | None = None,
+        rule: str | None = None,
     ) -> ToolInvocation:
-        """Return this call with other arguments (JSON text, or a mapping), with a reason, or with a reason code.
+        """Return this call with other arguments (JSON text, or a mapping), a reason, a reason code, or a rule.
 
         The arguments are validated when they are passed to `call_next`. Inner advisors receive the validated ones. If
         the arguments are invalid, `call_next` returns the result `invalid_arguments`.
 
         `code` says why the call may run, such as the name of a rule. It is set in code, and recorded as the code of
-        `denied` is. If several advisors set one, the innermost counts.
+        `denied` is. `rule` is the id of the policy's rule that decided so, if one did. If several advisors set one, the
+        innermost counts.
         """
         expect("intent", intent, (str, type(None)), "a str or None")
         expect("code", code, (str, type(None)), "a str or None")
+        expect("rule", rule, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         changed = replace(
             self,
             arguments=own,
             intent=self.intent if intent is None else intent,
             code=self.code if code is None else code,
+            rule=self.rule if rule is None else rule,
         )
         return changed._holding(self._values) if own == self.arguments else changed
 
@@ -139,17 +147,21 @@ class ToolInvocation:
         object.__setattr__(self, "_values", values)
         return self
 
-    def requiring_approval(self, reason: str, *, code: str | None = None) -> ToolInvocation:
+    def requiring_approval(self, reason: str, *, code: str | None = None, rule: str | None = None) -> ToolInvocation:
         """Return this call so that, when it is passed on, its tool runs only if somebody approves the call.
 
         Args:
             reason: why, for those who decide.
             code: the reason code, set in code, such as the name of a rule. It is recorded with the decision.
+            rule: the id of the policy's rule that decided so, if one did.
         """
         expect("reason", reason, str, "a str")
-        return replace(self.replace(code=code), approval_reason=reason)._holding(self._values)
+        required = replace(self.replace(code=code, rule=rule), approval_reason=reason, approval_code=code)
+        return required._holding(self._values)
 
-    def denied(self, reason: str, *, code: str | None = None, by: str | None = None) -> ToolResult:
+    def denied(
+        self, reason: str, *, code: str | None = None, by: str | None = None, rule: str | None = None
+    ) -> ToolResult:
         """Return the result of a call that may not run.
 
         Args:
@@ -158,8 +170,10 @@ class ToolInvocation:
                 audit trail record it.
             by: the person or service that refused the call. The audit trail, spans and events have a pseudonym of
                 the name, unless the trail stores texts, or content is captured.
+            rule: the id of the policy's rule that decided so, if one did.
         """
-        return denied_result(self.id, self.name, reason, code, by)
+        expect("rule", rule, (str, type(None)), "a str or None")
+        return replace(denied_result(self.id, self.name, reason, code, by), rule=rule)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
         """Return a result that replaces a run of the tool, such as a cached result; the model reads `content`."""
@@ -188,10 +202,14 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
     return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
 
 
-def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None) -> ToolResult:
-    """Return the result of a call that somebody rejected; `code` is the reason code unless the rejection has one."""
-    text = f"{NOT_RUN}{rejection.reason}"
-    return ToolResult(call_id, name, text, decision="rejected", reason_code=rejection.code or code, by=rejection.by)
+def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None, rule: str | None) -> ToolResult:
+    """Return the result of a call that somebody rejected.
+
+    `code` is the reason code unless the rejection has one, `rule` the id of the policy's rule that is for the call.
+    """
+    text, by = f"{NOT_RUN}{rejection.reason}", rejection.by
+    code = rejection.code or code
+    return ToolResult(call_id, name, text, decision="rejected", reason_code=code, rule=rule, by=by)
 
 
 def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet) -> None:
@@ -304,7 +322,7 @@ class ToolExecution:
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
                 if self._clock is None:
-                    result = self._permitted(await self._attempt(self._source, context, observed), None)
+                    result = self._permitted(await self._attempt(self._source, context, observed))
                 else:
                     result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
             if self._most_characters is not None and not result.ends_run:
@@ -459,7 +477,7 @@ class ToolExecution:
         try:
             observed.repaired(self._binding.bind(changed.arguments))
         except InvalidArguments as problem:
-            observed.advised(changed.intent, changed.arguments, changed.code)
+            observed.advised(changed)
             return self._invalid(problem, observed)
         arguments, values = self._binding.shown()
         return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
@@ -494,17 +512,18 @@ class ToolExecution:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
-                return self._pending(self._request(call), "it waits until other calls are decided.")
-        observed.advised(call.intent, call.arguments, call.code)
-        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code)
+                return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
+        observed.advised(call)
+        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
 
-    def _permitted(self, result: ToolResult, code: str | None) -> ToolResult:
-        """Return the result of a call that ran, with why it was permitted; `code` is the code of an advisor."""
+    def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
+        """Return the result of a call that ran, with why advisors and approvers permitted it."""
         if result.decision != "allowed":
             return result
-        if (approved := self._approved) is None:
-            return result if code is None else replace(result, reason_code=code)
-        return replace(result, decision="approved", by=approved.by, reason_code=approved.code or code)
+        if (approved := self._approved) is not None:
+            code = approved.code or code
+            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
+        return result if code is rule is None else replace(result, reason_code=code, rule=rule)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
@@ -521,7 +540,7 @@ class ToolExecution:
         """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
         request = self._request(call)
         if not self._run.approvers:
-            return self._pending(request)
+            return self._pending(request, call.code)
         assert self._tool is not None
         with observe_approval(self._run, self._tool, self._id, self._iteration) as waiting:
             for approver in self._run.approvers:
@@ -539,11 +558,11 @@ class ToolExecution:
                 waiting.decided("approved", answer.by, answer.code or call.code)
                 return answer
             if isinstance(answer, Undecided):
-                result = self._pending(request)
+                result = self._pending(request, call.code)
             elif isinstance(answer, Reject):
-                result = rejected_result(self._id, call.name, answer, call.code)
+                result = rejected_result(self._id, call.name, answer, call.code, call.rule)
             else:
-                result = denied_result(self._id, call.name, answer.reason, answer.code, None)
+                result = call.denied(answer.reason, code=answer.code, rule=call.rule)
             waiting.decided(result.decision, result.by, result.reason_code)
         return result if isinstance(answer, Undecided) else replace(result, advisor=approver.name)
 
@@ -556,17 +575,24 @@ class ToolExecution:
             definition=call.definition,
             source=call.metadata.source,
             reason=call.approval_reason,
-            rule=call.code,
+            rule=call.approval_code,
+            policy_rule=call.rule,
             intent=call.intent,
             requested_at=time(),
             held=self.is_held and not self._is_approved(call.arguments),
             run=self._run,
         )
 
-    def _pending(self, request: ApprovalRequest, why: str = "it waits for approval.") -> ToolResult:
-        text = f"{NOT_RUN}{why}"
-        waits = request.pending()
-        return ToolResult(self._id, request.tool, text, decision="pending", reason_code=request.rule, pending=waits)
+    def _pending(self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval.") -> ToolResult:
+        return ToolResult(
+            self._id,
+            request.tool,
+            f"{NOT_RUN}{why}",
+            decision="pending",
+            reason_code=code,
+            rule=request.policy_rule,
+            pending=request.pending(),
+        )
 
     def _is_approved(self, arguments: str) -> bool:
         """Return whether the call has an approval for these canonical arguments."""

@@ -194,10 +194,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         for index in self._places(call_id):
             call = self.calls[index]
             if isinstance(decision, Reject):
-                rule = None if waited is None else waited.rule
-                self._refusals[index] = rejected_result(call.id or "", call.name, decision, rule)
+                code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
+                self._refusals[index] = rejected_result(call.id or "", call.name, decision, code, rule)
             elif isinstance(decision, Denied):
-                self._refusals[index] = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+                result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+                self._refusals[index] = result if waited is None else replace(result, rule=waited.policy_rule)
             elif decision.scope != "call":
                 raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
             elif decision.arguments is not None:

@@ -153,11 +153,12 @@ class ToolScope(Scope):
         return attributes
 
     def _add_who_and_why(self, attributes: Attributes, content: RunContent | None) -> None:
-        """Add the advisor, the reason code and the person or service of the decision, if they are known."""
+        """Add the advisor, the reason code, the rule and the person or service of the decision, if they are known."""
         observed = self._observed
         if observed.result is not None:
             put(attributes, names.ADVISOR_NAME, observed.result.advisor)
         put(attributes, names.REASON_CODE, observed.reason_code)
+        put(attributes, names.POLICY_RULE, observed.rule)
         put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
 
     def _record(self, instruments: Instruments) -> None:
@@ -187,6 +188,8 @@ class ToolScope(Scope):
             decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
         if code := observed.reason_code:
             decision[names.REASON_CODE] = reason_code_label(code, self._tool)
+        if rule := observed.rule:
+            decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
         instruments.tool_decisions.add(1, decision, self._context)
 
     def _may_capture_failure(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
-    from traced_tools.observe.stages.subjects import ObservedResult, ObservedTool
+    from traced_tools.observe.stages.subjects import AdvisedCall, ObservedResult, ObservedTool
     from traced_tools.observe.typed_events.types import ToolIntended
 
 
@@ -95,6 +95,7 @@ class ToolCallObservation(Observation):
         "_approved_by",
         "_approved_for",
         "_is_running",
+        "_rule",
         "arguments",
         "attempts",
         "batch_index",
@@ -147,6 +148,7 @@ class ToolCallObservation(Observation):
         self._approved_by: str | None = None
         self._approved_for: str | None = None
         self._allowed_for: str | None = None
+        self._rule: str | None = None
         self.intent: str | None = None
         self.arguments: str | None = None
         self.attempts = 0
@@ -167,12 +169,13 @@ class ToolCallObservation(Observation):
         self._approved_by = by
         self._approved_for = code
 
-    def advised(self, intent: str | None, arguments: str, code: str | None) -> None:
-        """Record the stated reason, the arguments and the reason code with which the call passes the advisors."""
-        self._events.advised(arguments)
-        self.intent = intent
-        self.arguments = arguments
-        self._allowed_for = code
+    def advised(self, call: AdvisedCall) -> None:
+        """Record the stated reason, the arguments, the reason code and the rule with which it passes the advisors."""
+        self._events.advised(call.arguments)
+        self.intent = call.intent
+        self.arguments = call.arguments
+        self._allowed_for = call.code
+        self._rule = call.rule
 
     def started(self) -> None:
         """Record that the tool starts now; called for each attempt."""
@@ -278,6 +281,12 @@ class ToolCallObservation(Observation):
         """Why it was decided so, sanitized: the application or a third-party advisor may have chosen it."""
         code = self._approved_for or self._allowed_for if self.result is None else self.result.reason_code
         return None if code is None else safe_identifier(str(code))
+
+    @property
+    def rule(self) -> str | None:
+        """The policy's rule that decided, sanitized, if one did."""
+        rule = self._rule if self.result is None else self.result.rule
+        return None if rule is None else safe_identifier(str(rule))
 
     @property
     def by(self) -> str | None:
