@@ -285,22 +285,23 @@ class ToolExecution:
         self._iteration = iteration
         self._refusal = refusal
         self._queued_at = queued_at
-        self._approved = approved
+        self._edit = approved if approved is not None and approved.instead is not None else None
+        self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._source = call.arguments if approved is None or approved.instead is None else approved.instead
-        self._shown = shown if self._source is call.arguments else None
+        self._source = call.arguments
+        self._shown = shown
         self._context: ToolContext | None = None
         self._binding: ArgumentBinding
         self._repairs: tuple[Repair, ...] = ()
         self._cancelled = False
-        self._answers: dict[str, Approve | ToolResult] = {}
+        self._answers: dict[str, Approval | ToolResult] = {}
         self._has_run = self._has_begun = False
         self._result: ToolResult | None = None
         needs_none = self._tool is None or self._tool.metadata.requires_approval is False
         self._may_run = may_run
         self.is_held = False
-        is_plain = not run.tool_advisors and needs_none and self._source is call.arguments and may_run is None
+        is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
         self._clock = None if is_plain else SelfClock()
 
     async def result(self) -> ToolResult:
@@ -383,6 +384,17 @@ class ToolExecution:
         self._binding = ArgumentBinding(self._tools.invocable(self._call.name))
         try:
             self._repairs = self._binding.bind(self._source, self._shown)
+        except InvalidArguments as problem:
+            if self._edit is None or self._edit.instead is None:
+                return problem
+            return self._admit_edited(self._edit, self._edit.instead)
+        return None
+
+    def _admit_edited(self, approved: Approval, instead: str) -> InvalidArguments | None:
+        """Bind the arguments that somebody approved instead of those of the model, which are invalid."""
+        self._approved, self._edit, self._source = approved, None, instead
+        try:
+            self._repairs = self._binding.bind(instead)
         except InvalidArguments as problem:
             return problem
         return None
@@ -477,7 +489,7 @@ class ToolExecution:
         try:
             observed.repaired(self._binding.bind(changed.arguments))
         except InvalidArguments as problem:
-            observed.advised(changed)
+            observed.advised(changed, is_changed=True)
             return self._invalid(problem, observed)
         arguments, values = self._binding.shown()
         return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
@@ -494,26 +506,25 @@ class ToolExecution:
             observed: the observation of the call.
             checking: the advisors that the call must pass again if who approves it changes its arguments.
         """
-        if not self._is_approved(call.arguments) and await self._requires_approval(call):
-            answer = self._answers.get(call.arguments) or await self._ask(call)
+        if not self._is_approved(call.arguments) and (self._edit is not None or await self._requires_approval(call)):
+            answer = self._edit or self._answers.get(call.arguments) or await self._ask(call)
             self._answers[call.arguments] = answer  # an advisor that runs the call again doesn't ask again
             if isinstance(answer, ToolResult):
                 return answer
-            instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
-            self._approved = Approval(answer.by, answer.code, call.arguments, instead)
+            self._approved = answer
             observed.approved(answer.by, answer.code)
-            if instead is not None:
+            if (instead := answer.instead) is not None:
                 edited = self._validated(call.replace(arguments=instead), observed)
                 if isinstance(edited, ToolResult):
                     return edited
-                self._approved = replace(self._approved, arguments=edited.arguments)
+                self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
         if self._may_run is not None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
                 return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
-        observed.advised(call)
+        observed.advised(call, is_changed=call.arguments != self._shown)
         return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
 
     def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
@@ -536,7 +547,7 @@ class ToolExecution:
             _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
             return True
 
-    async def _ask(self, call: ToolInvocation) -> Approve | ToolResult:
+    async def _ask(self, call: ToolInvocation) -> Approval | ToolResult:
         """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
         request = self._request(call)
         if not self._run.approvers:
@@ -556,7 +567,8 @@ class ToolExecution:
                     break
             if isinstance(answer, Approve):
                 waiting.decided("approved", answer.by, answer.code or call.code)
-                return answer
+                instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
+                return Approval(answer.by, answer.code, call.arguments, instead)
             if isinstance(answer, Undecided):
                 result = self._pending(request, call.code)
             elif isinstance(answer, Reject):

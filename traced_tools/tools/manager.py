@@ -165,8 +165,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             call_id: the call's id.
             by: the person or service that approves. The audit trail, spans and events have a pseudonym of
                 the name, unless the trail stores texts, or content is captured.
-            arguments: other arguments for the tool, which are validated and pass the advisors; None for those of the
-                call.
+            arguments: other arguments for the tool, which are validated, and policies decide about them; None for those
+                of the call.
 
         Raises:
             KeyError: if no call of the batch has the id.

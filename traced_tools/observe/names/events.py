@@ -25,7 +25,7 @@ TOOL_DECISION_EVENT: Final = EventType(
     "INFO",
     "The decision on a tool call was made. If the call is allowed, its tool starts next.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
-    (at.TOOL_REQUESTED_NAME, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",

@@ -66,6 +66,10 @@ class ToolScope(Scope):
             self.run.guarded(self.run.logger.emit, names.TOOL_INTENT_EVENT, self._context, self._intended)
         return self
 
+    def advised(self) -> None:
+        """Record that the arguments may have changed."""
+        self._contents = None  # which the intent was recorded with
+
     def started(self) -> None:
         """Record that an attempt starts."""
         self.error_type = self.failure = None  # those of an execution that an advisor did not accept
@@ -229,7 +233,8 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        attributes.update(self.event_content(names.TOOL_DECISION_EVENT))
+        same = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None  # the intent has them
+        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=same))
         return attributes
 
     def _ended(self) -> Attributes:
@@ -253,7 +258,7 @@ class ToolScope(Scope):
         return {
             **super()._makers(),
             names.TOOL_DESCRIPTION: lambda: tool.definition.description or None,
-            names.TOOL_CALL_ARGUMENTS: lambda: from_json(call.arguments),
+            names.TOOL_CALL_ARGUMENTS: lambda: from_json(observed.changed_arguments or call.arguments),
             names.TOOL_CALL_RESULT: lambda: None if observed.result is None else from_json(observed.result.content),
             names.INTENT: lambda: observed.intent,
         }

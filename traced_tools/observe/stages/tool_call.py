@@ -84,6 +84,7 @@ class ToolCallObservation(Observation):
         is_approved: whether the call has an approval.
         intent: the reason that the model stated.
         arguments: the arguments after the advisors, canonical JSON; None if no advisor saw the call.
+        changed_arguments: the same, if advisors or who approved the call changed them; else None.
         attempts: how often the tool was started, all executions together.
         returned: the result of the last execution of the tool; None while one goes on.
         result: the result of the call, once it is decided.
@@ -102,6 +103,7 @@ class ToolCallObservation(Observation):
         "batch_size",
         "call",
         "call_id",
+        "changed_arguments",
         "failure",
         "intent",
         "is_approved",
@@ -151,6 +153,7 @@ class ToolCallObservation(Observation):
         self._rule: str | None = None
         self.intent: str | None = None
         self.arguments: str | None = None
+        self.changed_arguments: str | None = None
         self.attempts = 0
         self._is_running = False
         self.returned: ObservedResult | None = None
@@ -169,11 +172,16 @@ class ToolCallObservation(Observation):
         self._approved_by = by
         self._approved_for = code
 
-    def advised(self, call: AdvisedCall) -> None:
-        """Record the stated reason, the arguments, the reason code and the rule with which it passes the advisors."""
+    def advised(self, call: AdvisedCall, *, is_changed: bool) -> None:
+        """Record the stated reason, the arguments, the reason code and the rule with which it passes the advisors.
+
+        `is_changed` says whether advisors, or who approved the call, changed the arguments.
+        """
         self._events.advised(call.arguments)
         self.intent = call.intent
         self.arguments = call.arguments
+        self.changed_arguments = call.arguments if is_changed else None
+        self._scope.advised()
         self._allowed_for = call.code
         self._rule = call.rule
 

@@ -90,10 +90,10 @@ class ToolCallEventEmitter:
         self._is_decided = True
         intent = self._captured(names.INTENT, self._observed.intent)
         by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
-        code, rule = self._observed.reason_code, self._observed.rule
-        self._emit(
-            ToolDecided, {"decision": decision, "intent": intent, "reason_code": code, "rule": rule, "by": by, **why}
-        )
+        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": by, **why}
+        fields |= {"reason_code": self._observed.reason_code, "rule": self._observed.rule}
+        fields["arguments"] = self._captured(names.TOOL_CALL_ARGUMENTS, self._observed.changed_arguments)
+        self._emit(ToolDecided, fields)
 
     def _emit_finish(
         self, fields: dict[str, Any], *, failing: bool = False, span: dict[str, str] | None = None

@@ -191,6 +191,7 @@ class ToolDecided(ToolEvent):
             captured, else a keyed pseudonym.
         error_type: the class of what is wrong with an invalid call.
         intent: the reason the model gave, where one is known; content.
+        arguments: the arguments for the tool, JSON text, if advisors or who approved the call changed them; content.
     """
 
     type: Literal["tool_decided"] = "tool_decided"
@@ -201,6 +202,7 @@ class ToolDecided(ToolEvent):
     by: Text | None = None
     error_type: Text | None = None
     intent: Text | None = Field(default=None, repr=False)
+    arguments: Text | None = Field(default=None, repr=False)
 
 
 class ToolStarted(ToolEvent):
