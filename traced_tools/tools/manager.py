@@ -248,7 +248,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return places
 
     def waves(self) -> list[list[Flow[ToolResult]]]:
-        """Return one flow per call, in groups that run one after the other; sequential tools have their own group."""
+        """Return one flow per call, in groups that run one after the other; sequential tools have their own group.
+
+        Raises:
+            RuntimeError: if the step was performed before, because its tools would run again.
+        """
+        self.check_unperformed()
         now = perf_counter()
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
         if self._cancelled:  # checked after the calls are set, so that a concurrent `cancel` is not missed
@@ -264,6 +269,19 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             waves[-1].append(execution.result())
             alone = is_sequential
         return waves
+
+    @property
+    def is_performed(self) -> bool:
+        """Whether the step was performed, at least in part."""
+        return bool(self._under_way)
+
+    def check_unperformed(self) -> None:
+        """Raise `RuntimeError` if the step was performed."""
+        if self.is_performed:
+            raise RuntimeError(
+                "this ExecuteTools step was performed before, and its tools would run again: "
+                "pass its results to run.answer(step, results)"
+            )
 
     def _is_sequential(self, index: int) -> bool:
         """Return whether the call at `index` runs a tool that must not run in parallel."""
