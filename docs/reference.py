@@ -62,6 +62,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EVENT_ID: ["019316a2-9d60-7aa1-9e58-0d8c5a4be2f1"],
     names.EXPORTER_NAME: ["otlp.traces"],
     names.REASON_CODE: ["approval_required", "max_tool_calls"],
+    names.POLICY_RULE: ["large-payments"],
     names.APPROVAL_BY: ["ana@example.com"],
     names.TOOL_SEARCH_INDEX: ["keyword", "vector"],
     names.RETRIEVAL_QUERY: ["send an email"],

@@ -198,7 +198,9 @@ class ChatClient:
             tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
                 keeps the conversation with this id. Without a memory, nothing is remembered.
-            principal: the owner of the conversation. A memory refuses a conversation that belongs to somebody else.
+            principal: on whose behalf the run is, such as the id of a user. Standing approvals and cached results are
+                for one principal, and a memory refuses a conversation that belongs to another one. A nested run without
+                a principal has that of the enclosing run.
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.

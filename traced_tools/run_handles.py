@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self
 
 from traced_tools.advisors.exchange import ChatClientResponse, OutputT
+from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import Abandoned
 from traced_tools.flow.flow import (
     Execution,
@@ -134,13 +135,13 @@ class ChatRun(Generic[OutputT]):
 
     def perform(self, step: Step[Any]) -> None:
         """Perform `step`, blocking, and advance the run to its next step."""
-        self._check(step)
+        self._check_performable(step)
         if not self._end():
             self._go_on(perform_step(self._execution, partial(self._execution.context.run, step.run)))
 
     async def aperform(self, step: Step[Any]) -> None:
         """Perform `step` on asyncio and advance the run to its next step."""
-        self._check(step)
+        self._check_performable(step)
         await self._aperform_next()
         await self._aperform_foreign()
 
@@ -201,6 +202,8 @@ class ChatRun(Generic[OutputT]):
         self, step: StreamingStep[Any, Any], failure: BaseException | None, *, task_is_cancelled: bool = False
     ) -> None:
         """Resume the run with the result of a step whose chunks have been yielded, or with its error."""
+        if not self._is_to_end:
+            self._check(step)  # the caller may have performed it otherwise between two chunks
         if failure is None:
             self._go_on(lambda: self._execution.resume(step.result))
         else:
@@ -259,7 +262,7 @@ class ChatRun(Generic[OutputT]):
         """Resume the run with `result` as the result of `step`, without a model call or a tool call.
 
         Tool results from the caller have the decision `answered`: each call has a span and an audit record, and no tool
-        runs.
+        runs. If the caller has performed the step itself, such as with `step.run()`, its calls are recorded already.
 
         Args:
             step: the step that the run waits for.
@@ -268,19 +271,27 @@ class ChatRun(Generic[OutputT]):
         """
         self._check(step)
         if isinstance(step, ExecuteTools):
-            self._set_results(step, result)
+            results = self._checked_results(step, result)
+            if step.is_performed:
+                self._go_on(partial(self._execution.resume, results))
+                return
+            for index, each in enumerate(results):
+                step.refuse(index, "answered", each.content, each.value)
             self.perform(step)
         else:
             accepted = step.normalize_response(result) if isinstance(step, CallModel) else result
             self._go_on(partial(self._execution.resume, accepted))
 
-    def _set_results(self, step: ExecuteTools, results: object) -> None:
-        if not isinstance(results, Sequence) or [getattr(each, "call_id", None) for each in results] != [
-            call.id for call in step.calls
-        ]:
+    def _checked_results(self, step: ExecuteTools, results: object) -> list[ToolResult]:
+        found = [each for each in results if isinstance(each, ToolResult)] if isinstance(results, Sequence) else []
+        if [each.call_id for each in found] != [call.id for call in step.calls]:
             raise ValueError("the answer to ExecuteTools must be one ToolResult per call, in call order")
-        for index, result in enumerate(results):
-            step.refuse(index, "answered", result.content, result.value)
+        return found
+
+    def _check_performable(self, step: Step[Any]) -> None:
+        self._check(step)
+        if isinstance(step, ExecuteTools):
+            step.check_unperformed()
 
     def _check(self, step: Step[Any]) -> None:
         if step is not self._execution.step:

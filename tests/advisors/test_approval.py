@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -27,16 +28,21 @@ from traced_tools import (
     ChatClient,
     ChatClientResponse,
     ExecuteTools,
+    FunctionToolCallback,
     LoopLimits,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
+    ToolCallingAdvisor,
+    ToolCallingManager,
     ToolInvocation,
     ToolMessage,
+    ToolMetadata,
     ToolResult,
     Undecided,
+    WorkerPool,
     tool,
 )
 from traced_tools.core.approval import Denied
@@ -189,8 +195,8 @@ async def raising_async(request: ApprovalRequest) -> Approve:
     [
         (raising, "LookupError"),
         (raising_async, "LookupError"),
-        (lambda request: MARKER, "it returned str, and must return an Approve or a Reject"),
-        (lambda request: True, "it returned bool, and must return an Approve or a Reject"),
+        (lambda request: MARKER, "it returned str, and must return an Approve, a Reject or an Undecided"),
+        (lambda request: True, "it returned bool, and must return an Approve, a Reject or an Undecided"),
     ],
     ids=["raises", "raises async", "text", "bool"],
 )
@@ -214,6 +220,31 @@ def test_an_async_function_may_ask_in_every_mode(mode: str) -> None:
     for timeout in (None, 300):
         [result] = played(mode, ApprovalAdvisor(ask, timeout=timeout)).tool_results
         assert (result.decision, result.by) == ("approved", "ana")
+
+
+@pytest.mark.parametrize("timeout", [None, 300])
+@pytest.mark.parametrize("mode", ASYNC_MODES)
+def test_calls_that_wait_for_people_take_no_thread_from_tools(mode: str, timeout: float | None) -> None:
+    released, waiting = threading.Event(), threading.Semaphore(0)
+
+    def ask(request: ApprovalRequest) -> Approve:
+        waiting.release()
+        assert released.wait(PATIENCE)
+        return Approve()
+
+    loop = ToolCallingAdvisor(ToolCallingManager(workers=WorkerPool(1)))
+    clients = [client_of(ApprovalAdvisor(ask, timeout), tool_calling_advisor=loop) for _ in range(3)]
+    looking = client_of(turns=[ToolCall("look", {}, id="l"), "done"], tool_calling_advisor=loop)
+
+    async def all_at_once() -> None:
+        asking = [asyncio.ensure_future(arun(mode, each.prompt("?"))) for each in clients]
+        for _ in clients:
+            assert await asyncio.to_thread(waiting.acquire, timeout=PATIENCE)
+        assert (await arun(mode, looking.prompt("?"))).tool_results[0].ok
+        released.set()
+        assert [each.tool_results[0].decision for each in await asyncio.gather(*asking)] == ["approved"] * 3
+
+    asyncio.run(patiently(all_at_once()))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -293,6 +324,23 @@ def test_an_approver_that_returns_something_else_fails_the_run(mode: str) -> Non
     assert not SENT
 
 
+NO_JSON = {"a date": timedelta(), "not a number": float("nan"), "a set": {MARKER}, "a surrogate key": {1.5: {1}}}
+
+
+@pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
+def test_an_approval_with_arguments_that_are_not_json_is_refused_by_name(value: object) -> None:
+    with pytest.raises(ValueError, match="arguments must be a JSON object") as raised:
+        Approve(arguments={"amount": value})
+    assert MARKER not in f"{raised.value} {raised.value.__context__!r}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_is_denied_if_it_is_approved_with_arguments_that_are_not_json(mode: str) -> None:
+    response = played(mode, lambda request: Approve(arguments={"amount": {1}}))
+    [result] = response.tool_results
+    assert (result.decision, result.reason_code, response.content) == ("denied", "approval_failed", "done")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_approver_need_not_be_async(mode: str) -> None:
     class Plain(Advisor):
@@ -348,7 +396,7 @@ def test_a_tool_may_require_approval_by_its_arguments(
 # Approvals of more than a call.
 
 
-def asked_about(advisor: ApprovalAdvisor, *amounts: int, mode: str = "call", **client: Any) -> list[ToolResult]:
+def asked_about(advisor: ApprovalAdvisor, *amounts: object, mode: str = "call", **client: Any) -> list[ToolResult]:
     """Run one call after the other, and return their results."""
     turns = [pays(amount, id=f"p{index}") for index, amount in enumerate(amounts)]
     prompt = {"principal": client.pop("principal", None)}
@@ -405,6 +453,50 @@ def test_a_standing_approval_is_for_one_agent_one_principal_and_one_definition(s
     assert decided(asked_about(advisor, 5, **{**mine, "name": "lab"})) == [AGAIN]
     assert decided(asked_about(advisor, 5, **mine, tools=[pay_more])) == [AGAIN]
     assert decided(asked_about(advisor, 5, **mine)) == [STANDING]
+
+
+@pytest.mark.parametrize("scope", ["arguments", "tool"])
+def test_a_standing_approval_in_nested_runs_is_for_the_principal_of_the_outer_run(scope: Any) -> None:
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope=scope)))
+    found: list[ToolResult] = []
+
+    @tool
+    def ask() -> str:
+        """Ask another agent."""
+        found.extend(asked_about(advisor, 5))
+        return "asked"
+
+    for principal in ("user-1", "user-2", "user-1"):
+        model = ScriptedChatModel([ToolCall("ask"), "done"])
+        ChatClient(model, tools=[ask]).prompt("?", principal=principal).call()
+    assert decided(found) == [FIRST, AGAIN, STANDING]
+
+
+@pytest.mark.parametrize("scope", ["arguments", "tool"])
+def test_a_standing_approval_is_for_the_tool_of_one_source(scope: Any) -> None:
+    def of(source: str) -> FunctionToolCallback:
+        metadata = ToolMetadata(requires_approval=True, source=source)
+        return FunctionToolCallback(pay, metadata=metadata)
+
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope=scope)))
+    assert decided(asked_about(advisor, 5, tools=[of("bank-test")])) == [FIRST]
+    assert decided(asked_about(advisor, 5, tools=[of("bank")])) == [AGAIN]
+    assert decided(asked_about(advisor, 5, tools=[of("bank-test")])) == [STANDING]
+
+
+def test_a_standing_approval_of_an_exact_number_is_for_all_of_its_digits() -> None:
+    paid: list[Decimal] = []
+
+    @tool(name="pay", requires_approval=True)
+    def pay_exactly(amount: Decimal) -> str:
+        """Pay an exact amount."""
+        paid.append(amount)
+        return "paid"
+
+    advisor = ApprovalAdvisor(Once(Approve(by="ana", scope="arguments")))
+    amounts = ["1000", "1000.00000000000000001", "1000.0"]
+    assert decided(asked_about(advisor, *amounts, tools=[pay_exactly])) == [FIRST, AGAIN, STANDING]
+    assert paid == [Decimal(1000), Decimal(1000)]
 
 
 @pytest.mark.parametrize("scope", ["arguments", "tool"])

@@ -18,15 +18,22 @@ from tests.modes import run
 from tests.waiting import in_time
 from traced_tools import (
     Advisor,
+    ApprovalAdvisor,
+    ApprovalRequest,
+    Approve,
     CacheToolAdvisor,
     ChatClient,
     ConfigurationError,
     Policy,
     PolicyAdvisor,
+    Reject,
     Rule,
     ToolAnnotations,
     ToolCall,
+    ToolContext,
+    ToolDefinition,
     ToolInvocation,
+    ToolMetadata,
     ToolResult,
     tool,
 )
@@ -163,6 +170,98 @@ def test_principals_do_not_share_results(mode: str) -> None:
     for principal, content in [("ann", "1"), ("ben", "2"), (None, "3"), ("ann", "1"), (None, "3")]:
         (result,) = results(mode, [cache], counting, 1, asking={"principal": principal})
         assert result.content == content
+
+
+def test_nested_runs_of_other_principals_do_not_share_results(mode: str) -> None:
+    counting, cache = Counting(), CacheToolAdvisor("count")
+
+    @tool
+    def ask() -> str:
+        """Ask another agent."""
+        return results(mode, [cache], counting, "k")[0].content
+
+    def answer(**asking: Any) -> str:
+        model = ScriptedChatModel([ToolCall("ask"), "done"])
+        return run("call", ChatClient(model, tools=[ask]).prompt("?", **asking)).tool_results[0].content
+
+    assert [answer(principal=each) for each in ("ana", "bob", "ana")] == ["1", "2", "1"]
+
+
+class Files:
+    """The files of a person."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    @tool(annotations=ToolAnnotations(read_only=True))
+    def count(self, key: str) -> str:
+        """Count."""
+        return f"{key} of {self.owner}"
+
+
+class RemoteFiles:
+    """A tool that implements the protocol itself."""
+
+    definition = ToolDefinition(name="count", input_schema={"type": "object"})
+    metadata = ToolMetadata(annotations=ToolAnnotations(read_only=True))
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return f"key of {self.owner}"
+
+
+@pytest.mark.parametrize("kind", [Files, RemoteFiles])
+def test_tools_of_two_objects_do_not_share_results(mode: str, kind: Any) -> None:
+    cache = CacheToolAdvisor("*")
+    ana, bob = kind("ana"), kind("bob")
+    found = []
+    for tools in ([ana], [bob], [ana]):
+        model = ScriptedChatModel([ToolCall("count", {"key": "key"}), "done"])
+        [result] = run(mode, ChatClient(model, tools=tools, advisors=[cache]).prompt("?")).tool_results
+        found.append((result.decision, result.content))
+    assert found == [("allowed", "key of ana"), ("allowed", "key of bob"), ("answered", "key of ana")]
+
+
+class Requiring(Advisor):
+    """Requires approval of each call, or of none."""
+
+    name = "requiring"
+
+    def __init__(self, order: int, requires: bool = True) -> None:
+        self.order, self.requires = order, requires
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        return await call_next(call.requiring_approval("check it") if self.requires else call)
+
+
+@pytest.mark.parametrize("requires", ["the tool", "an outer advisor", "an inner advisor", "an outer advisor later"])
+def test_nobody_gets_the_result_of_a_call_that_somebody_approved(mode: str, requires: str) -> None:
+    cache, asked = CacheToolAdvisor("count"), []
+    advisor = {
+        "the tool": Requiring(500, requires=False),
+        "an outer advisor": Requiring(cache.order - 1),
+        "an inner advisor": Requiring(cache.order + 1),
+        "an outer advisor later": Requiring(cache.order - 1, requires=False),
+    }[requires]
+
+    @tool(requires_approval=requires == "the tool")
+    def count(key: str) -> str:
+        """Count."""
+        return "secret"
+
+    def ask(request: ApprovalRequest) -> Approve | Reject:
+        asked.append(request.call_id)
+        return Approve() if len(asked) == 1 and requires != "an outer advisor later" else Reject("no")
+
+    decisions = []
+    for _ in range(2):
+        model = ScriptedChatModel([ToolCall("count", {"key": "k"}), "done"])
+        client = ChatClient(model, tools=[count], advisors=[cache, advisor, ApprovalAdvisor(ask)])
+        decisions += [each.decision for each in run(mode, client.prompt("?")).tool_results]
+        advisor.requires = requires != "the tool"
+    assert decisions == ["allowed" if requires == "an outer advisor later" else "approved", "rejected"]
 
 
 def test_a_scope_says_who_shares_results() -> None:

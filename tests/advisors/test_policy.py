@@ -27,6 +27,7 @@ from traced_tools import (
     ExecuteTools,
     Policy,
     PolicyAdvisor,
+    Reject,
     Rule,
     ToolAnnotations,
     ToolCall,
@@ -261,3 +262,68 @@ def test_spans_events_metric_and_audit_have_the_rule_of_allowed_and_denied_calls
             each[names.REASON_CODE]: (each[names.TOOL_DECISION], each.get(names.ADVISOR_NAME)) for each in found
         } == expected
     assert_consistent(telemetry)
+
+
+def failing(args: Mapping[str, Any]) -> bool:
+    raise LookupError(SECRET)
+
+
+RULES = {
+    "allowed": (SMALL, ("allowed", "small", "small")),
+    "denied": (Rule("no", then="deny"), ("denied", "no", "no")),
+    "failed": (Rule("odd", then="allow", where=failing), ("denied", "policy_error", "odd")),
+    "approved with a code": (Rule("ask", then="require_approval"), ("approved", "ticket", "ask")),
+    "default": (LARGE, ("allowed", "policy_default", None)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("rule", "expected"), RULES.values(), ids=RULES)
+def test_the_rule_is_recorded_beside_the_reason_code(mode: str, rule: Rule, expected: Any) -> None:
+    telemetry, watching, trail = Telemetry(), Watching(), KeptTrail()
+    audit: Any = AuditAdvisor(trail)  # type: ignore[arg-type]  # it stands for a trail
+    approver = ApprovalAdvisor(lambda request: Approve(code="ticket"))
+    call = ToolCall("fail") if expected[2] is None else adds(1, 1)
+    response = ask(
+        mode, Policy([rule], default="allow"), audit, watching, approver, call=call, telemetry=telemetry.options
+    )
+    [result] = response.tool_results
+    assert (result.decision, result.reason_code, result.rule) == expected
+    [typed] = [each for each in watching.events if isinstance(each, ToolDecided)]
+    assert (typed.decision, typed.reason_code, typed.rule) == expected
+    recorded = trail.one("decision").fields
+    assert (recorded["decision"], recorded["reason_code"], recorded.get("rule")) == expected
+    span = telemetry.one(f"{'refuse_tool' if expected[0] == 'denied' else 'execute_tool'} {call.name}")
+    [event] = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    [point] = telemetry.metric(names.TOOL_DECISIONS.name)
+    for each in (span, event, point):
+        found: Any = each.attributes
+        carried = found[names.TOOL_DECISION], found[names.REASON_CODE], found.get(names.POLICY_RULE)
+        assert carried == expected
+    assert_consistent(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("answer", ["live", "later"])
+def test_a_rejection_has_the_rule_and_the_code_of_the_advisor_that_requires_approval(mode: str, answer: str) -> None:
+    policy = Policy([EVEN])
+    approvers = [ApprovalAdvisor(lambda request: Reject("no"))] if answer == "live" else []
+    response = ask(mode, policy, *approvers, call=ToolCall("add", {"a": 2, "b": 1}, id="a"))
+    if response.state is not None:
+        client = ChatClient(ScriptedChatModel(["done"]), tools=[add, fail], advisors=[PolicyAdvisor(policy)])
+        response = run(mode, client.resume(response.state, {"a": Reject("no")}))
+    [result] = response.tool_results
+    assert (result.decision, result.reason_code, result.rule) == ("rejected", "even", "even")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rule_that_allows_a_call_does_not_require_approval_of_it(mode: str) -> None:
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    policy = Policy([Rule("pays", then="allow", tool="pay")])
+    response = ask(mode, policy, call=ToolCall("pay", {"amount": 5}), tools=[pay])
+    [waits] = response.pending
+    assert (waits.rule, waits.reason, waits.policy_rule) == (None, None, "pays")

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.modes import MODES, run
 from traced_tools import (
     AssistantMessage,
+    ChatClient,
     Policy,
     PolicyAdvisor,
     Rule,
     ToolCall,
     ToolCallingManager,
+    ToolContext,
+    ToolDefinition,
+    ToolMetadata,
     ToolResult,
     UserMessage,
     tool,
 )
 from traced_tools.models import ChatResponse
 from traced_tools.policy.conditions import ArgumentConditions
+from traced_tools.testing import ScriptedChatModel
 
 DEFAULTS = {"amount": 9000, "note": "", "tags": ["x"]}
 
@@ -29,6 +37,25 @@ DEFAULTS = {"amount": 9000, "note": "", "tags": ["x"]}
 def pay(to: str, amount: int = 9000, note: str = "", tags: list[str] = ["x"]) -> str:  # noqa: B006  # of the schema
     """Pay somebody."""
     return json.dumps({"to": to, "amount": amount, "note": note, "tags": tags})
+
+
+@tool(name="pay")
+def pay_exactly(amount: Decimal) -> str:
+    """Pay an exact amount."""
+    return f"{amount}"
+
+
+class RemotePay:
+    """A tool that implements the protocol itself, and reads exact numbers."""
+
+    definition = ToolDefinition(
+        name="pay",
+        input_schema={"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]},
+    )
+    metadata = ToolMetadata()
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return f"{json.loads(tool_input, parse_float=Decimal, parse_int=Decimal)['amount']}"
 
 
 @tool
@@ -116,3 +143,20 @@ def test_no_placeholder_passes_a_rule_for_a_tool_without_arguments(arguments: st
     policy = Policy([Rule("stop", then="deny", tool="stop", where=lambda args: not args)], default="allow")
     result = execute(policy, "stop", arguments)
     assert (result.decision, result.reason_code) == ("denied", "stop")
+
+
+MORE_DIGITS = ["1000.00000000000000001", "1000.0000000000000001", "9007199254740993.5"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("written", MORE_DIGITS)
+def test_no_digit_of_an_exact_number_escapes_a_policy(mode: str, written: str) -> None:
+    small = Policy([Rule("small", tool="pay", where=lambda args: args["amount"] <= 1000, then="allow")], default="deny")
+    equal = Policy([Rule("equal", tool="pay", where=ArgumentConditions({"amount": {"eq": 1000}}), then="allow")])
+    for paying, policy in [(pay_exactly, small), (pay_exactly, equal), (RemotePay(), small), (RemotePay(), equal)]:
+        for amount in (written, f'"{written}"') if paying is pay_exactly else (written,):
+            model = ScriptedChatModel([ToolCall("pay", f'{{"amount": {amount}}}'), "done"])
+            client = ChatClient(model, tools=[paying], advisors=[PolicyAdvisor(policy)])
+            [result] = run(mode, client.prompt("?")).tool_results
+            assert result.decision == "denied" or Decimal(result.content) <= 1000
+    assert result.content == "1000" or not written.startswith("1000")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from tests.advisors.trails import KeptTrail
 from tests.captured import Telemetry
@@ -197,6 +199,42 @@ def test_an_approval_does_not_cover_what_other_advisors_make_of_the_arguments() 
     response = paused("call", advisors=[Doubling()])
     resumed = client("done")[0].resume(state_of(response), {"p": Approve()}).call()
     assert (resumed.stop_reason, resumed.pending[0].args, DONE) == ("awaiting_approval", {"amount": 5}, [])
+
+
+class Stamping(Advisor):
+    """Doubles each odd amount, after the default of the key is known."""
+
+    name, order = "stamping", 500
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        changed = {**call.args, "amount": call.args["amount"] * 2} if call.args["amount"] % 2 else call.args
+        return await call_next(call.replace(arguments=changed))
+
+
+KEYS = map(str, itertools.count())
+NewKey = Annotated[str, Field(default_factory=lambda: next(KEYS))]
+
+
+@tool(requires_approval=True)
+def order(amount: int, key: NewKey) -> str:
+    """Order."""
+    DONE.append(f"order {amount} {key}")
+    return "ordered"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("advisors", [[], [Stamping()]], ids=["alone", "changed by an advisor"])
+def test_a_call_with_a_computed_default_runs_with_the_default_that_was_approved(
+    mode: str, advisors: list[Advisor]
+) -> None:
+    calls = [ToolCall("order", {"amount": 5}, id=each) for each in "ab"]
+    response = paused(mode, *calls, tools=[order], advisors=advisors)
+    keys = [each.args["key"] for each in response.pending]
+    half = run(mode, client(tools=[order], advisors=advisors)[0].resume(state_of(response), {"a": Approve(by="ana")}))
+    assert half.pending == response.pending[1:]  # the call that waits on is the same, and so is the key that it shows
+    whole = run(mode, client("done", tools=[order], advisors=advisors)[0].resume(state_of(half), {"b": Approve()}))
+    assert (whole.content, keys[0] != keys[1]) == ("done", True)
+    assert [f"order {10 if advisors else 5} {key}" for key in keys] == DONE
 
 
 # What is carried over.

@@ -211,8 +211,6 @@ def test_a_decision_that_cannot_be_recorded_is_refused_and_changes_nothing(store
     cases = {
         "a wider scope": (Approve(scope="tool"), ValueError, "an approval of more than the call needs an Approval"),
         "no decision": (strange, TypeError, "decision must be an Approve or a Reject, not str"),
-        "no JSON": (Approve(arguments={"a": {MARKER}}), ValueError, "must be a JSON object"),
-        "no number": (Approve(arguments={"a": float("nan")}), ValueError, "must be a JSON object"),
     }
 
     def is_refused(case: tuple[Any, type[Exception], str]) -> None:

@@ -39,6 +39,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "decision": "denied",
         "advisor": "policy",
         "reason_code": "rule-7",
+        "rule": "rule-7",
         "by": DIGEST,
         "error_type": "invalid_arguments",
     },

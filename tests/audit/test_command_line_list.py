@@ -104,6 +104,7 @@ def test_json_has_the_fields_of_a_call(store: Path) -> None:
             "decided_by": None,
             "by": None,
             "reason_code": None,
+            "rule": None,
             "outcome": "error",
             "error_type": "OSError",
             "duration": 0.25,

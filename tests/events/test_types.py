@@ -164,7 +164,7 @@ def test_a_repr_shows_no_content(event: Event) -> None:
         *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
         *({"explanation"} if event.type == "answer_evaluated" else ()),
         *({"arguments"} if event.type == "tool_intended" else ()),
-        *({"intent"} if event.type == "tool_decided" else ()),
+        *({"intent", "arguments"} if event.type == "tool_decided" else ()),
         *({"result"} if event.type == "tool_finished" else ()),
         *({"text", "may_export"} if event.type == "text_delta" else ()),
         *({"tool_name", "arguments", "may_export", "names_tool"} if event.type == "tool_arguments_delta" else ()),

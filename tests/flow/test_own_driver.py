@@ -186,6 +186,26 @@ def test_answers_can_replace_the_model_and_the_tools(adder: Adder, telemetry: Te
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["run", "arun"])
+def test_the_tools_of_a_step_run_once_and_are_recorded_once(adder: Adder, telemetry: Telemetry, is_async: bool) -> None:
+    run = adder.client(telemetry).prompt("?").start()
+    first = run.next()
+    assert first is not None
+    run.perform(first)
+    step = run.next()
+    assert isinstance(step, ExecuteTools)
+    results = asyncio.run(patiently(step.arun())) if is_async else step.run()
+    again = [step.run, lambda: asyncio.run(step.arun()), lambda: run.perform(step), lambda: list(run.stream(step))]
+    for each in again:
+        with pytest.raises(RuntimeError, match="was performed before"):
+            each()
+    run.answer(step, results)
+    assert to_the_end(run) == ["CallModel"]
+    assert (adder.calls, [each.decision for each in run.response.tool_results]) == (1, ["allowed"])
+    assert len(telemetry.named("execute_tool add")) == 1
+    telemetry.check_each_ended_once()
+
+
 def test_an_answer_of_the_wrong_type_is_refused_and_the_run_continues(adder: Adder) -> None:
     run = adder.client().prompt("?").start()
     first = run.next()

@@ -15,7 +15,7 @@ from tests.events.watching import Watching
 from tests.flow.models import Spanning, StreamedModel
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import AssistantMessage, CallModel, ChatClient, ChatRun, ToolCall, advisor
+from traced_tools import AssistantMessage, CallModel, ChatClient, ChatRun, ExecuteTools, ToolCall, advisor
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 
@@ -155,3 +155,30 @@ def test_streaming_another_step_than_the_awaited_one_is_refused(how: str, teleme
     run.next()
     with pytest.raises(ValueError, match=r"run\.next"):
         asyncio.run(anext(run.astream(step))) if how == "astream" else next(run.stream(step))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_reader_who_goes_on_after_the_run_went_on_is_refused(how: str) -> None:
+    model = ScriptedChatModel([["one ", "two ", ToolCall("add", {"a": 1, "b": 2})], "It is three."])
+    run = ChatClient(model, tools=[add]).prompt("?").start()
+    step = run.next()
+    assert step is not None
+
+    async def late() -> None:
+        async with aclosing(run.astream(step)) as chunks:
+            await anext(chunks)
+            await run.aperform(step)
+            async for _ in chunks:
+                pass
+
+    def blocking() -> None:
+        with closing(run.stream(step)) as chunks:
+            next(chunks)
+            run.perform(step)
+            list(chunks)
+
+    with pytest.raises(ValueError, match="does not wait for this step"):
+        in_time(blocking if how == "stream" else lambda: asyncio.run(patiently(late())))
+    assert isinstance(run.next(), ExecuteTools)
+    streamed(run, how)
+    assert run.response.content == "It is three."

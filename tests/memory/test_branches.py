@@ -51,10 +51,9 @@ class Team:
     @tool
     def ask(self, agent: str, what: str, context: ToolContext) -> str:
         """Ask an agent."""
-        spec = self.clients[agent].prompt(
-            what, conversation_id=context.conversation_id, principal=context.principal, tools=[self.ask]
+        return (
+            self.clients[agent].prompt(what, conversation_id=context.conversation_id, tools=[self.ask]).call().content
         )
-        return spec.call().content
 
 
 def ask(agent: str, what: str, id: str | None = None) -> ToolCall:
@@ -138,7 +137,7 @@ def test_an_agent_in_another_conversation_has_no_branch(order: int) -> None:
     assert [entry.branch for entry in repository.read("other").entries] == ["", ""]
 
 
-def test_an_inner_agent_must_name_the_owner(order: int) -> None:
+def test_an_inner_agent_of_another_owner_is_refused(order: int) -> None:
     repository = InMemoryChatMemoryRepository()
     inner, _ = remembering(["Never."], repository, order=order, name="search")
     errors: list[Exception] = []
@@ -147,7 +146,7 @@ def test_an_inner_agent_must_name_the_owner(order: int) -> None:
     def search() -> str:
         """Search."""
         try:
-            return inner.prompt("Find it.", conversation_id="c").call().content
+            return inner.prompt("Find it.", conversation_id="c", principal="bob").call().content
         except ConversationDenied as error:
             errors.append(error)
             raise

@@ -31,6 +31,9 @@ from traced_tools import (
     ExecuteTools,
     InvalidResponse,
     LoopLimits,
+    Policy,
+    PolicyAdvisor,
+    Rule,
     SafeguardAdvisor,
     TelemetryOptions,
     ToolCall,
@@ -193,6 +196,16 @@ def runs_that_search_tools(telemetry: Telemetry) -> None:
             telemetry=telemetry.options,
         )
         run("call", client.prompt("?", conversation_id="c-8"))
+def run_with_a_policy(telemetry: Telemetry) -> None:
+    """Have a policy allow one call and deny another."""
+    policy = Policy([Rule("small", tool="add", then="allow"), Rule("no-failures", tool="fail", then="deny")])
+    client = ChatClient(
+        ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"]),
+        tools=[add, fail],
+        advisors=[PolicyAdvisor(policy)],
+        telemetry=telemetry.options,
+    )
+    run("call", client.prompt("?"))
 
 
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:
@@ -329,6 +342,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_with_a_person,
     run_that_asks_for_approval,
     runs_that_search_tools,
+    run_with_a_policy,
     run_with_a_result_withheld,
     run_with_reasons,
     run_of_a_stuck_tool,

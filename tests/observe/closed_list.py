@@ -130,6 +130,7 @@ OPTIONAL_LABELS = {
     names.AGENT_NAME,
     names.ADVISOR_NAME,
     names.REASON_CODE,
+    names.POLICY_RULE,
     names.TOOL_RESULT_CUT,
     names.COMPACTION_STRATEGY,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,17 +23,24 @@ from traced_tools import (
     ApprovalAdvisor,
     ApprovalRequest,
     Approve,
+    AuditAdvisor,
+    AuditTrail,
     ChatClient,
+    ExecuteTools,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
+    ToolInvocation,
+    ToolResult,
     Undecided,
     tool,
 )
+from traced_tools.audit.reading.matching import match
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
 
 LABELS = {names.TOOL_NAME: "pay", names.AGENT_NAME: "desk"}
 
@@ -195,3 +205,90 @@ def test_no_argument_reason_or_error_of_an_approval_is_exported_or_logged(
         assert MARKER not in repr(response.pending)
         assert_consistent(wiretap.telemetry)
         wiretap.check()
+
+
+@tool(requires_approval=True)
+def pay_out(amount: int) -> str:
+    """Pay an amount."""
+    return "paid"
+
+
+def edited_live(mode: str, settings: dict[str, Any]) -> None:
+    """Have an approver change the arguments while the run waits."""
+    approver = ApprovalAdvisor(lambda request: Approve(arguments={"amount": 7}))
+    client = ChatClient(ScriptedChatModel([ToolCall("pay_out", {"amount": 5}, id="p"), "done"]), **settings)
+    run(mode, client.prompt("?", advisors=[approver]))
+
+
+def edited_later(mode: str, settings: dict[str, Any]) -> None:
+    """Resume a run with changed arguments."""
+    plain = {name: each for name, each in settings.items() if name == "tools"}
+    response = run(
+        mode, ChatClient(ScriptedChatModel([ToolCall("pay_out", {"amount": 5}, id="p"), "done"]), **plain).prompt("?")
+    )
+    assert response.state is not None
+    run(mode, ChatClient(ScriptedChatModel(["done"]), **settings).resume(response.state, {"p": EDITED}))
+
+
+def edited_by_driver(mode: str, settings: dict[str, Any]) -> None:
+    """Approve a call with changed arguments in a run that the caller drives."""
+    driven = (
+        ChatClient(ScriptedChatModel([ToolCall("pay_out", {"amount": 5}, id="p"), "done"]), **settings)
+        .prompt("?")
+        .start()
+    )
+    while step := driven.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("p", arguments={"amount": 7})
+        driven.perform(step)
+
+
+def changed_by_advisor(mode: str, settings: dict[str, Any]) -> None:
+    """Have an advisor change the arguments."""
+
+    class Less(Advisor):
+        name, order = "less", 600
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return await call_next(call.replace(arguments={"amount": 7}))
+
+    approver = ApprovalAdvisor(lambda request: Approve())
+    client = ChatClient(ScriptedChatModel([ToolCall("pay_out", {"amount": 5}, id="p"), "done"]), **settings)
+    run(mode, client.prompt("?", advisors=[approver, Less()]))
+
+
+EDITED = Approve(arguments={"amount": 7})
+WAYS = [edited_live, edited_later, edited_by_driver, changed_by_advisor]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS, ids=[each.__name__ for each in WAYS])
+def test_the_intent_is_what_the_model_wants_and_the_decision_what_the_tool_runs_with(
+    mode: str, way: Callable[[str, dict[str, Any]], None], tmp_path: Path
+) -> None:
+    telemetry, watching, store = Telemetry("SPAN_AND_EVENT"), Watching(), tmp_path / "audit.db"
+    with AuditTrail(store) as trail:
+        advisors = [AuditAdvisor(trail), watching]
+        way(mode, {"tools": [pay_out], "advisors": advisors, "telemetry": telemetry.options})
+    assert match(store, "p", '{"amount": 7}')
+    assert not match(store, "p", '{"amount": 5}')
+    assert match(store, "p", '{"amount": 5}', content="requested_arguments")
+    assert not match(store, "p", '{"amount": 7}', content="requested_arguments")
+    span = telemetry.one("execute_tool pay_out")
+    assert json.loads(str((span.attributes or {})[names.TOOL_CALL_ARGUMENTS])) == {"amount": 7}
+    [intent] = telemetry.events_named(names.TOOL_INTENT_EVENT.name)
+    [decision] = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    assert [each.attributes[names.TOOL_CALL_ARGUMENTS] for each in (intent, decision)] == [{"amount": 5}, {"amount": 7}]
+    typed = [each.arguments for each in watching.events if each.type in ("tool_intended", "tool_decided")]
+    assert [json.loads(each or "") for each in typed] == [{"amount": 5}, {"amount": 7}]
+    assert_consistent(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_decision_has_no_arguments_if_nobody_changed_them(mode: str) -> None:
+    telemetry, watching = Telemetry("SPAN_AND_EVENT"), Watching()
+    asked(mode, Approve(by="ana"), telemetry, watching)
+    [decision] = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    assert names.TOOL_CALL_ARGUMENTS not in decision.attributes
+    [typed] = (each for each in watching.events if each.type == "tool_decided")
+    assert typed.arguments is None

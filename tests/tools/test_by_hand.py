@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from tests.advisors.test_resuming_limits import Served
 from tests.advisors.trails import KeptTrail, auditing, person_of
@@ -47,6 +49,16 @@ QUESTION: tuple[Message, ...] = (UserMessage("?"),)
 def launch(place: str) -> str:
     """Launch."""
     return f"gone to {place}"
+
+
+NUMBERS = itertools.count()
+NewNumber = Annotated[int, Field(default_factory=lambda: next(NUMBERS))]
+
+
+@tool(requires_approval=True)
+def order(key: NewNumber) -> str:
+    """Order."""
+    return f"ordered with {key}"
 
 
 @tool(repeatable=True)
@@ -235,6 +247,14 @@ def test_an_approval_of_a_call_that_waited_does_not_cover_arguments_that_an_advi
     assert again.args == {"place": "the sun"}
     [result] = executed(how, QUESTION, MOON, **settings).results
     assert result.decision == "approved"
+
+
+def test_a_call_that_waited_runs_with_the_default_that_was_computed_then(how: str) -> None:
+    asked = ToolCall("order", {}, id="o")
+    earlier = executed(how, QUESTION, asked, tools=[order])
+    [waits] = earlier.pending
+    [result] = executed(how, QUESTION, asked, tools=[order], earlier=earlier, decisions={"o": Approve()}).results
+    assert (result.decision, result.content) == ("approved", f"ordered with {waits.args['key']}")
 
 
 def test_an_earlier_result_without_calls_that_wait_stays_as_it_is(how: str) -> None:

@@ -66,6 +66,10 @@ FORMS = {
 }
 
 
+NUMBERS = itertools.count()
+NewNumber = Annotated[int, Field(default_factory=lambda: next(NUMBERS))]
+
+
 class Payments:
     """Pays, and records the payments."""
 
@@ -252,7 +256,9 @@ def add_one(number: int) -> int:
         (date, 0, "1970-01-01"),
         (Decimal, "9000", 9000),
         (Decimal, 0.5, 0.5),
-        (Decimal, "9000.00000000000000000000001", 9000.0),
+        (Decimal, "9000.00000000000000000000001", "9000.00000000000000000000001"),
+        (Decimal, "9007199254740993.5", "9007199254740993.5"),
+        (Decimal, "1e-400", "1E-400"),
         (Decimal, "1e500", "1E+500"),
         (A, {"amountCents": "9000", "amount": 1}, {"amountCents": 9000, "amount": 1}),
         (B, {"deep": {"amount": "9000"}, "amount": 1}, {"amount": 9000}),
@@ -379,6 +385,23 @@ def test_a_driver_that_approves_calls_can_read_the_validated_arguments(form: str
             step.deny("p", "too much")
         chat.perform(step)
     assert payments.paid == []
+
+
+def test_a_tool_gets_the_computed_default_that_its_driver_approved() -> None:
+    received: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(key: NewNumber) -> None:
+        received.append(key)
+
+    chat = ChatClient(ScriptedChatModel([ToolCall("pay", id="p"), "done"]), tools=[pay]).prompt("?").start()
+    shown: list[int] = []
+    while step := chat.next():
+        if isinstance(step, ExecuteTools):
+            shown += [step.args("p")["key"], step.args("p")["key"]]
+            step.approve("p")
+        chat.perform(step)
+    assert shown == [received[0], received[0]]
 
 
 # Replaced arguments.

@@ -6,8 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
@@ -19,18 +19,22 @@ from traced_tools.core.tool_definition import definition_digest
 from traced_tools.errors import ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.steps import Call, perform
+from traced_tools.flow.workers import UnboundedPool, UsePool
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.approval import ApprovalRequest
 
 _LOG = logging.getLogger(__name__)
 _NOT_LONG = 0.001
+_PEOPLE: Final = UnboundedPool()
+"""Asks wait for people, so each has its own thread, and tools don't wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What a standing approval is for: a definition of a tool, and its arguments unless all are approved."""
+    """What a standing approval is for: the tool of a source, and its arguments unless all are approved."""
 
+    source: str
     definition: str
     arguments: str | None = field(default=None, repr=False)
 
@@ -85,13 +89,16 @@ class ApprovalAdvisor(Advisor):
         if (standing := self._standing(request)) is not None:
             return Approve(by=standing.by, code=standing.id)
         try:
-            answer = await self._asked(request)
+            with UsePool(_PEOPLE):
+                answer = await self._asked(request)
         except ToolTimeout:
             return Denied("nobody decided about it in time.", "approval_timeout")
         except Exception as error:
             return self._failed(request, error_type(error))  # its text may quote arguments
         if not isinstance(answer, Approve | Reject | Undecided):
-            return self._failed(request, f"it returned {type(answer).__name__}, and must return an Approve or a Reject")
+            return self._failed(
+                request, f"it returned {type(answer).__name__}, and must return an Approve, a Reject or an Undecided"
+            )
         if isinstance(answer, Approve):
             self._remember(request, answer)
         return answer
@@ -145,5 +152,5 @@ class ApprovalAdvisor(Advisor):
 
 def _subjects(request: ApprovalRequest) -> tuple[_Subject, _Subject]:
     """Return the tool, and the tool with the arguments of the call. Another definition is another tool."""
-    digest = definition_digest(request.definition)
-    return _Subject(digest), _Subject(digest, request.arguments)
+    tool = _Subject(request.source, definition_digest(request.definition))
+    return tool, replace(tool, arguments=request.arguments)

@@ -327,7 +327,7 @@ class _Asked:
     def decision(self, event: ToolDecided) -> Draft:
         """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        fields |= {"reason_code": event.reason_code, "error_type": event.error_type}
+        fields |= {"reason_code": event.reason_code, "rule": event.rule, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
             fields["intent_late"] = True
         arguments = self._observed.runs_with

@@ -13,6 +13,7 @@ from traced_tools.core.expiring import ExpiringStore
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.tools.callback import running_parts
 from traced_tools.tools.execution import CallNext, ToolInvocation
 
 
@@ -24,8 +25,10 @@ def principal_of(call: ToolInvocation) -> Hashable:
 class CacheToolAdvisor(Advisor):
     """Answers a call of a chosen tool with the result of an equal earlier call, without running the tool.
 
-    Calls are equal if they have the same tool (name, definition and source), the same validated arguments and the same
-    scope. Only successful results are kept. Equal calls that run at the same time all run.
+    Calls are equal if they have the same tool (function, definition and source), the same validated arguments and the
+    same scope. Methods of two objects are two tools, and so are two custom `ToolCallback` objects. Only successful
+    results are kept. Calls that somebody approves, or that require approval, always run. Equal calls that run at the
+    same time all run.
 
     A cached result has the decision `answered`, with the advisor's name, in telemetry and in the audit trail. The model
     reads the text and the images of the earlier result; its `value` is None.
@@ -69,18 +72,39 @@ class CacheToolAdvisor(Advisor):
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Answer the call from the cache, or pass it on and keep its result."""
-        if not self._tools.choose(call):
+        if call.requires_approval or not self._tools.choose(call):
             return await call_next(call)
-        key = (self._scope(call), call.metadata.source, _definition(call.definition), call.arguments)
+        key = (self._scope(call), call.metadata.source, _definition(call.definition), *_runs(call), call.arguments)
         if (kept := self._results.get(key)) is not None:
             return replace(call.answered(kept.content), images=kept.images, cut=kept.cut, ends_run=kept.ends_run)
         result = await call_next(call)
-        if result.ok:
+        if result.ok and result.decision == "allowed":  # an approval is for one call
             self._results.put(key, replace(result, value=None))
         return result
 
     def __repr__(self) -> str:
         return f"<CacheToolAdvisor {self.name!r}: {self._tools!r}, {len(self._results)} results, order {self.order}>"
+
+
+class _Same:
+    """Is equal only for the same object. It keeps the object alive, so that no other object gets its id."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: object) -> None:
+        self._item = item
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._item is other._item
+
+    def __hash__(self) -> int:
+        return id(self._item)
+
+
+def _runs(call: ToolInvocation) -> tuple[_Same, ...]:
+    """Return what runs the tool of a call: a function, the method of an object, or a custom tool."""
+    parts = (None,) if call.callback is None else running_parts(call.callback)
+    return tuple(map(_Same, parts))
 
 
 def _is_read_only(annotations: ToolAnnotations) -> bool:

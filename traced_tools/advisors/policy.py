@@ -27,8 +27,9 @@ class PolicyAdvisor(Advisor):
     this one answers itself.
 
     The reason code of each call that the policy decides is the id of the rule; `policy_default` if no rule is for the
-    call; `policy_error` if a predicate failed. Spans, events, the decisions metric and the audit trail record it. The
-    model reads the rule's `reason` of a denied call.
+    call; `policy_error` if a predicate failed. Spans, events, the decisions metric and the audit trail record it. They
+    also record the id of the rule that decided, or whose predicate failed, which stays if somebody who approves the
+    call gives another reason code. The model reads the rule's `reason` of a denied call.
 
     Args:
         policy: the policy.
@@ -55,11 +56,12 @@ class PolicyAdvisor(Advisor):
         verdict = await self._policy.decide(_facts(call))
         if verdict.error is not None:
             self._log_error(verdict)
+        rule = None if verdict.rule is None else verdict.rule.id
         if verdict.decision == "deny":
-            return call.denied(verdict.reason or _NOT_ALLOWED, code=verdict.code)
+            return call.denied(verdict.reason or _NOT_ALLOWED, code=verdict.code, rule=rule)
         if verdict.decision == "require_approval":
-            return await call_next(call.requiring_approval(verdict.reason or _REQUIRED, code=verdict.code))
-        return await call_next(call.replace(code=verdict.code))
+            return await call_next(call.requiring_approval(verdict.reason or _REQUIRED, code=verdict.code, rule=rule))
+        return await call_next(call.replace(code=verdict.code, rule=rule))
 
     def _log_error(self, verdict: Verdict) -> None:
         assert verdict.rule is not None and verdict.error is not None

@@ -83,6 +83,7 @@ class KeptResult(Value):
     error_type: _AnyText | None = None
     advisor: _AnyText | None = None
     reason_code: _AnyText | None = None
+    rule: _AnyText | None = None
     by: _AnyText | None = Field(default=None, repr=False)
 
     @classmethod
@@ -99,7 +100,8 @@ class WaitingCall(Value):
     """A call that waits for approval, bound to its arguments, and to the definition and the source of its tool.
 
     Attributes:
-        call_id, tool, arguments, source, reason, rule, intent, requested_at, held: as in `PendingCall`.
+        call_id, tool, arguments, bound, source, reason, rule, policy_rule, intent, requested_at, held: as in
+            `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
     """
@@ -107,11 +109,13 @@ class WaitingCall(Value):
     call_id: _AnyText
     tool: _AnyText
     arguments: _AnyText = Field(repr=False)
+    bound: _AnyText | None = Field(default=None, repr=False)
     arguments_digest: str
     definition_digest: str
     source: _AnyText = LOCAL
     reason: _AnyText | None = Field(default=None, repr=False)
     rule: _AnyText | None = None
+    policy_rule: _AnyText | None = None
     intent: _AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False

@@ -47,6 +47,7 @@ class Approve:
         check_by(self.by)
         expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
+        _check_json(self.arguments)
         expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
         expect("code", self.code, (str, type(None)), "a str or None")
         if self.scope not in APPROVAL_SCOPES:
@@ -114,10 +115,14 @@ class PendingCall:
         call_id: the call's id.
         tool: the tool's name.
         arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
+        bound: the arguments before any advisor changed them, as canonical JSON, with the defaults of the tool. Once the
+            call is decided, it goes on with them, even if a default is another one then; None if they are not known.
         definition: the definition of the tool that the model received.
         source: where the tool comes from: `local`, or the configured name of a server.
         reason: why the call requires approval, in words; None if only the tool says so.
-        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
+        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule; None if only the
+            tool requires it.
+        policy_rule: the id of the policy's rule that is for the call; None if there is none.
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
@@ -126,10 +131,12 @@ class PendingCall:
     call_id: str
     tool: str
     arguments: str = field(repr=False)
+    bound: str | None = field(default=None, repr=False)
     definition: ToolDefinition = field(repr=False)
     source: str = LOCAL
     reason: str | None = field(default=None, repr=False)
     rule: str | None = None
+    policy_rule: str | None = None
     intent: str | None = field(default=None, repr=False)
     requested_at: float
     held: bool = False
@@ -139,6 +146,17 @@ class PendingCall:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)
         return found
+
+
+def _check_json(arguments: Mapping[str, Any] | None) -> None:
+    try:
+        json.dumps(None if arguments is None else dict(arguments), allow_nan=False)
+        return
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the arguments
+    raise ValueError(
+        "arguments must be a JSON object: pass text, finite numbers, True, False, None, and lists and mappings of these"
+    )
 
 
 def check_by(by: object) -> None:

@@ -35,6 +35,7 @@ class ToolResult:
         error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
         advisor: the name of the advisor that denied or answered the call, if one did.
         reason_code: the reason of the decision as a code, such as the limit that was reached or the rule of a policy.
+        rule: the id of the policy's rule that decided about the call; None if no rule did.
         by: the person or service that approved or refused the call, as named by the application.
         ends_run: whether the result is the run's answer because an advisor called `call.end`.
         pending: the call, if it waits for approval; else None.
@@ -54,6 +55,7 @@ class ToolResult:
     error: Exception | None = field(default=None, repr=False)
     advisor: str | None = None
     reason_code: str | None = None
+    rule: str | None = None
     by: str | None = field(default=None, repr=False)
     ends_run: bool = False
     pending: PendingCall | None = None

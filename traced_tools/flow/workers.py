@@ -115,6 +115,17 @@ class WorkerPool:
             return False
 
 
+class UnboundedPool(WorkerPool):
+    """A pool with a thread for each job, for functions that wait for people and would fill any other pool."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def submit(self, function: Callable[[], T], *, beyond: bool = True) -> Future[T]:
+        """Run `function` in a thread at once; see `WorkerPool.submit`."""
+        return super().submit(function, beyond=True)
+
+
 def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
     try:
         result = job()

@@ -76,7 +76,7 @@ class RunContext:
     Args:
         agent: the client's name.
         conversation_id: the id of the conversation, if the caller passed one.
-        principal: the owner of the conversation, if the caller passed one.
+        principal: on whose behalf the run is; by default, that of the enclosing run.
         tool_context: data about the caller for tools; never sent to the model.
         limits: the limits of the run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -169,7 +169,7 @@ class RunContext:
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
-        self.principal = principal
+        self.principal: str | None = outer.principal if principal is None and outer is not None else principal
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
         self.limits = limits
         self.tool_errors = tool_errors

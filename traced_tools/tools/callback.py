@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
+from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.core.result_conversion import ResultConverter, ToolContent, content_from_converter, content_of
 from traced_tools.core.tool_context import ToolContext
@@ -28,6 +30,7 @@ from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import Call
 from traced_tools.tools.function import CallFunction, Convert, ConvertedValue, convert_value, runs_on_event_loop
 from traced_tools.tools.schema.arguments import (
+    ArgumentValidationError,
     BoundArguments,
     SchemaArguments,
     bind_arguments,
@@ -211,8 +214,12 @@ class CustomTool:
         return self._arguments.as_json(self._arguments.check(bound.value), bound.value)
 
     def _check(self, text: str) -> str:
-        self._arguments.check(text)
-        return deduplicate_keys(text)
+        """Return the text for the tool: canonical, so that the tool reads the values that advisors see."""
+        canonical = canonical_text(self._arguments.as_json(self._arguments.check(text), text))
+        with suppress(ArgumentValidationError):
+            if canonical_text(self._arguments.as_json(self._arguments.check(canonical), canonical)) == canonical:
+                return canonical
+        return deduplicate_keys(text)  # a tool that reuses the definition of a function reads the text as that does
 
     def step(self, arguments: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
@@ -305,6 +312,14 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def running_parts(tool: ToolCallback) -> tuple[object, ...]:
+    """Return the objects that run a tool: two tools run the same if these are the same objects."""
+    if type(tool) is not FunctionToolCallback:
+        return (tool,)
+    function = tool._function
+    return getattr(function, "__self__", None), getattr(function, "__func__", function), tool._convert
 
 
 def as_invocable(tool: ToolCallback) -> Invocable:

@@ -17,10 +17,9 @@ from time import perf_counter, perf_counter_ns, time
 from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.approval import Approve, Denied, Reject, Undecided, check_by
-from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.enums import SUPERSEDED, Decision
+from traced_tools.core.enums import SUPERSEDED, Decision, Repair
 from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
@@ -28,7 +27,6 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
-from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
@@ -41,15 +39,15 @@ from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.approval import Approval, ApprovalRequest
 from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments
+from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.run.context import AdvisesTools, RunContext
-    from traced_tools.tools.callback import Invocable
     from traced_tools.tools.function import ConvertedValue
-    from traced_tools.tools.schema.arguments import BoundArguments
     from traced_tools.tools.toolset import ToolSet
 
 
@@ -72,7 +70,10 @@ class ToolInvocation:
         intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
         approved: whether the call, with these arguments, has an approval.
         code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
+        rule: the id of the policy's rule that is for the call; None if there is none.
+        callback: the tool itself; None for a call that no run has made.
         approval_reason: why an advisor requires approval of the call; None if no advisor does.
+        approval_code: the reason code of the advisor that requires approval; None if it has none.
     """
 
     name: str
@@ -86,9 +87,17 @@ class ToolInvocation:
     intent: str | None = field(default=None, repr=False)
     approved: bool = False
     code: str | None = None
+    rule: str | None = None
+    callback: ToolCallback | None = field(default=None, repr=False, compare=False)
     approval_reason: str | None = field(default=None, repr=False)
+    approval_code: str | None = None
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _values: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def requires_approval(self) -> bool:
+        """Whether an advisor has required approval of the call, or its tool may require it."""
+        return self.approval_reason is not None or self.metadata.requires_approval is not False
 
     @property
     def args(self) -> Mapping[str, Any]:
@@ -111,23 +120,27 @@ class ToolInvocation:
         arguments: str | Mapping[str, Any] | None = None,
         intent: str | None = None,
         code: str | None = None,
+        rule: str | None = None,
     ) -> ToolInvocation:
-        """Return this call with other arguments (JSON text, or a mapping), with a reason, or with a reason code.
+        """Return this call with other arguments (JSON text, or a mapping), a reason, a reason code, or a rule.
 
         The arguments are validated when they are passed to `call_next`. Inner advisors receive the validated ones. If
         the arguments are invalid, `call_next` returns the result `invalid_arguments`.
 
         `code` says why the call may run, such as the name of a rule. It is set in code, and recorded as the code of
-        `denied` is. If several advisors set one, the innermost counts.
+        `denied` is. `rule` is the id of the policy's rule that decided so, if one did. If several advisors set one, the
+        innermost counts.
         """
         expect("intent", intent, (str, type(None)), "a str or None")
         expect("code", code, (str, type(None)), "a str or None")
+        expect("rule", rule, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         changed = replace(
             self,
             arguments=own,
             intent=self.intent if intent is None else intent,
             code=self.code if code is None else code,
+            rule=self.rule if rule is None else rule,
         )
         return changed._holding(self._values) if own == self.arguments else changed
 
@@ -136,17 +149,21 @@ class ToolInvocation:
         object.__setattr__(self, "_values", values)
         return self
 
-    def requiring_approval(self, reason: str, *, code: str | None = None) -> ToolInvocation:
+    def requiring_approval(self, reason: str, *, code: str | None = None, rule: str | None = None) -> ToolInvocation:
         """Return this call so that, when it is passed on, its tool runs only if somebody approves the call.
 
         Args:
             reason: why, for those who decide.
             code: the reason code, set in code, such as the name of a rule. It is recorded with the decision.
+            rule: the id of the policy's rule that decided so, if one did.
         """
         expect("reason", reason, str, "a str")
-        return replace(self.replace(code=code), approval_reason=reason)._holding(self._values)
+        required = replace(self.replace(code=code, rule=rule), approval_reason=reason, approval_code=code)
+        return required._holding(self._values)
 
-    def denied(self, reason: str, *, code: str | None = None, by: str | None = None) -> ToolResult:
+    def denied(
+        self, reason: str, *, code: str | None = None, by: str | None = None, rule: str | None = None
+    ) -> ToolResult:
         """Return the result of a call that may not run.
 
         Args:
@@ -155,8 +172,10 @@ class ToolInvocation:
                 audit trail record it.
             by: the person or service that refused the call. The audit trail, spans and events have a pseudonym of
                 the name, unless the trail stores texts, or content is captured.
+            rule: the id of the policy's rule that decided so, if one did.
         """
-        return denied_result(self.id, self.name, reason, code, by)
+        expect("rule", rule, (str, type(None)), "a str or None")
+        return replace(denied_result(self.id, self.name, reason, code, by), rule=rule)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
         """Return a result that replaces a run of the tool, such as a cached result; the model reads `content`."""
@@ -185,10 +204,14 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
     return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
 
 
-def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None) -> ToolResult:
-    """Return the result of a call that somebody rejected; `code` is the reason code unless the rejection has one."""
-    text = f"{NOT_RUN}{rejection.reason}"
-    return ToolResult(call_id, name, text, decision="rejected", reason_code=rejection.code or code, by=rejection.by)
+def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None, rule: str | None) -> ToolResult:
+    """Return the result of a call that somebody rejected.
+
+    `code` is the reason code unless the rejection has one, `rule` the id of the policy's rule that is for the call.
+    """
+    text, by = f"{NOT_RUN}{rejection.reason}", rejection.by
+    code = rejection.code or code
+    return ToolResult(call_id, name, text, decision="rejected", reason_code=code, rule=rule, by=by)
 
 
 def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet) -> None:
@@ -235,6 +258,8 @@ class ToolExecution:
         approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
+        shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
+            has seen any.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -252,6 +277,7 @@ class ToolExecution:
         approved: Approval | None = None,
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
+        shown: str | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -261,25 +287,25 @@ class ToolExecution:
         self._iteration = iteration
         self._refusal = refusal
         self._queued_at = queued_at
-        self._approved = approved
+        self._edit = approved if approved is not None and approved.instead is not None else None
+        self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._additional: SeparatedArguments | None = None
         self._is_delivered = False
-        self._bound: BoundArguments | None = None
-        self._source = call.arguments if approved is None or approved.instead is None else approved.instead
-        self._bound_for = self._source
-        self._sources: dict[str, str] = {}
-        self._unbound: Exception | None = None
+        self._source = call.arguments
+        self._shown = shown
         self._context: ToolContext | None = None
+        self._binding: ArgumentBinding
+        self._repairs: tuple[Repair, ...] = ()
         self._cancelled = False
-        self._answers: dict[str, Approve | ToolResult] = {}
+        self._answers: dict[str, Approval | ToolResult] = {}
         self._has_run = self._has_begun = False
         self._result: ToolResult | None = None
         needs_none = self._tool is None or self._tool.metadata.requires_approval is False
         self._may_run = may_run
         self.is_held = False
-        is_plain = not run.tool_advisors and needs_none and self._source is call.arguments and may_run is None
+        is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
         # the application may raise an error when it receives additional arguments, so that the tool does not run
         self._clock = None if is_plain and not isinstance(self._tool, AugmentedTool) else SelfClock()
 
@@ -295,8 +321,7 @@ class ToolExecution:
             if self._additional is not None:
                 observed.stated(self._additional.intent)
                 observed.repaired(self._additional.repairs)
-            if self._bound is not None:
-                observed.repaired(self._bound.repairs)
+            observed.repaired(self._repairs)
             if self._approved is not None:
                 observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
@@ -308,12 +333,9 @@ class ToolExecution:
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
                 if self._clock is None:
-                    result = await self._attempt(self._source, context, observed)
+                    result = self._permitted(await self._attempt(self._source, context, observed))
                 else:
                     result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
-            if self._approved is not None and result.decision == "allowed":
-                code = self._approved.code or result.reason_code
-                result = replace(result, decision="approved", by=self._approved.by, reason_code=code)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result
@@ -371,10 +393,15 @@ class ToolExecution:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
+        self._binding = ArgumentBinding(self._tools.invocable(self._call.name))
         try:
             self._separate()
-            self._bind(self._source)
-        except Exception as problem:
+            self._repairs = self._binding.bind(self._source, self._shown)
+        except InvalidArguments as problem:
+            if self._edit is None or self._edit.instead is None:
+                return problem
+            return self._admit_edited(self._edit, self._edit.instead)
+        except Exception as problem:  # of a validator of additional arguments
             return problem
         return None
 
@@ -382,18 +409,16 @@ class ToolExecution:
         """Separate the additional arguments of an augmented tool; raises what `AugmentedTool.separate` raises."""
         if isinstance(self._tool, AugmentedTool):
             self._additional = self._tool.separate(self._call.arguments)
-            if self._source is self._call.arguments:  # arguments that somebody approved instead are the tool's own
-                self._source = self._additional.own
+            self._source = self._additional.own
 
-    def _bind(self, source: str) -> None:
-        """Bind arguments for the next attempt; raises `InvalidArguments`."""
-        self._bound, self._bound_for = None, source
+    def _admit_edited(self, approved: Approval, instead: str) -> InvalidArguments | None:
+        """Bind the arguments that somebody approved instead of those of the model, which are invalid."""
+        self._approved, self._edit, self._source = approved, None, instead
         try:
-            self._bound = self._tools.invocable(self._call.name).bind(source)
-        except InvalidArguments:
-            raise
-        except Exception as error:  # of a custom validator: counted as the tool's error when the tool would run
-            self._unbound = error
+            self._repairs = self._binding.bind(instead)
+        except InvalidArguments as problem:
+            return problem
+        return None
 
     def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
@@ -411,28 +436,24 @@ class ToolExecution:
     def _invocation(self, context: ToolContext) -> ToolInvocation:
         """Return the call as the outermost advisor sees it."""
         assert self._tool is not None
-        name, (arguments, values), definition = self._call.name, self._advisable(), self._tool.definition
+        name, (arguments, values), definition = self._call.name, self._binding.shown(), self._tool.definition
         metadata, index = self._tool.metadata, self._place[0]
         if self._approved is not None and self._approved.arguments is None:
             self._approved = replace(self._approved, arguments=arguments)
-        approved, intent = self._is_approved(arguments), None if self._additional is None else self._additional.intent
+        self._shown = arguments
         return ToolInvocation(
-            name, arguments, self._id, self._iteration, definition, context, metadata, index, intent, approved
+            name,
+            arguments,
+            self._id,
+            self._iteration,
+            definition,
+            context,
+            metadata,
+            index,
+            None if self._additional is None else self._additional.intent,
+            self._is_approved(arguments),
+            callback=self._tool.own if isinstance(self._tool, AugmentedTool) else self._tool,
         )._holding(values)
-
-    def _advisable(self) -> tuple[str, dict[str, Any] | None]:
-        """Return the arguments that the tool will receive, for the advisors: canonical JSON, and values if known."""
-        source, values = self._bound_for, None
-        if self._bound is not None:
-            values = self._tools.invocable(self._call.name).as_json(self._bound)
-            text = canonical_text(values)
-        else:
-            text, _ = unwrap_arguments(source)
-            with suppress(ValueError, RecursionError):
-                text = canonical_text(json.loads(text))
-        # a further attempt binds the source again: validating what a validator returned might change it once more
-        self._sources[text], self._bound_for = source, text
-        return text, values
 
     async def _advise(
         self,
@@ -487,13 +508,11 @@ class ToolExecution:
     def _validated(self, changed: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
         """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
         try:
-            self._bind(changed.arguments)
+            observed.repaired(self._binding.bind(changed.arguments))
         except InvalidArguments as problem:
-            observed.advised(changed.intent, changed.arguments, changed.code)
+            observed.advised(changed, is_changed=True)
             return self._invalid(problem, observed)
-        if self._bound is not None:
-            observed.repaired(self._bound.repairs)
-        arguments, values = self._advisable()
+        arguments, values = self._binding.shown()
         return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
     # Approve.
@@ -508,29 +527,35 @@ class ToolExecution:
             observed: the observation of the call.
             checking: the advisors that the call must pass again if who approves it changes its arguments.
         """
-        if not self._is_approved(call.arguments) and await self._requires_approval(call):
-            answer = self._answers.get(call.arguments) or await self._ask(call)
+        if not self._is_approved(call.arguments) and (self._edit is not None or await self._requires_approval(call)):
+            answer = self._edit or self._answers.get(call.arguments) or await self._ask(call)
             self._answers[call.arguments] = answer  # an advisor that runs the call again doesn't ask again
             if isinstance(answer, ToolResult):
                 return answer
-            instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
-            self._approved = Approval(answer.by, answer.code, call.arguments, instead)
+            self._approved = answer
             observed.approved(answer.by, answer.code)
-            if instead is not None:
+            if (instead := answer.instead) is not None:
                 edited = self._validated(call.replace(arguments=instead), observed)
                 if isinstance(edited, ToolResult):
                     return edited
-                self._approved = replace(self._approved, arguments=edited.arguments)
+                self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
         if self._may_run is not None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
-                return self._pending(self._request(call), "it waits until other calls are decided.")
-        observed.advised(call.intent, call.arguments, call.code)
-        returned = await self._attempt(call.arguments, call.context, observed)
-        has_code = call.code is not None and returned.decision == "allowed"
-        return replace(returned, reason_code=call.code) if has_code else returned
+                return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
+        observed.advised(call, is_changed=call.arguments != self._shown)
+        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
+
+    def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
+        """Return the result of a call that ran, with why advisors and approvers permitted it."""
+        if result.decision != "allowed":
+            return result
+        if (approved := self._approved) is not None:
+            code = approved.code or code
+            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
+        return result if code is rule is None else replace(result, reason_code=code, rule=rule)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
@@ -543,11 +568,11 @@ class ToolExecution:
             _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
             return True
 
-    async def _ask(self, call: ToolInvocation) -> Approve | ToolResult:
+    async def _ask(self, call: ToolInvocation) -> Approval | ToolResult:
         """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
         request = self._request(call)
         if not self._run.approvers:
-            return self._pending(request)
+            return self._pending(request, call.code)
         assert self._tool is not None
         with observe_approval(self._run, self._tool, self._id, self._iteration) as waiting:
             for approver in self._run.approvers:
@@ -563,13 +588,14 @@ class ToolExecution:
                     break
             if isinstance(answer, Approve):
                 waiting.decided("approved", answer.by, answer.code or call.code)
-                return answer
+                instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
+                return Approval(answer.by, answer.code, call.arguments, instead)
             if isinstance(answer, Undecided):
-                result = self._pending(request)
+                result = self._pending(request, call.code)
             elif isinstance(answer, Reject):
-                result = rejected_result(self._id, call.name, answer, call.code)
+                result = rejected_result(self._id, call.name, answer, call.code, call.rule)
             else:
-                result = denied_result(self._id, call.name, answer.reason, answer.code, None)
+                result = call.denied(answer.reason, code=answer.code, rule=call.rule)
             waiting.decided(result.decision, result.by, result.reason_code)
         return result if isinstance(answer, Undecided) else replace(result, advisor=approver.name)
 
@@ -578,20 +604,28 @@ class ToolExecution:
             call_id=self._id,
             tool=call.name,
             arguments=call.arguments,
+            bound=self._shown,
             definition=call.definition,
             source=call.metadata.source,
             reason=call.approval_reason,
-            rule=call.code,
+            rule=call.approval_code,
+            policy_rule=call.rule,
             intent=call.intent,
             requested_at=time(),
             held=self.is_held and not self._is_approved(call.arguments),
             run=self._run,
         )
 
-    def _pending(self, request: ApprovalRequest, why: str = "it waits for approval.") -> ToolResult:
-        text = f"{NOT_RUN}{why}"
-        waits = request.pending()
-        return ToolResult(self._id, request.tool, text, decision="pending", reason_code=request.rule, pending=waits)
+    def _pending(self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval.") -> ToolResult:
+        return ToolResult(
+            self._id,
+            request.tool,
+            f"{NOT_RUN}{why}",
+            decision="pending",
+            reason_code=code,
+            rule=request.policy_rule,
+            pending=request.pending(),
+        )
 
     def _is_approved(self, arguments: str) -> bool:
         """Return whether the call has an approval for these canonical arguments."""
@@ -625,7 +659,8 @@ class ToolExecution:
         returned: ConvertedValue | None = None
         failure: Exception | None = None
         try:
-            bound = self._bound_to(tool, arguments, observed)
+            bound = self._binding.take(arguments, as_shown=self._clock is not None)
+            observed.repaired(bound.repairs)
         except InvalidArguments as problem:
             return self._invalid(problem, observed)
         except Exception as error:  # of a custom validator, which is a part of the tool
@@ -659,20 +694,6 @@ class ToolExecution:
             raise Abandoned
         shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
-
-    def _bound_to(self, tool: Invocable, arguments: str, observed: ToolCallObservation) -> BoundArguments:
-        """Return the arguments for the tool; each attempt gets new ones, because a tool may change them."""
-        bound, self._bound = self._bound, None
-        if bound is not None and arguments == self._bound_for:
-            return bound
-        bound = tool.bind(self._sources.get(arguments, arguments))
-        observed.repaired(bound.repairs)
-        if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        bound = tool.bind(arguments)  # such as a new default from a factory: the tool gets the values the advisors saw
-        if canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        raise self._unbound or RuntimeError("validating the arguments again gave other values than the advisors saw")
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""

@@ -50,6 +50,7 @@ from traced_tools.tools.advice import (
 )
 from traced_tools.tools.approval import Approval, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
+from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
@@ -59,6 +60,7 @@ Hold = Literal["call", "batch"]
 Decisions = Mapping[str, Approve | Reject | Denied]
 """Decisions about calls that require approval, by the call's id."""
 _NONE_DECIDED: Final[Decisions] = MappingProxyType({})
+_NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _LIMITED: Final = ("limited", "repeated")
 """The decisions of limits."""
 _CURRENT_POOL: Final = nullcontext()
@@ -97,8 +99,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_most_characters",
         "_refusals",
         "_run",
+        "_shown",
         "_tools",
         "_under_way",
+        "_waited",
         "calls",
     )
 
@@ -113,8 +117,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         most_characters: int | None = None,
         places: Sequence[tuple[int, int]] = (),
         hold: Hold = "call",
+        waited: Mapping[str, PendingCall] = _NONE_WAITED,
     ) -> None:
         self._hold = hold
+        self._waited = waited
         self._limit = max_concurrency
         self._batch = places or [(index, len(calls)) for index in range(len(calls))]
         self._most_characters = most_characters
@@ -126,23 +132,32 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._iteration = iteration
         self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
+        before = [waited.get(call.id or "") for call in calls]
+        self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
 
-        The arguments are repaired and validated, and include the tool's defaults. Those that `augmented` adds are not
-        among them unless the tool receives them, too.
+        The arguments are repaired and validated, and include the tool's defaults. The tool gets these defaults, even if
+        it computes others each time. Arguments that `augmented` adds are not among them unless the tool receives them,
+        too.
 
         Raises:
             KeyError: if no call of the batch has the id, or the request has no tool with the call's name.
             InvalidArguments: if the arguments are invalid; the tool will not run.
         """
-        call = self.calls[self._places(call_id)[0]]
+        index = self._places(call_id)[0]
+        call = self.calls[index]
         if call.name not in self._tools.by_name:
             raise KeyError(f"the call {call_id!r} names no tool of the request")
-        tool, asked = self._tools.invocable(call.name), self._tools.by_name[call.name]
+        asked = self._tools.by_name[call.name]
         arguments = asked.separate(call.arguments).own if isinstance(asked, AugmentedTool) else call.arguments
-        found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(arguments)))
+        binding = ArgumentBinding(self._tools.invocable(call.name))
+        binding.bind(arguments, self._shown.get(index))
+        if binding.failure is not None:
+            raise binding.failure
+        self._shown[index], values = binding.shown()
+        found: Mapping[str, Any] = read_only(values)
         return found
 
     def approve(
@@ -156,39 +171,40 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             call_id: the call's id.
             by: the person or service that approves. The audit trail, spans and events have a pseudonym of
                 the name, unless the trail stores texts, or content is captured.
-            arguments: other arguments for the tool, which are validated and pass the advisors; None for those of the
-                call.
+            arguments: other arguments for the tool, which are validated, and policies decide about them; None for those
+                of the call.
 
         Raises:
             KeyError: if no call of the batch has the id.
         """
         self.decide(call_id, Approve(by=by, arguments=arguments))
 
-    def decide(
-        self, call_id: str | None, decision: Approve | Reject | Denied, waited: PendingCall | None = None
-    ) -> None:
+    def decide(self, call_id: str | None, decision: Approve | Reject | Denied) -> None:
         """Decide about a call that requires approval.
+
+        The decision is for the arguments with which the call has waited; for the arguments before any advisor, if the
+        call has not waited.
 
         Args:
             call_id: the call's id.
             decision: the decision. The `scope` of an approval must be `call`.
-            waited: the call as it waited for the decision, which is then for the arguments in it; None for a decision
-                about the call before any advisor.
 
         Raises:
             KeyError: if no call of the batch has the id.
             ResumeError: for an approval of a call that waited, if its tool is gone or has another definition or source.
         """
+        waited = self._waited.get(call_id or "")
         if waited is not None and isinstance(decision, Approve):
             digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
             check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
             if isinstance(decision, Reject):
-                rule = None if waited is None else waited.rule
-                self._set(index, rejected_result(call.id or "", call.name, decision, rule))
+                code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
+                self._set(index, rejected_result(call.id or "", call.name, decision, code, rule))
             elif isinstance(decision, Denied):
-                self._set(index, denied_result(call.id or "", call.name, decision.reason, decision.code, None))
+                result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+                self._set(index, result if waited is None else replace(result, rule=waited.policy_rule))
             elif decision.scope != "call":
                 raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
             elif decision.arguments is not None:
@@ -249,7 +265,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return places
 
     def waves(self) -> list[list[Flow[ToolResult]]]:
-        """Return one flow per call, in groups that run one after the other; sequential tools have their own group."""
+        """Return one flow per call, in groups that run one after the other; sequential tools have their own group.
+
+        Raises:
+            RuntimeError: if the step was performed before, because its tools would run again.
+        """
+        self.check_unperformed()
         now = perf_counter()
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
         if self._cancelled:  # checked after the calls are set, so that a concurrent `cancel` is not missed
@@ -265,6 +286,19 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             waves[-1].append(execution.result())
             alone = is_sequential
         return waves
+
+    @property
+    def is_performed(self) -> bool:
+        """Whether the step was performed, at least in part."""
+        return bool(self._under_way)
+
+    def check_unperformed(self) -> None:
+        """Raise `RuntimeError` if the step was performed."""
+        if self.is_performed:
+            raise RuntimeError(
+                "this ExecuteTools step was performed before, and its tools would run again: "
+                "pass its results to run.answer(step, results)"
+            )
 
     def _is_sequential(self, index: int) -> bool:
         """Return whether the call at `index` runs a tool that must not run in parallel."""
@@ -283,6 +317,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._approved.get(index),
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
+            self._shown.get(index),
         )
 
     def _are_all_decided(self) -> bool:
@@ -399,9 +434,10 @@ class ToolCallingManager:
             most_characters=None if may_be_direct else most,
             hold=self._hold,
             places=[(index, len(calls)) for index in places],
+            waited=waited,
         )
         for call_id, decision in decisions.items():
-            step.decide(call_id, decision, waited.get(call_id))
+            step.decide(call_id, decision)
         began = perf_counter_ns()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):

@@ -18,16 +18,15 @@ from traced_tools.errors import AuditError, ConfigurationError
 
 ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name", "by"]
 """The contents of a call that are recorded, at least as a digest."""
-_KIND: Final[Mapping[ContentName, str]] = {
-    "arguments": "intent",
-    "requested_arguments": "intent",
-    "reason": "intent",
-    "requested_name": "intent",
-    "by": "decision",
-    "result": "outcome",
+_PLACES: Final[Mapping[ContentName, tuple[tuple[str, ContentName], ...]]] = {
+    "arguments": (("decision", "arguments"), ("intent", "arguments")),
+    "requested_arguments": (("intent", "requested_arguments"), ("intent", "arguments")),
+    "reason": (("intent", "reason"),),
+    "requested_name": (("intent", "requested_name"),),
+    "by": (("decision", "by"),),
+    "result": (("outcome", "result"),),
 }
-_SAME_UNLESS_RECORDED: Final[Mapping[ContentName, ContentName]] = {"requested_arguments": "arguments"}
-"""A content that is recorded only if it differs from another one, which it equals otherwise."""
+"""The record that has a content, and its name there. The first one is recorded only if it differs from the second."""
 
 
 class UndecidableError(AuditError):
@@ -50,8 +49,9 @@ def match(
         store: a path, or an SQLAlchemy URL.
         call_id: the call's id.
         text: the text to compare. JSON is compared by its value, however it is written.
-        content: which content of the call. `arguments` are the arguments for the tool, `requested_arguments` those that
-            the model wrote. `result` is the result of the last time the tool finished. `by` is the name of who decided.
+        content: which content of the call. `arguments` are the arguments that the tool ran with, or would have run
+            with: an advisor, or who approved the call, may have changed them. `requested_arguments` are those that the
+            model wrote. `result` is the result of the last time the tool finished. `by` is the name of who decided.
         run_id: the call's run; required if several calls have this id.
         iteration: the iteration of the loop, from 1; required if several calls of the run have this id.
         key: the key that the digests were made with. None for `TRACED_TOOLS_AUDIT_KEY`, else the key file beside an
@@ -93,10 +93,10 @@ def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration
 def _recorded(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
     """Return a call's content as its effective record has it."""
     for each in calls_of(store, [call]).values():
-        fields = each.fields(_KIND[content])
-        recorded = fields.get(content, fields.get(_SAME_UNLESS_RECORDED.get(content, content)))
-        if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _REQUIRED):
-            return recorded
+        for kind, name in _PLACES[content]:
+            recorded = each.fields(kind).get(name)
+            if isinstance(recorded, dict) and all(isinstance(recorded.get(part), str) for part in _REQUIRED):
+                return recorded
     raise AuditError(f"this call has no recorded {content.replace('_', ' ')}")
 
 

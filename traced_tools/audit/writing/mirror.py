@@ -63,6 +63,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "decision": names.TOOL_DECISION,
     "advisor": names.ADVISOR_NAME,
     "reason_code": names.REASON_CODE,
+    "rule": names.POLICY_RULE,
     "error_type": names.ERROR_TYPE,
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,

@@ -110,8 +110,8 @@ def decider_text(decision: Mapping[str, Any]) -> str:
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
-    """Return the reason code and the error type of a decision record; may be blank."""
-    codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
+    """Return the reason code, the rule and the error type of a decision record; may be blank."""
+    codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "rule", "error_type"))
     return ", ".join(escape(code) for code in codes if code not in (None, decision.get("decision")))
 
 
@@ -153,6 +153,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "decided_by": decision.get("advisor"),
         "by": person_of(decision),
         "reason_code": decision.get("reason_code"),
+        "rule": decision.get("rule"),
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),
         "duration": outcome.get("duration"),

@@ -287,6 +287,11 @@ REASON_CODE: Final = _attribute(
     "string",
     "The reason for the decision: a code set in source code, such as the name of a rule.",
 )
+POLICY_RULE: Final = _attribute(
+    "traced_tools.policy.rule",
+    "string",
+    "The id of the policy's rule that decided about the call, or whose predicate failed; absent if no rule did.",
+)
 APPROVAL_BY: Final = _attribute(
     "traced_tools.approval.by",
     "string",

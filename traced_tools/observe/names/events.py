@@ -10,7 +10,7 @@ from traced_tools.observe.names.spans import CHAT_SPAN
 
 _RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
 _CALL = (*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
-_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.APPROVAL_BY)
+_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.APPROVAL_BY)
 _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
 
 TOOL_INTENT_EVENT: Final = EventType(
@@ -25,7 +25,7 @@ TOOL_DECISION_EVENT: Final = EventType(
     "INFO",
     "The decision on a tool call was made. If the call is allowed, its tool starts next.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
-    (at.TOOL_REQUESTED_NAME, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",

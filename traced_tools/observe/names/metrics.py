@@ -250,7 +250,7 @@ TOOL_DECISIONS: Final = _metric(
     "counter",
     "{decision}",
     "Decisions on requested tool calls.",
-    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
+    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE),
 )
 APPROVAL_WAIT: Final = _metric(
     "traced_tools.approval.wait",

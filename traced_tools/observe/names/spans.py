@@ -25,6 +25,7 @@ _ANY_TOOL = (
     at.TOOL_DECISION,
     at.ADVISOR_NAME,
     at.REASON_CODE,
+    at.POLICY_RULE,
     at.APPROVAL_BY,
     at.TOOL_BATCH_SIZE,
     at.TOOL_BATCH_INDEX,

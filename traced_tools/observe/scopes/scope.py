@@ -228,11 +228,14 @@ class Scope:
         """Whether spans of this run carry content."""
         return self.run.content is not None and self.run.content.capture.on_spans
 
-    def event_content(self, event: EventType) -> Attributes:
-        """Return the content that an event carries; empty unless content is captured on events."""
+    def event_content(self, event: EventType, *, without: str | None = None) -> Attributes:
+        """Return the content that an event carries; empty unless content is captured on events.
+
+        `without` is the attribute that the event does not have this time, if there is one.
+        """
         if self.run.content is None or not self.run.content.capture.on_events:
             return {}
-        return self.contents.on_event(event.content)
+        return self.contents.on_event(name for name in event.content if name != without)
 
     @property
     def contents(self) -> LazyContent:

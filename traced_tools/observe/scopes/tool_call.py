@@ -66,6 +66,10 @@ class ToolScope(Scope):
             self.run.guarded(self.run.logger.emit, names.TOOL_INTENT_EVENT, self._context, self._intended)
         return self
 
+    def advised(self) -> None:
+        """Record that the arguments may have changed."""
+        self._contents = None  # which the intent was recorded with
+
     def started(self) -> None:
         """Record that an attempt starts."""
         self.error_type = self.failure = None  # those of an execution that an advisor did not accept
@@ -153,11 +157,12 @@ class ToolScope(Scope):
         return attributes
 
     def _add_who_and_why(self, attributes: Attributes, content: RunContent | None) -> None:
-        """Add the advisor, the reason code and the person or service of the decision, if they are known."""
+        """Add the advisor, the reason code, the rule and the person or service of the decision, if they are known."""
         observed = self._observed
         if observed.result is not None:
             put(attributes, names.ADVISOR_NAME, observed.result.advisor)
         put(attributes, names.REASON_CODE, observed.reason_code)
+        put(attributes, names.POLICY_RULE, observed.rule)
         put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
 
     def _record(self, instruments: Instruments) -> None:
@@ -187,6 +192,8 @@ class ToolScope(Scope):
             decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
         if code := observed.reason_code:
             decision[names.REASON_CODE] = reason_code_label(code, self._tool)
+        if rule := observed.rule:
+            decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
         instruments.tool_decisions.add(1, decision, self._context)
 
     def _may_capture_failure(self) -> bool:
@@ -226,7 +233,8 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        attributes.update(self.event_content(names.TOOL_DECISION_EVENT))
+        same = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None  # the intent has them
+        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=same))
         return attributes
 
     def _ended(self) -> Attributes:
@@ -250,7 +258,7 @@ class ToolScope(Scope):
         return {
             **super()._makers(),
             names.TOOL_DESCRIPTION: lambda: tool.definition.description or None,
-            names.TOOL_CALL_ARGUMENTS: lambda: from_json(call.arguments),
+            names.TOOL_CALL_ARGUMENTS: lambda: from_json(observed.changed_arguments or call.arguments),
             names.TOOL_CALL_RESULT: lambda: None if observed.result is None else from_json(observed.result.content),
             names.INTENT: lambda: observed.intent,
         }

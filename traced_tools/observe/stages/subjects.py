@@ -123,8 +123,32 @@ class ObservedResult(Protocol):
         """Why it was decided so: a code set in code."""
 
     @property
+    def rule(self) -> str | None:
+        """The policy's rule that decided, if one did."""
+
+    @property
     def by(self) -> str | None:
         """The person or service that decided, if the application named one."""
+
+
+class AdvisedCall(Protocol):
+    """A call as it has passed the advisors."""
+
+    @property
+    def intent(self) -> str | None:
+        """The model's reason for the call, if known."""
+
+    @property
+    def arguments(self) -> str:
+        """The arguments for the tool, canonical JSON."""
+
+    @property
+    def code(self) -> str | None:
+        """The reason code of an advisor that lets the call run."""
+
+    @property
+    def rule(self) -> str | None:
+        """The policy's rule that is for the call, if there is one."""
 
 
 class ConversationInput(Protocol):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
-    from traced_tools.observe.stages.subjects import ObservedResult, ObservedTool
+    from traced_tools.observe.stages.subjects import AdvisedCall, ObservedResult, ObservedTool
     from traced_tools.observe.typed_events.types import ToolIntended
 
 
@@ -88,6 +88,7 @@ class ToolCallObservation(Observation):
         is_approved: whether the call has an approval.
         intent: the reason that the model stated.
         arguments: the arguments after the advisors, canonical JSON; None if no advisor saw the call.
+        changed_arguments: the same, if advisors or who approved the call changed them; else None.
         attempts: how often the tool was started, all executions together.
         returned: the result of the last execution of the tool; None while one goes on.
         result: the result of the call, once it is decided.
@@ -99,12 +100,14 @@ class ToolCallObservation(Observation):
         "_approved_by",
         "_approved_for",
         "_is_running",
+        "_rule",
         "arguments",
         "attempts",
         "batch_index",
         "batch_size",
         "call",
         "call_id",
+        "changed_arguments",
         "failure",
         "intent",
         "is_approved",
@@ -151,8 +154,10 @@ class ToolCallObservation(Observation):
         self._approved_by: str | None = None
         self._approved_for: str | None = None
         self._allowed_for: str | None = None
+        self._rule: str | None = None
         self.intent: str | None = None
         self.arguments: str | None = None
+        self.changed_arguments: str | None = None
         self.attempts = 0
         self._is_running = False
         self.returned: ObservedResult | None = None
@@ -175,12 +180,18 @@ class ToolCallObservation(Observation):
         """Record the reason that the model stated; an advisor may replace it."""
         self.intent = intent
 
-    def advised(self, intent: str | None, arguments: str, code: str | None) -> None:
-        """Record the stated reason, the arguments and the reason code with which the call passes the advisors."""
-        self._events.advised(arguments)
-        self.intent = intent
-        self.arguments = arguments
-        self._allowed_for = code
+    def advised(self, call: AdvisedCall, *, is_changed: bool) -> None:
+        """Record the stated reason, the arguments, the reason code and the rule with which it passes the advisors.
+
+        `is_changed` says whether advisors, or who approved the call, changed the arguments.
+        """
+        self._events.advised(call.arguments)
+        self.intent = call.intent
+        self.arguments = call.arguments
+        self.changed_arguments = call.arguments if is_changed else None
+        self._scope.advised()
+        self._allowed_for = call.code
+        self._rule = call.rule
 
     def started(self) -> None:
         """Record that the tool starts now; called for each attempt."""
@@ -286,6 +297,12 @@ class ToolCallObservation(Observation):
         """Why it was decided so, sanitized: the application or a third-party advisor may have chosen it."""
         code = self._approved_for or self._allowed_for if self.result is None else self.result.reason_code
         return None if code is None else safe_identifier(str(code))
+
+    @property
+    def rule(self) -> str | None:
+        """The policy's rule that decided, sanitized, if one did."""
+        rule = self._rule if self.result is None else self.result.rule
+        return None if rule is None else safe_identifier(str(rule))
 
     @property
     def by(self) -> str | None:

@@ -58,7 +58,7 @@ class ToolCallEventEmitter:
     def started(self) -> None:
         """Emit the decision, and the start of the first attempt."""
         if not self._is_decided:
-            self._emit_decision(self._observed.permission, reason_code=self._observed.reason_code)
+            self._emit_decision(self._observed.permission)
         self._attempts += 1
         if self._attempts == 1:
             self._began = perf_counter()
@@ -78,7 +78,6 @@ class ToolCallEventEmitter:
             self._emit_decision(
                 result.decision,
                 advisor=result.advisor,
-                reason_code=self._observed.reason_code,
                 error_type=self._observed.error_type,
             )
 
@@ -91,7 +90,10 @@ class ToolCallEventEmitter:
         self._is_decided = True
         intent = self._captured(names.INTENT, self._observed.intent)
         by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
-        self._emit(ToolDecided, {"decision": decision, "intent": intent, "by": by, **why})
+        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": by, **why}
+        fields |= {"reason_code": self._observed.reason_code, "rule": self._observed.rule}
+        fields["arguments"] = self._captured(names.TOOL_CALL_ARGUMENTS, self._observed.changed_arguments)
+        self._emit(ToolDecided, fields)
 
     def _emit_finish(
         self, fields: dict[str, Any], *, failing: bool = False, span: dict[str, str] | None = None

@@ -186,19 +186,23 @@ class ToolDecided(ToolEvent):
         decision: the decision.
         advisor: the advisor that decided, when one did.
         reason_code: why it was decided so, a code set in code, such as the broken limit.
+        rule: the policy's rule that decided, if one did.
         by: the person or service that approved or refused the call, as the application names them if content is
             captured, else a keyed pseudonym.
         error_type: the class of what is wrong with an invalid call.
         intent: the reason the model gave, where one is known; content.
+        arguments: the arguments for the tool, JSON text, if advisors or who approved the call changed them; content.
     """
 
     type: Literal["tool_decided"] = "tool_decided"
     decision: Decision
     advisor: Text | None = None
     reason_code: Text | None = None
+    rule: Text | None = None
     by: Text | None = None
     error_type: Text | None = None
     intent: Text | None = Field(default=None, repr=False)
+    arguments: Text | None = Field(default=None, repr=False)
 
 
 class ToolStarted(ToolEvent):

@@ -36,7 +36,7 @@ def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
     Models and dataclasses become objects with the field names of the schema, sets become sorted lists, a `Decimal`
-    becomes the nearest number, and a secret becomes its plain value.
+    becomes a number if a double has all of its digits, and a secret becomes its plain value.
 
     Args:
         value: the validated value.
@@ -123,10 +123,16 @@ def name_in_schema(name: str, alias: str | AliasPath | AliasChoices | None) -> s
 
 
 def _decimal_to_number(value: Decimal) -> int | float | str:
-    """Return the number nearest to a `Decimal`; text if it is not finite or too large for a number."""
+    """Return the number that a `Decimal` is; text if it is not finite, too large, or has more digits than a double.
+
+    A rule or an approval for the nearest number would not be for the value that the tool gets.
+    """
     if not value.is_finite() or value.adjusted() > _LARGEST_EXPONENT:
         return str(value)
-    return int(value) if value == value.to_integral_value() else float(value)
+    if value == value.to_integral_value():
+        return int(value)
+    number = float(value)
+    return number if Decimal(repr(number)) == value else str(value)
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
