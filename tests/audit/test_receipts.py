@@ -71,6 +71,13 @@ def test_a_receipt_holds_the_records_of_the_call_and_fits_the_line_and_the_key(s
     assert script()(paid, lines_of(store).read_text().splitlines(), PUBLIC) == list(found.call)
 
 
+def test_a_receipt_that_readers_may_read_differently_is_refused(store: Path, paid: str) -> None:
+    repeated = ['{"call_id":"other",' + paid[1:], paid.rstrip()[:-1] + ',"call_id":"paid"}', paid.replace(":", ": ", 1)]
+    for text in repeated:
+        assert verify_receipt(text, checkpoints=lines_of(store)).problem == "it is not canonical JSON"
+    assert verify_receipt(f"{paid}\n", checkpoints=lines_of(store)).ok
+
+
 def test_a_receipt_without_anything_from_outside_is_noted_as_unproved(paid: str) -> None:
     found = verify_receipt(paid)
     assert found.ok

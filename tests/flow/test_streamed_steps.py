@@ -159,8 +159,8 @@ def test_streaming_another_step_than_the_awaited_one_is_refused(how: str, teleme
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_reader_who_goes_on_after_the_run_went_on_is_refused(how: str) -> None:
-    model = ScriptedChatModel([["one ", "two ", ToolCall("add", {"a": 1, "b": 2})], "It is three."])
-    run = ChatClient(model, tools=[add]).prompt("?").start()
+    asking = ["one ", "two ", ToolCall("add", {"a": 1, "b": 2})]  # asked twice: by the stream, and by `perform`
+    run = ChatClient(ScriptedChatModel([asking, asking, "It is three."]), tools=[add]).prompt("?").start()
     step = run.next()
     assert step is not None
 

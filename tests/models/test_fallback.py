@@ -96,6 +96,16 @@ def test_the_error_of_the_last_model_is_raised_with_the_others_as_notes(mode: st
     telemetry.check_each_ended_once()
 
 
+def test_an_error_that_is_raised_again_has_each_note_once() -> None:
+    last = ModelError("down")
+    model = FallbackModel([named("first", DOWN, DOWN), named("second", last, last)])
+    for _ in range(2):
+        with pytest.raises(ModelError) as raised:
+            ChatClient(model).prompt("?").call()
+        assert raised.value is last
+    assert len(last.__notes__) == 1
+
+
 @pytest.mark.parametrize(
     ("error", "is_next_asked"),
     [
@@ -110,6 +120,7 @@ def test_the_error_of_the_last_model_is_raised_with_the_others_as_notes(mode: st
         (InvalidRequest("too long", status_code=413), False),
         (ConfigurationError("an option"), False),
         (TypeError("a bug"), False),
+        (ConnectionError("not of a model"), False),
     ],
     ids=repr,
 )

@@ -19,7 +19,8 @@ class FallbackModel(RoutingModel):
     The next model is asked after a `ModelError` that another model may not have: a failure of the provider or of the
     connection, a time-out, a rate limit, a refused key, an invalid answer. It is not asked after the provider refused
     the request as invalid (`InvalidRequest`), unless the status is 402 or 404, and not after a part of the answer was
-    streamed. Other exceptions are raised immediately.
+    streamed. Other exceptions are raised immediately, so a model of your own raises a `ModelError` for what another
+    model may not have.
 
     If no model answers, the error of the last one asked is raised, with the earlier errors as its notes.
 
@@ -46,7 +47,8 @@ class FallbackModel(RoutingModel):
             except ModelError as error:
                 if place == len(self.models) or error.streamed or not _may_another_answer(error):
                     for note in notes:
-                        error.add_note(note)
+                        if note not in getattr(error, "__notes__", ()):  # a model may raise one object again
+                            error.add_note(note)
                     raise
                 notes.append(f"{model.model} failed first: {type(error).__name__}: {error}")
         raise AssertionError("the last model answers or raises")

@@ -159,6 +159,8 @@ def _checked(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list
     given = parsed(text)
     if given is None or given.keys() != {"receipt", "chains", *_IDENTITY}:
         raise _InvalidReceipt("it is not a receipt")
+    if not _is_canonical(given, text.strip()):  # readers differ in which value of a repeated key they use
+        raise _InvalidReceipt("it is not canonical JSON")
     if type(given["receipt"]) is not int or given["receipt"] != _VERSION:
         raise _InvalidReceipt("its version is unknown")
     if not isinstance(given["chains"], list):
@@ -208,15 +210,19 @@ def _linked(chain: object) -> Iterator[dict[str, Any]]:
 
 def _fields(body: object) -> dict[str, Any]:
     fields = parsed(body)
-    try:
-        is_canonical = fields is not None and body_of(fields) == body
-    except (ValueError, RecursionError):
-        is_canonical = False
-    if fields is None or not is_canonical:
+    if fields is None or not _is_canonical(fields, body):
         raise _InvalidReceipt("a record of it is not canonical JSON")
     if not isinstance(fields.get("chain_id"), str) or type(fields.get("sequence")) is not int:
         raise _InvalidReceipt("a record of it has no place in a chain")
     return fields
+
+
+def _is_canonical(fields: dict[str, Any], text: object) -> bool:
+    """Return whether a text is the JSON of its fields as this package writes it."""
+    try:
+        return body_of(fields) == text
+    except (ValueError, RecursionError):
+        return False
 
 
 def _check_checkpoint(fields: dict[str, Any], hash: str, signatures: Signatures, lines: Lines) -> None:
