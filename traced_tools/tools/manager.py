@@ -422,7 +422,6 @@ class ToolCallingManager:
             tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
-        most = self._max_result_characters
         waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
         places = [index for index, asked in enumerate(calls) if earlier is None or asked.id in waited]
         step = ExecuteTools(
@@ -431,7 +430,7 @@ class ToolCallingManager:
             tools,
             iteration,
             max_concurrency=self._max_concurrency,
-            most_characters=None if may_be_direct else most,
+            most_characters=None if may_be_direct else self._max_result_characters,
             hold=self._hold,
             places=[(index, len(calls)) for index in places],
             waited=waited,
@@ -455,14 +454,20 @@ class ToolCallingManager:
             if result.outcome is not None or result.decision == "answered":
                 run.tally.record_result(asked, result)
         if earlier is not None:
-            now = {}
-            for index, result in zip(places, results, strict=False):
-                before = earlier.results[index].pending
-                if before is not None and result.pending is None and result.call_id in decisions:
-                    decided_at = decisions[result.call_id].decided_at or time()
-                    observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
-                now[index] = _still_waiting(result, before)
-            results = [now.get(index, before) for index, before in enumerate(earlier.results)]
+            results = _with_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
+        return self._concluded(run, messages, message, results, may_be_direct=may_be_direct)
+
+    def _concluded(
+        self,
+        run: RunContext,
+        messages: Sequence[Message],
+        message: AssistantMessage,
+        results: Sequence[ToolResult],
+        *,
+        may_be_direct: bool,
+    ) -> ToolExecutionResult:
+        """Return the results of an answer as the loop goes on with them, with the conversation up to them."""
+        most = self._max_result_characters
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
@@ -663,6 +668,27 @@ def _message_of(executed: ToolExecutionResult) -> AssistantMessage:
 
 def _requested(message: AssistantMessage) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in message.tool_calls]
+
+
+def _with_earlier(
+    run: RunContext, earlier: ToolExecutionResult, now: Mapping[int, ToolResult], decisions: Decisions
+) -> list[ToolResult]:
+    """Return the results of all calls of an answer: those of the calls that waited, and the earlier ones.
+
+    Args:
+        run: the run that resumes.
+        earlier: the earlier results of the answer.
+        now: the results of the calls that waited, by their place among all calls.
+        decisions: the decisions about the calls that waited.
+    """
+    results = list(earlier.results)
+    for index, result in now.items():
+        before = results[index].pending
+        if before is not None and result.pending is None and result.call_id in decisions:
+            decided_at = decisions[result.call_id].decided_at or time()
+            observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
+        results[index] = _still_waiting(result, before)
+    return results
 
 
 def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult:
