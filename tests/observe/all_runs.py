@@ -52,6 +52,7 @@ from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
+from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 from traced_tools.tools.search import RegexToolIndex, ToolMatch
@@ -196,6 +197,8 @@ def runs_that_search_tools(telemetry: Telemetry) -> None:
             telemetry=telemetry.options,
         )
         run("call", client.prompt("?", conversation_id="c-8"))
+
+
 def run_with_a_policy(telemetry: Telemetry) -> None:
     """Have a policy allow one call and deny another."""
     policy = Policy([Rule("small", tool="add", then="allow"), Rule("no-failures", tool="fail", then="deny")])
@@ -336,11 +339,29 @@ def audit(telemetry: Telemetry) -> None:
     assert mirror.flush(PATIENCE)
 
 
+class Inbox:
+    """Stands for a store in which calls wait."""
+
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        return {"desk": (2, 90.0)}
+
+
+INBOX = Inbox()
+
+
+def calls_that_wait_in_a_store(telemetry: Telemetry) -> None:
+    """Report the calls in a store. The store itself is tested in `tests/approvals`."""
+    instruments = RunTelemetry(telemetry.options, agent="").instruments
+    assert instruments is not None
+    instruments.pending_stores.watch(INBOX.waiting)
+
+
 RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_of_the_scenario,
     run_with_guards,
     run_with_a_person,
     run_that_asks_for_approval,
+    calls_that_wait_in_a_store,
     runs_that_search_tools,
     run_with_a_policy,
     run_with_a_result_withheld,

@@ -14,7 +14,20 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, delete, exists, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy import update as change
 
 from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
@@ -24,6 +37,7 @@ from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
@@ -102,6 +116,7 @@ class PendingStore:
             raise ValueError("expires must be a positive duration, or None for calls that never expire")
         self.expires: Final = expires
         self._database: Final = Database(url, PENDING_STORE)
+        self._is_closed = False
 
     # What a client awaits.
 
@@ -338,8 +353,39 @@ class PendingStore:
         """Return whether the database has the tables of the store. This creates none of them."""
         return self._database.exists()
 
+    # For those on call.
+
+    def report_metrics(self, telemetry: TelemetryOptions | None = None) -> None:
+        """Report how many calls wait for a decision, and the age of the oldest, as metrics by agent.
+
+        The store is read at each collection, until it is closed. Call this in one of the processes that share the
+        store, such as the worker that resumes runs: each process that does reports the same calls.
+
+        Args:
+            telemetry: the providers; None for the global providers.
+        """
+        expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        instruments = RunTelemetry(telemetry or TelemetryOptions(), agent="").instruments
+        if instruments is not None:
+            instruments.pending_stores.watch(self._waiting_by_agent)
+
+    @_without_texts
+    def _waiting_by_agent(self) -> dict[str, tuple[int, float]]:
+        if self._is_closed:
+            return {}
+        now, counted = (
+            _now(),
+            (RUNS.c.agent, func.count().label("calls"), func.min(CALLS.c.requested_at).label("oldest")),
+        )
+        query = select(*counted).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
+        query = query.where(RUNS.c.spent_at.is_(None), _is_open(CALLS, now)).group_by(RUNS.c.agent)
+        with self._database.connect() as connection:
+            found = connection.execute(query).all()
+        return {row.agent: (row.calls, max(0.0, (now - row.oldest) / 1_000_000)) for row in found}
+
     def close(self) -> None:
         """Close the connections."""
+        self._is_closed = True
         self._database.close()
 
     def __enter__(self) -> Self:

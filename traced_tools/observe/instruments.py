@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -21,7 +21,8 @@ from traced_tools.observe import names
 from traced_tools.observe.attributes import put
 from traced_tools.observe.export_stats import ExportMetrics
 from traced_tools.observe.failures import SDK, report_failure
-from traced_tools.observe.meter import ApiMeter, HistogramRecorder
+from traced_tools.observe.meter import ApiMeter, CounterRecorder, HistogramRecorder
+from traced_tools.observe.sanitize import agent_name_label
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -87,6 +88,7 @@ class Instruments:
         self.audit_checkpoints_failed = meter.counter(names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = meter.counter(names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
+        self.pending_stores = PendingStoreGauges(meter, self.telemetry_failures)
         self.exports = ExportMetrics(meter)
 
     def aggregate(self) -> None:
@@ -281,3 +283,46 @@ class AuditGauges:
     def _observe_last_verified(self, options: CallbackOptions) -> Iterable[Observation]:
         times = [time for _, time in [*self._verified.values()]]
         return [Observation(min(times))] if times else []
+
+
+WaitingByAgent = Mapping[str, tuple[int, float]]
+"""How many calls wait for a decision, and the age of the oldest in seconds, by the name of their agent."""
+
+
+class PendingStoreGauges:
+    """Gauges of stores in which runs wait for approval, read at each collection.
+
+    An agent that had waiting calls once is reported as 0 from then on, so that its graph returns to zero. A store that
+    fails is counted, and has no values meanwhile.
+    """
+
+    def __init__(self, meter: ApiMeter, failures: CounterRecorder) -> None:
+        self._reads: set[weakref.WeakMethod[Callable[[], WaitingByAgent]]] = set()
+        self._failures = failures
+        self._agents: set[str] = set()
+        meter.observe_gauge(names.PENDING_STORE_CALLS, self._observe_calls)
+        meter.observe_gauge(names.PENDING_STORE_OLDEST, self._observe_oldest)
+
+    def watch(self, read: Callable[[], WaitingByAgent]) -> None:
+        """Report what `read`, a bound method, returns until its store is garbage-collected."""
+        self._reads.add(weakref.WeakMethod(read, self._reads.discard))
+
+    def _observe_calls(self, options: CallbackOptions) -> Iterable[Observation]:
+        return self._observations(lambda waiting: sum(calls for calls, _ in waiting))
+
+    def _observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
+        return self._observations(lambda waiting: max((age for _, age in waiting), default=0.0))
+
+    def _observations(self, value_of: Callable[[Sequence[tuple[int, float]]], float]) -> list[Observation]:
+        waiting: dict[str, list[tuple[int, float]]] = {}
+        for each in [*self._reads]:
+            try:
+                found = {} if (read := each()) is None else read()
+            except Exception as error:
+                report_failure(error, "the gauges of a pending store")
+                self._failures.add(1)
+                return []
+            for agent, calls in found.items():
+                waiting.setdefault(agent_name_label(agent), []).append(calls)
+        self._agents |= waiting.keys()
+        return [Observation(value_of(waiting.get(each, ())), {names.AGENT_NAME: each}) for each in sorted(self._agents)]

@@ -316,6 +316,20 @@ APPROVAL_OLDEST_PENDING: Final = _metric(
     "Age of the oldest tool call whose run waits for a decision.",
     (at.AGENT_NAME,),
 )
+PENDING_STORE_CALLS: Final = _metric(
+    "traced_tools.pending_store.calls",
+    "gauge",
+    "{tool_call}",
+    "Tool calls of runs in a pending store that wait for a decision; only from a process that reports them.",
+    (at.AGENT_NAME,),
+)
+PENDING_STORE_OLDEST: Final = _metric(
+    "traced_tools.pending_store.oldest",
+    "gauge",
+    "s",
+    "Age of the oldest tool call in a pending store that waits for a decision.",
+    (at.AGENT_NAME,),
+)
 TOOL_OLDEST_ACTIVE: Final = _metric(
     "traced_tools.tool.oldest_active",
     "gauge",
