@@ -289,8 +289,11 @@ def test_no_two_series_become_one(story: Story) -> None:
 
 
 def test_the_service_graph_has_a_node_for_the_provider(story: Story) -> None:
-    edges = series(story.chain.store.metrics(), "traces_service_graph_request_total", "client", "server")
-    assert ("unknown_service:python", "openai") in {(client.partition(":")[0] + ":python", to) for client, to in edges}
+    def edges() -> set[tuple[str, str]]:
+        found = series(story.chain.store.metrics(), "traces_service_graph_request_total", "client", "server")
+        return {(client.partition(":")[0] + ":python", to) for client, to in found}
+
+    until(lambda: ("unknown_service:python", "openai") in edges())
 
 
 def test_each_event_arrives_with_its_name_where_loki_finds_it(story: Story) -> None:

@@ -66,6 +66,8 @@ NOT_ON_THESE_METRICS = {
     names.OUTPUT_TOKENS_A_CALL.name: {names.ERROR_TYPE},
     names.INPUT_TOKENS_USED.name: {names.ERROR_TYPE},
     names.OUTPUT_TOKENS_USED.name: {names.ERROR_TYPE},
+    # no policy decides in these runs
+    names.TOOL_DECISIONS.name: {names.POLICY_RULE},
     # no result of these runs is cut
     names.TOOL_RESULT_SIZE_METRIC.name: {names.TOOL_RESULT_CUT},
     # only the model in this process reports these

@@ -145,7 +145,7 @@ def test_a_batch_mixes_tools_with_and_without_context(how: str) -> None:
     calls = answer(ToolCall("whoami", id="1"), ToolCall("nothing", id="2"), ToolCall("own", {"x": 1}, id="3"))
     own = Own()
     result = by_hand(how, calls, [whoami, nothing, own], tool_context={"user": "ann"})
-    assert [each.content for each in result.results] == ["ann whoami 1 0", "nothing given", '{"x":1}']
+    assert [each.content for each in result.results] == ["ann whoami 1 0", "nothing given", '{"x": 1}']
     (_, context) = own.inputs[0]
     assert context is not None
     assert (dict(context), context.call_id) == ({"user": "ann"}, "3")

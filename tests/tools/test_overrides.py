@@ -182,7 +182,7 @@ class NoText(FunctionToolCallback):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_takes_no_context_is_run_without(mode: str) -> None:
-    assert only_call(mode, TextOnly(double)).content == 'text {"number":2}'
+    assert only_call(mode, TextOnly(double)).content == 'text {"number": 2}'
     assert only_call(mode, ContextByName(double)).content == "context of double"
 
 
@@ -255,4 +255,4 @@ def test_a_wrapper_keeps_the_validation_of_a_tool_that_is_gone() -> None:
 
     remote = Remote(FunctionToolCallback(double))
     del remote._tool
-    assert only_call("call", remote, {"number": "7"}).content == '{"number":7}'
+    assert only_call("call", remote, {"number": "7"}).content == '{"number": "7"}'

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -184,6 +186,15 @@ class FunctionToolCallback:
         return f"<FunctionToolCallback {self.definition.name}>"
 
 
+_MAY_BE_ROUNDED = re.compile(r"[\d.]{16}|\d[eE]")
+"""Finds numbers that may have more digits than a double."""
+
+
+def _exact(text: str) -> Any:
+    """Return the value of JSON text with all digits of its numbers."""
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal)
+
+
 class CustomTool:
     """Runs a custom `ToolCallback`.
 
@@ -214,12 +225,17 @@ class CustomTool:
         return self._arguments.as_json(self._arguments.check(bound.value), bound.value)
 
     def _check(self, text: str) -> str:
-        """Return the text for the tool: canonical, so that the tool reads the values that advisors see."""
-        canonical = canonical_text(self._arguments.as_json(self._arguments.check(text), text))
+        """Return the text for the tool: that of the model, unless it has a number that advisors see rounded."""
+        checked, given = self._arguments.check(text), deduplicate_keys(text)
+        if _MAY_BE_ROUNDED.search(given) is None:
+            return given
+        canonical = canonical_text(self._arguments.as_json(checked, text))
+        if _exact(given) == _exact(canonical):
+            return given
         with suppress(ArgumentValidationError):
             if canonical_text(self._arguments.as_json(self._arguments.check(canonical), canonical)) == canonical:
                 return canonical
-        return deduplicate_keys(text)  # a tool that reuses the definition of a function reads the text as that does
+        return given  # a tool that reuses the definition of a function reads the text as that does
 
     def step(self, arguments: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""

@@ -363,15 +363,14 @@ def test_an_argument_with_a_meaning_is_not_removed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "received"),
     [
-        ('{ "text":"x" }', '{"text":"x"}'),
-        (FENCED, '{"text":"x"}'),
-        (json.dumps(OBJECT), '{"text":"x"}'),
-        ('{"text":"\\u00fc","count":null}', '{"text":"ü"}'),
-        ('{"text": "a", "text": "b"}', '{"text":"b"}'),
-        ('{"text": "a", "count": 1e0}', '{"count":1,"text":"a"}'),
+        ('{ "text":"x" }', '{ "text":"x" }'),
+        (FENCED, OBJECT),
+        (json.dumps(OBJECT), OBJECT),
+        ('{"text":"ü","count":null}', '{"text": "ü"}'),
+        ('{"text": "a", "text": "b"}', '{"text": "b"}'),
     ],
 )
-def test_a_custom_tool_gets_canonical_json(kind: str, text: str, received: str) -> None:
+def test_a_custom_tool_gets_the_text_of_the_model_unless_it_was_repaired(kind: str, text: str, received: str) -> None:
     assert bind(note(kind), text).value == received
 
 
