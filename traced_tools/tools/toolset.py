@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from traced_tools.core.enums import LOCAL
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
@@ -35,7 +36,8 @@ class ToolSet(tuple[ToolCallback, ...]):
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {', '.join(twice)}")
+            found = ", ".join(_with_sources(name, self) for name in twice)
+            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {found}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
@@ -55,6 +57,12 @@ class ToolSet(tuple[ToolCallback, ...]):
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"
+
+
+def _with_sources(name: str, tools: Iterable[ToolCallback]) -> str:
+    """Return a name with the sources of its tools, unless all of them are local."""
+    sources = [tool.metadata.source for tool in tools if tool.definition.name == name]
+    return name if {*sources} == {LOCAL} else f"{name} ({' and '.join(sources)})"
 
 
 def _check_wire_names(names: Iterable[str]) -> None:

@@ -169,6 +169,25 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
     "TOOL",
 )
+MCP_REQUEST_SPAN: Final = SpanType(
+    "{method} {tool}",
+    "client",
+    "One request to an MCP server, from sending it until its answer; the name has a tool for `tools/call` alone.",
+    (
+        at.MCP_METHOD,
+        at.MCP_PROTOCOL_VERSION,
+        at.JSONRPC_REQUEST_ID,
+        at.RPC_STATUS_CODE,
+        at.NETWORK_TRANSPORT,
+        at.SERVER_ADDRESS,
+        at.SERVER_PORT,
+        at.TOOL_NAME,
+        at.TOOL_SOURCE,
+        at.AGENT_NAME,
+        at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
+    ),
+)
 AWAIT_APPROVAL_SPAN: Final = SpanType(
     "await_approval {tool}",
     "internal",
@@ -222,6 +241,7 @@ SPANS: Final = (
     EMBEDDINGS_SPAN,
     EXECUTE_TOOL_SPAN,
     REFUSE_TOOL_SPAN,
+    MCP_REQUEST_SPAN,
     AWAIT_APPROVAL_SPAN,
     SEARCH_MEMORY_SPAN,
     UPSERT_MEMORY_SPAN,
