@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.caching import CacheHint
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
     CallToolResult,
@@ -27,7 +29,11 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 TTL = int(os.environ.get("TTL_MS", "0"))
-server = MCPServer("tests", log_level="ERROR", cache_hints={"tools/list": CacheHint(ttl_ms=TTL)} if TTL else None)
+server = MCPServer("tests", log_level="CRITICAL", cache_hints={"tools/list": CacheHint(ttl_ms=TTL)} if TTL else None)
+
+
+def touch(path: str) -> None:
+    Path(path).touch()
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -45,7 +51,13 @@ def echo(text: str) -> str:
 @server.tool()
 def fail(text: str) -> str:
     """Fail with the text."""
-    raise ValueError(text)
+    raise ToolError(text)
+
+
+@server.tool(structured_output=False)
+def refuse(text: str) -> str:
+    """Refuse the request with the text."""
+    raise MCPError(-32050, text, data={"quoted": text})
 
 
 @server.tool(structured_output=False)
@@ -95,10 +107,10 @@ def die_once_idempotent(path: str) -> str:
 async def hang(path: str) -> str:
     """Write the file when the call is cancelled."""
     try:
-        Path(f"{path}.began").touch()
+        touch(f"{path}.began")
         await asyncio.sleep(600)
     except BaseException:
-        Path(path).touch()
+        touch(path)
         raise
     return "done"
 

@@ -25,13 +25,13 @@ from traced_tools.core.result_conversion import ToolContent, content_from_conver
 def content_of_result(result: CallToolResult) -> ToolContent:
     """Return the texts and the images of a result.
 
-    Structured content is JSON after the texts, unless one of the texts is the same JSON. Sound, other binary data and
+    Structured content is JSON after the texts, unless the texts say the same. Sound, other binary data and
     links are described in a line each, because a model can't use them.
     """
     parts: list[str | ImagePart] = [_part(block) for block in result.content]
     if "structured_content" in result.model_fields_set:
-        written = [part for part in parts if isinstance(part, str) and _is_json_of(part, result.structured_content)]
-        if not written:
+        texts = [block.text for block in result.content if isinstance(block, TextContent)]
+        if not _says_the_same(texts, result.structured_content):
             parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     return content_from_converter(parts or [""], "an MCP server")
 
@@ -73,8 +73,17 @@ def _described(what: str, media_type: str | None, size: int) -> str:
     return f"[{what}: {media_type or 'unknown type'}, {size:,} bytes]"
 
 
-def _is_json_of(text: str, value: Any) -> bool:
+def _says_the_same(texts: list[str], structured: Any) -> bool:
+    """Return whether the texts are the structured content: its JSON, or what servers wrap as `{"result": ...}`."""
+    wanted = [structured]
+    if isinstance(structured, dict) and [*structured] == ["result"]:
+        wanted.append(structured["result"])
+    read = [_from_json(text) for text in texts]
+    return any(each in wanted for each in (*texts, *read, read))
+
+
+def _from_json(text: str) -> Any:
     try:
-        return bool(json.loads(text) == value)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return False
+        return text

@@ -14,6 +14,7 @@ from opentelemetry import context as otel_context
 from pydantic import ValidationError
 
 from traced_tools._version import __version__
+from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.dispatcher import TracedDispatcher
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.transports import Transport
@@ -55,13 +56,16 @@ class Session:
     async def open(self, seconds: float | None) -> None:
         """Wait until the server has agreed on a revision of the protocol; raises any error, and may be cancelled."""
         # in a context of its own, because a part of it lasts as long as the session; with the caller's span
-        task = asyncio.create_task(self._agree(), context=_context_with_span())
-        await asyncio.wait([task], timeout=seconds)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+        task = asyncio.create_task(finished_future(self._agree), context=_context_with_span())
+        try:
+            await asyncio.wait([task], timeout=seconds)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
             raise TimeoutError("the MCP server did not answer in time")
-        task.result()
+        task.result().result()
 
     async def _agree(self) -> None:
         await self._opened.wait()

@@ -95,4 +95,4 @@ class McpRequestScope(Scope):
 
     def step(self) -> str:
         """Return the name of the span."""
-        return self._method if self._target is None else f"{self._method} {self._target}"
+        return self._method if self._target is None else names.MCP_CALL_SPAN.named(self._target)
