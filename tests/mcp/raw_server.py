@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
-NAMES = ("echo", "garbage", "wrong_result", "wrong_structure", "ask", "huge_number", "a.b", "a_b", "bad schema")
+NAMES = (
+    *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
+    *("die_once", "die_once_idempotent", "process_id"),
+)
 COUNTS: dict[str, int] = {}
 
 
@@ -22,6 +26,8 @@ def tool(name: str) -> dict[str, Any]:
         found["outputSchema"] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     if name == "bad schema":
         schema["properties"]["text"] = {"type": "no such type"}
+    if name == "die_once_idempotent":
+        found["annotations"] = {"idempotentHint": True}
     return found
 
 
@@ -34,6 +40,12 @@ def result(name: str, arguments: dict[str, Any]) -> Any:
             return {"content": [], "structuredContent": {"n": text}}
         case "huge_number":
             return {"content": [], "structuredContent": {"n": 2**70}}
+        case "die_once" | "die_once_idempotent":
+            if not os.path.exists(text):
+                Path(text).touch()
+                os._exit(9)
+        case "process_id":
+            return {"content": [{"type": "text", "text": str(os.getpid())}]}
         case "counts":
             return {"content": [{"type": "text", "text": json.dumps(COUNTS)}]}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,21 +85,6 @@ async def meta(ctx: Context) -> str:
     """Return the keys and values of `_meta` that are not the protocol's own."""
     found = dict(ctx.request_context.meta or {})
     return repr({key: value for key, value in sorted(found.items()) if "/" not in key})
-
-
-@server.tool(structured_output=False)
-def die_once(path: str) -> str:
-    """End the process in the first call, and say so in the second one."""
-    if not os.path.exists(path):
-        Path(path).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "lived"
-
-
-@server.tool(name="die_once_idempotent", annotations=ToolAnnotations(idempotent_hint=True), structured_output=False)
-def die_once_idempotent(path: str) -> str:
-    """As `die_once`, and idempotent."""
-    return die_once(path)
 
 
 @server.tool(structured_output=False)

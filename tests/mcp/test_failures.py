@@ -55,8 +55,8 @@ def result_of(mode: str, toolset: McpToolset | FunctionToolCallback, call: ToolC
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_model_reads_what_a_failed_tool_reports(mode: str) -> None:
-    with sdk_server() as toolset:
+def test_the_model_reads_what_a_failed_tool_reports(mode: str, http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         result = result_of(mode, toolset, ToolCall("fail", {"text": "no such file"}))
     assert (result.outcome, type(result.error)) == ("error", McpToolError)
     assert "no such file" in result.content
@@ -65,8 +65,8 @@ def test_the_model_reads_what_a_failed_tool_reports(mode: str) -> None:
 
 
 @in_each_mode_and_era
-def test_the_model_reads_why_a_server_refuses_a_call(mode: str, era: str) -> None:
-    with sdk_server() as toolset:
+def test_the_model_reads_why_a_server_refuses_a_call(mode: str, era: str, http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         result = result_of(mode, toolset, ToolCall("refuse", {"text": "not today"}))
     assert isinstance(result.error, McpRequestError)
     assert result.error.code == -32050
@@ -74,17 +74,17 @@ def test_the_model_reads_why_a_server_refuses_a_call(mode: str, era: str) -> Non
     assert "not today" not in str(result.error) + repr(result.error)
 
 
-@in_each_mode_and_era
-def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(mode: str, era: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(mode: str, tmp_path: Path) -> None:
     telemetry, marker = Telemetry(), str(tmp_path / "died")
-    with AuditTrail(tmp_path / "audit.db") as trail, sdk_server() as toolset:
-        call = ToolCall("die_once", {"path": marker})
+    with AuditTrail(tmp_path / "audit.db") as trail, raw_server() as toolset:
+        call = ToolCall("die_once", {"text": marker})
         options = {"telemetry": telemetry.options, "advisors": [AuditAdvisor(trail)]}
         result = result_of(mode, toolset, call, **options)
         assert trail.flush()
         with read_verified(tmp_path / "audit.db") as reader:
-            outcomes = [call.outcome.outcome for call in reader.calls() if call.outcome is not None]
-        assert result_of(mode, toolset, call).content == "lived"
+            outcomes = [call.outcome.fields["outcome"] for call in reader.calls() if call.outcome is not None]
+        assert result_of(mode, toolset, call).content == f"die_once: {marker}"
     assert (result.outcome, type(result.error)) == ("unknown", McpCallLost)
     assert result.content.startswith("The outcome of the call is unknown, and it may have run: ")
     attributes = telemetry.one("execute_tool die_once").attributes
@@ -97,23 +97,23 @@ def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(mode: str, e
 @pytest.mark.parametrize("mode", MODES)
 def test_a_lost_call_is_repeated_once_if_its_tool_is_idempotent(mode: str, tmp_path: Path) -> None:
     telemetry = Telemetry()
-    with sdk_server() as toolset:
-        call = ToolCall("die_once_idempotent", {"path": str(tmp_path / "died")})
+    with raw_server() as toolset:
+        call = ToolCall("die_once_idempotent", {"text": str(tmp_path / "died")})
         result = result_of(mode, toolset, call, telemetry=telemetry.options)
-    assert (result.content, result.outcome) == ("lived", "ok")
+    assert result.outcome == "ok"
     below = telemetry.children(telemetry.one("execute_tool"))
     assert [span.name for span in below if span.name.startswith("tools/call")] == ["tools/call die_once_idempotent"] * 2
 
 
 def test_a_lost_call_is_repeated_if_the_application_says_that_its_tool_is_idempotent(tmp_path: Path) -> None:
-    with sdk_server(idempotent=["die_once"]) as toolset:
-        assert tools_of(toolset)["die_once"].call(json.dumps({"path": str(tmp_path / "died")})) == "lived"
+    with raw_server(idempotent=["die_once"]) as toolset:
+        assert tools_of(toolset)["die_once"].call(json.dumps({"text": str(tmp_path / "died")}))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_retrying_advisor_does_not_repeat_a_call_of_unknown_outcome(mode: str, tmp_path: Path) -> None:
-    with sdk_server() as toolset:
-        call = ToolCall("die_once", {"path": str(tmp_path / "died")})
+    with raw_server() as toolset:
+        call = ToolCall("die_once", {"text": str(tmp_path / "died")})
         assert result_of(mode, toolset, call, advisors=[RetryToolAdvisor("die_once")]).outcome == "unknown"
 
 
@@ -136,15 +136,15 @@ def test_a_server_over_http_that_hangs_is_told_so_too(http_server: HttpServer, e
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_five_megabytes_arrive_whole(mode: str) -> None:
-    with sdk_server() as toolset:
+def test_five_megabytes_arrive_whole(mode: str, http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         result = result_of(mode, toolset, ToolCall("large", {"megabytes": 5}))
     assert result.cut  # by the loop's own limit, for the model
     assert len(result.value.content[0].text) == 5 * 1024 * 1024
 
 
-def test_five_megabytes_arrive_whole_over_http(http_server: HttpServer, era: str) -> None:
-    with http_server.tools() as toolset:
+def test_five_megabytes_arrive_whole_over_stdio(era: str) -> None:
+    with sdk_server() as toolset:
         assert len(tools_of(toolset)["large"].call('{"megabytes": 5}')) == 5 * 1024 * 1024
 
 
@@ -205,6 +205,7 @@ def test_the_pauses_between_connections_grow_until_one_works(monkeypatch: pytest
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
+@pytest.mark.slow
 @in_each_mode_and_era
 def test_a_server_over_http_that_is_down_is_told_to_the_model_and_called_again_when_it_is_back(
     mode: str, era: str, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +223,7 @@ def test_a_server_over_http_that_is_down_is_told_to_the_model_and_called_again_w
     assert tasks_left() == []
 
 
+@pytest.mark.slow
 def test_a_session_that_a_restarted_server_does_not_know_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     speak("handshake", monkeypatch)
     with serving() as server, server.tools() as toolset:
@@ -232,10 +234,10 @@ def test_a_session_that_a_restarted_server_does_not_know_is_replaced(monkeypatch
 
 
 def test_a_server_that_dies_between_two_calls_is_started_again() -> None:
-    with sdk_server() as toolset:
+    with raw_server() as toolset:
         process_id = int(tools_of(toolset)["process_id"].call("{}"))
         os.kill(process_id, signal.SIGKILL)
         until(lambda: not is_alive(process_id))
-        held = toolset._connections["tests"]
+        held = toolset._connections["raw"]
         until(lambda: held._session is None or held._session.has_ended)
         assert int(tools_of(toolset)["process_id"].call("{}")) != process_id

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
-from tests.mcp.servers import sdk_server, tools_of
+from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import ConfigurationError, McpToolsChanged, ToolCall
@@ -57,10 +57,10 @@ def test_a_file_that_cannot_be_read_is_an_error_and_stays(text: str, tmp_path: P
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_does_not_begin_with_changed_tools(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "tools.lock"
-    with sdk_server(pin=path) as toolset:
+    with raw_server(pin=path) as toolset:
         tools_of(toolset)
     pinned = json.loads(path.read_text())
-    pinned["servers"]["tests"]["echo"]["description"] = "0" * 64
+    pinned["servers"]["raw"]["echo"]["description"] = "0" * 64
     path.write_text(json.dumps(pinned))
-    with sdk_server(pin=path) as toolset, pytest.raises(McpToolsChanged, match="echo: description"):
+    with raw_server(pin=path) as toolset, pytest.raises(McpToolsChanged, match="echo: description"):
         run(mode, calling(ToolCall("echo")).prompt("?", tools=[toolset]))

@@ -17,7 +17,7 @@ from mcp_types import (
 )
 
 from tests.mcp.server import PIXEL
-from tests.mcp.servers import sdk_server
+from tests.mcp.servers import HttpServer
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import ToolCall
@@ -29,8 +29,8 @@ def text_of(*content: ContentBlock, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_kind_of_content_reaches_the_model(mode: str) -> None:
-    with sdk_server() as toolset:
+def test_each_kind_of_content_reaches_the_model(mode: str, http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         (result,) = run(mode, calling(ToolCall("parts")).prompt("?", tools=[toolset])).tool_results
     assert result.content.splitlines() == [
         "a text",

@@ -68,7 +68,7 @@ def test_a_run_calls_a_tool_of_a_server_in_every_mode_and_era(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_process_is_left_after_the_block(mode: str) -> None:
-    with sdk_server() as toolset:
+    with raw_server() as toolset:
         response = run(mode, calling(ToolCall("process_id")).prompt("?", tools=[toolset]))
         process_id = int(response.tool_results[0].content)
         assert is_alive(process_id)
@@ -76,7 +76,7 @@ def test_no_process_is_left_after_the_block(mode: str) -> None:
 
 
 def test_an_async_block_ends_the_process_too_and_a_toolset_can_be_used_again() -> None:
-    toolset = sdk_server()
+    toolset = raw_server()
 
     async def use() -> int:
         async with toolset:
@@ -93,7 +93,7 @@ def test_an_async_block_that_is_cancelled_ends_the_process() -> None:
     called = asyncio.Event()
 
     async def use() -> None:
-        async with sdk_server() as toolset:
+        async with raw_server() as toolset:
             response = await calling(ToolCall("process_id")).prompt("?", tools=[toolset]).acall()
             found.append(int(response.tool_results[0].content))
             called.set()
@@ -116,7 +116,7 @@ def test_nothing_is_started_before_the_tools_are_needed(tmp_path: Path) -> None:
 
 
 def test_the_block_may_be_entered_more_than_once_and_the_last_end_closes() -> None:
-    with sdk_server() as toolset:
+    with raw_server() as toolset:
         with toolset:
             process_id = int(tools_of(toolset)["process_id"].call("{}"))
         assert is_alive(process_id)
@@ -124,7 +124,7 @@ def test_the_block_may_be_entered_more_than_once_and_the_last_end_closes() -> No
 
 
 def test_a_toolset_outside_of_a_block_and_a_tool_after_it_are_errors_that_start_nothing() -> None:
-    toolset = sdk_server()
+    toolset = raw_server()
     with pytest.raises(ConfigurationError, match="not open: use it in a `with`"):
         tools_of(toolset)
     with toolset:
@@ -136,14 +136,14 @@ def test_a_toolset_outside_of_a_block_and_a_tool_after_it_are_errors_that_start_
 
 def test_threads_and_event_loops_share_one_process_at_once() -> None:
     found: set[str] = set()
-    with sdk_server() as toolset:
+    with raw_server() as toolset:
         tools_of(toolset)
 
         def work(number: int) -> None:
             client = calling(ToolCall("process_id"), ToolCall("echo", {"text": str(number)}))
             response = run(MODES[number % 4], client.prompt("?", tools=[toolset]))
             found.add(response.tool_results[0].content)
-            assert response.tool_results[1].content == str(number)
+            assert response.tool_results[1].content == f"echo: {number}"
 
         threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
         for thread in threads:
@@ -155,14 +155,14 @@ def test_threads_and_event_loops_share_one_process_at_once() -> None:
 
 def test_a_blocking_run_works_in_a_running_event_loop() -> None:
     async def notebook() -> str:
-        with sdk_server() as toolset:
+        with raw_server() as toolset:
             return calling(ToolCall("echo", {"text": "hi"})).prompt("?", tools=[toolset]).call().tool_results[0].content
 
-    assert asyncio.run(patiently(notebook())) == "hi"
+    assert asyncio.run(patiently(notebook())) == "echo: hi"
 
 
 def test_blocking_code_in_an_async_tool_of_a_blocking_run_is_told_instead_of_waiting_for_itself() -> None:
-    with sdk_server() as toolset:
+    with raw_server() as toolset:
         inner = calling(ToolCall("echo", {"text": "hi"}))
 
         @tool
