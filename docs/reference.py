@@ -198,7 +198,7 @@ def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[d
 def span(each: SpanType) -> dict[str, Any]:
     """Return the group of a span."""
     return {
-        "id": f"span.{names.SCOPE}.{each.name.partition(' ')[0].strip('{}')}.{each.kind}",
+        "id": f"span.{names.SCOPE}.{each.name.partition(' ')[0].strip('{}').replace('/', '.')}.{each.kind}",
         "type": "span",
         "span_kind": each.kind,
         "stability": STABILITY,

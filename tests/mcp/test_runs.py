@@ -16,6 +16,7 @@ from tests.waiting import in_time, patiently
 from traced_tools import (
     ChatClient,
     ConfigurationError,
+    McpRequestError,
     McpUnavailable,
     NeedsEventLoop,
     Policy,
@@ -26,7 +27,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.flow.workers import _portal
-from traced_tools.mcp import McpToolset
+from traced_tools.mcp import McpToolset, session
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -253,6 +254,17 @@ def test_the_description_of_a_server_of_the_newer_era_is_remembered(monkeypatch:
             calling(ToolCall("echo", {"text": "x"}), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     assert len(telemetry.named("server/discover")) == 1
     assert [span for span in telemetry.spans if span.name == "initialize"] == []
+
+
+def test_what_is_remembered_of_a_server_is_forgotten_if_the_server_refuses_it() -> None:
+    with sdk_server() as toolset:
+        tools_of(toolset)
+    (described,) = session._eras.values()
+    with raw_server() as toolset:
+        session._eras[toolset._servers[0].transport.key] = described  # as if the server were an older one now
+        with pytest.raises(McpRequestError, match="cannot be read"):
+            tools_of(toolset)["does not exist"]
+        assert "echo" in tools_of(toolset)
 
 
 def test_all_pages_are_listed_in_the_servers_order() -> None:

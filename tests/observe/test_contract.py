@@ -39,7 +39,9 @@ def test_the_registry_is_consistent() -> None:
         assert (metric.instrument == "histogram") is bool(metric.boundaries), metric.name
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
-    pattern = re.compile(r"(gen_ai|traced_tools|server|error|exception|http|openinference)(\.[a-z][a-z_]*)+")
+    pattern = re.compile(
+        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network)(\.[a-z][a-z_]*)+"
+    )
     spelled = [*names.ATTRIBUTES, *names.METRICS, *names.EVENTS]
     assert [name for name in spelled if not pattern.fullmatch(name)] == []
     described = [*names.SPANS, *names.ATTRIBUTES.values(), *names.METRICS.values(), *names.EVENTS.values()]

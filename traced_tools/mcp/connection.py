@@ -185,14 +185,22 @@ class Connection:
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
-            self._failures = 0
+            await self._doubt(session)
             problem = f"refused a request with the error {error.code}"
             text = f"{error.message} (error {error.code})"
             raise McpRequestError(self.name, problem, text, error.code) from None
         except (ValidationError, RuntimeError):  # whose text quotes the answer
+            await self._doubt(session)
             raise McpRequestError(self.name, "gave an answer that cannot be read") from None
-        self._failures = 0
+        self._failures, session.has_answered = 0, True
         return result
+
+    async def _doubt(self, session: Session) -> None:
+        """Ask a server again what it speaks if it refuses the first request after that was remembered."""
+        if not session.has_answered:
+            session.forget_server()
+            await self._end(session)
+        self._failures = 0
 
     async def _lost(self, session: Session, *, is_over: bool) -> _Lost:
         """Return the loss of an answer, after the end of the session if that is over.

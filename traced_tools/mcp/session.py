@@ -36,7 +36,7 @@ class Session:
     Attributes:
         client: the session of the SDK, once it is open.
         failure: why the session ended, unless it was closed.
-        has_answered: whether the server has answered a request while the session was opened.
+        has_answered: whether the server has answered a request; False after it was opened from what is remembered.
         is_current: whether the tools are those that the server listed last; the connection sets it.
     """
 
@@ -95,6 +95,10 @@ class Session:
                     raise
                 await self.client.discover()  # the server was too slow for the first answer
 
+    def forget_server(self) -> None:
+        """Forget how this process has agreed with the server, so that the next session asks it again."""
+        _eras.pop(self._transport.key, None)
+
     @property
     def is_modern(self) -> bool:
         """Whether the server needs no handshake."""
@@ -137,7 +141,7 @@ class Session:
             self._opened.set()
 
     async def _until_over(self) -> None:
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(finished_future(self._listen))  # an error of it is never logged
         try:
             await self._over.wait()
         finally:

@@ -187,7 +187,7 @@ RPC_STATUS_CODE: Final = _attribute(
     "rpc.response.status_code", "string", "The code of the JSON-RPC error, if the server answered with one."
 )
 NETWORK_TRANSPORT: Final = _attribute(
-    "network.transport", "string", "How the MCP server is reached: `pipe` is stdio, `tcp` is HTTP.", MCP_TRANSPORTS
+    "network.transport", "string", "How the MCP server is reached: by stdio, or by HTTP.", MCP_TRANSPORTS
 )
 
 # An attribute of another convention.
