@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -300,3 +302,9 @@ def test_speaking_both_eras_is_what_the_tests_do(monkeypatch: pytest.MonkeyPatch
     with sdk_server() as toolset:
         ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     assert [span.name for span in telemetry.spans if span.name in ("initialize", "server/discover")] == ["initialize"]
+
+
+def test_without_the_extra_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; from traced_tools.mcp import McpToolset"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1].endswith("McpToolset needs an extra: pip install 'traced_tools[mcp]'")
