@@ -43,6 +43,10 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.TOOL_NAME: ["get_weather", names.UNKNOWN_TOOL],
     names.TOOL_CALL_ID: ["call_mszuSIzqtI65i1wAUOE8w5H4"],
     names.SERVER_ADDRESS: ["api.openai.com"],
+    names.MCP_METHOD: ["tools/call", "tools/list", "initialize"],
+    names.MCP_PROTOCOL_VERSION: ["2026-07-28", "2025-11-25"],
+    names.JSONRPC_REQUEST_ID: ["7"],
+    names.RPC_STATUS_CODE: ["-32602"],
     names.ERROR_TYPE: ["ValueError", "httpx.ReadTimeout", names.TIMEOUT, names.CANCELLED, names.OTHER],
     names.TOOL_DESCRIPTION: ["Look the weather up."],
     names.EVALUATION_NAME: ["polite", "Relevance"],
@@ -81,6 +85,8 @@ PARENTS: Final = {
     names.EMBEDDINGS_SPAN: "the span that is current when the model is called, if any",
     names.EXECUTE_TOOL_SPAN: "`iteration`",
     names.REFUSE_TOOL_SPAN: "`iteration`",
+    names.MCP_CALL_SPAN: "the tool's span",
+    names.MCP_REQUEST_SPAN: "the span that is current when the request is made, such as the run",
     names.AWAIT_APPROVAL_SPAN: "the innermost `advise_tool` span, else the tool's span",
     names.RETRIEVAL_SPAN: "the `execute_tool` span of the search tool, or the innermost `advise_tool` span in it",
     names.SEARCH_MEMORY_SPAN: "the span that is current when memory is read, such as the hook of the memory advisor",
@@ -196,7 +202,7 @@ def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[d
 def span(each: SpanType) -> dict[str, Any]:
     """Return the group of a span."""
     return {
-        "id": f"span.{names.SCOPE}.{each.name.partition(' ')[0].strip('{}')}.{each.kind}",
+        "id": f"span.{names.SCOPE}.{each.name.partition(' ')[0].strip('{}').replace('/', '.')}.{each.kind}",
         "type": "span",
         "span_kind": each.kind,
         "stability": STABILITY,

@@ -25,12 +25,12 @@ ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = (
     *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
-    *("traced_tools.testing", "traced_tools.tools.search"),
+    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.tools.search"),
 )
 
 ROOMS = (
     *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("stores", "tools.search", "policy", "memory", "events", "otel"),
+    *("mcp", "stores", "tools.search", "policy", "memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
     *("approvals", "advisors", "client", "testing", "cli"),
 )
@@ -212,7 +212,11 @@ def test_only_otel_imports_exporters_and_prometheus_client() -> None:
 
 def test_httpx_is_imported_where_http_is_spoken() -> None:
     spoken = ("models.http", "events.exporters.webhook", "cli.dashboards.grafana")
-    assert importing("httpx", "httpx_sse", "httpx2", "aiohttp", outside=spoken) == []
+    assert importing("httpx", "httpx_sse", "aiohttp", outside=spoken) == []
+
+
+def test_the_sdk_of_mcp_and_its_http_client_are_imported_in_its_room_alone() -> None:
+    assert importing("mcp", "mcp_types", "httpx2", outside=("mcp",)) == []
 
 
 def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None:
@@ -284,8 +288,8 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
-    *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3", "yaml"),
-    *("cryptography", "numpy", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy", "tantivy"),
+    *("genai_prices", "griffe", "httpx2", "jsonschema", "mcp", "mcp_types", "PIL", "requests", "rich", "typer"),
+    *("cryptography", "numpy", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy", "tantivy", "urllib3", "yaml"),
 )
 
 
@@ -297,6 +301,7 @@ HEAVY = (
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
         "from traced_tools import InMemoryChatMemoryRepository, MessageEntry",
         "from traced_tools.tools.search import RegexToolIndex; RegexToolIndex()",
+        "import traced_tools.mcp",
         "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
     ],
 )

@@ -89,6 +89,12 @@ if TYPE_CHECKING:
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
     from traced_tools.errors import LoopLimitExceeded as LoopLimitExceeded
+    from traced_tools.errors import McpCallLost as McpCallLost
+    from traced_tools.errors import McpError as McpError
+    from traced_tools.errors import McpRequestError as McpRequestError
+    from traced_tools.errors import McpToolError as McpToolError
+    from traced_tools.errors import McpToolsChanged as McpToolsChanged
+    from traced_tools.errors import McpUnavailable as McpUnavailable
     from traced_tools.errors import ModelError as ModelError
     from traced_tools.errors import ModelTimeout as ModelTimeout
     from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
@@ -103,6 +109,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
     from traced_tools.errors import ToolIndexError as ToolIndexError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
+    from traced_tools.errors import ToolOutcomeUnknown as ToolOutcomeUnknown
     from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
     from traced_tools.errors import UnreadableConversation as UnreadableConversation
@@ -211,6 +218,12 @@ _EXPORTS = {
     "LoggingAdvisor": "traced_tools.advisors.log",
     "LoopLimitExceeded": "traced_tools.errors",
     "LoopLimits": "traced_tools.core.limits",
+    "McpCallLost": "traced_tools.errors",
+    "McpError": "traced_tools.errors",
+    "McpRequestError": "traced_tools.errors",
+    "McpToolError": "traced_tools.errors",
+    "McpToolsChanged": "traced_tools.errors",
+    "McpUnavailable": "traced_tools.errors",
     "MemoryAdvisor": "traced_tools.advisors.memory",
     "MemoryEntry": "traced_tools.memory.entries",
     "Message": "traced_tools.core.messages",
@@ -271,6 +284,7 @@ _EXPORTS = {
     "ToolMessage": "traced_tools.core.messages",
     "ToolMetadata": "traced_tools.core.tool_definition",
     "ToolNotFoundError": "traced_tools.errors",
+    "ToolOutcomeUnknown": "traced_tools.errors",
     "ToolParam": "traced_tools.tools.schema.signature",
     "ToolResult": "traced_tools.core.tool_result",
     "ToolResultPart": "traced_tools.core.messages",
@@ -356,6 +370,12 @@ __all__ = [
     "LoggingAdvisor",
     "LoopLimitExceeded",
     "LoopLimits",
+    "McpCallLost",
+    "McpError",
+    "McpRequestError",
+    "McpToolError",
+    "McpToolsChanged",
+    "McpUnavailable",
     "MemoryAdvisor",
     "MemoryEntry",
     "Message",
@@ -416,6 +436,7 @@ __all__ = [
     "ToolMessage",
     "ToolMetadata",
     "ToolNotFoundError",
+    "ToolOutcomeUnknown",
     "ToolParam",
     "ToolResult",
     "ToolResultPart",

@@ -7,6 +7,7 @@
     ├── ToolDefinitionError       a tool that cannot be offered to a model
     ├── InvalidArguments          arguments that are invalid under a tool's schema
     ├── ToolTimeout               a tool took longer than its time-out
+    ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
@@ -18,6 +19,12 @@
     │   ├── AuthenticationError   401, 403
     │   ├── InvalidRequest        400, 404, 422
     │   └── InvalidResponse       a response that cannot be parsed
+    ├── McpError                  a request to an MCP server failed
+    │   ├── McpUnavailable        there is no connection to it
+    │   ├── McpToolError          its tool reports that it failed
+    │   ├── McpRequestError       it refused a request, or its answer cannot be read
+    │   ├── McpCallLost           the connection was lost during a call, which may have run
+    │   └── McpToolsChanged       its tools differ from those that are pinned
     ├── ResumeError               a run that waits for approval cannot be resumed
     ├── PendingStoreError         runs that wait for approval cannot be read, or a decision cannot be taken
     │   ├── AlreadyDecided        somebody has decided about the call before
@@ -34,7 +41,7 @@
         └── ChatMemoryUnavailable   the store is down or fails
 
 No message contains a prompt, an answer, an argument, a result or another exception's text, because messages end up in
-logs and spans. Only `ModelError.body` contains the provider's response.
+logs and spans. Only `ModelError.body` contains the provider's response, and `McpError.for_model` what the server says.
 """
 
 from __future__ import annotations
@@ -105,6 +112,13 @@ class ToolTimeout(TracedToolsError, TimeoutError):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the tool took longer than its time-out of {seconds:g} s")
         self.seconds = seconds
+
+
+class ToolOutcomeUnknown(TracedToolsError):
+    """A tool had begun, and nobody can say how it ended: it may have done its work, or a part of it.
+
+    The call is not repeated. The result of the call has the outcome `unknown`.
+    """
 
 
 class ToolNotFoundError(TracedToolsError):
@@ -198,6 +212,67 @@ class OutputValidationError(TracedToolsError):
         self.response = response
         self.problems = problems
         self.attempts = attempts
+
+
+class McpError(TracedToolsError):
+    """A request to an MCP server failed. The text names the server as it is configured, and never what the server says.
+
+    Attributes:
+        server: the configured name of the server.
+        for_model: what the model reads of the failure, such as the text of the server; None for the error's own text.
+            The error's text and its `repr` do not contain it.
+    """
+
+    def __init__(self, server: str, problem: str, for_model: str | None = None) -> None:
+        super().__init__(f"the MCP server {server!r} {problem}")
+        self.server = server
+        self._for_model = _HiddenText(for_model)
+
+    @property
+    def for_model(self) -> str | None:
+        """What the model reads of the failure; None for the error's own text."""
+        return self._for_model.text
+
+
+class McpUnavailable(McpError, ConnectionError):
+    """There is no connection to an MCP server. The server has not received the request."""
+
+
+class McpToolError(McpError):
+    """A tool of an MCP server reports that it failed; `for_model` is what it reports."""
+
+
+class McpRequestError(McpError):
+    """An MCP server refused a request, or its answer cannot be read.
+
+    Attributes:
+        code: the code of the JSON-RPC error; None if the answer cannot be read.
+    """
+
+    def __init__(self, server: str, problem: str, for_model: str | None = None, code: int | None = None) -> None:
+        super().__init__(server, problem, for_model)
+        self.code = code
+
+
+class McpCallLost(McpError, ToolOutcomeUnknown):
+    """The connection to an MCP server was lost during a call of a tool, which may have run.
+
+    The call was not repeated, because its tool is not known to be safe to repeat, or it was lost again.
+    """
+
+
+class McpToolsChanged(McpError):
+    """The tools of an MCP server differ from those in the file of pinned tools.
+
+    Attributes:
+        changes: what differs, such as `search: description`, by the names that the server uses.
+    """
+
+    def __init__(self, server: str, path: str, changes: Sequence[str]) -> None:
+        listed = ", ".join(changes)
+        problem = f"offers other tools than {path} has pinned: {listed}; check them, and delete the file to pin them"
+        super().__init__(server, problem)
+        self.changes = tuple(changes)
 
 
 class ModelError(TracedToolsError):

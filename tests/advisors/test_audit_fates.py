@@ -24,6 +24,7 @@ from traced_tools import (
     ToolErrors,
     ToolExecutionError,
     ToolInvocation,
+    ToolOutcomeUnknown,
     ToolResult,
     tool,
 )
@@ -57,6 +58,11 @@ class GuardInside(Guard):
     name, order = "guard inside", 500
 
 
+@tool
+def lost() -> None:
+    raise ToolOutcomeUnknown("the line went dead")
+
+
 @tool(timeout=0.01)
 async def stuck() -> None:
     """Wait for ever."""
@@ -76,6 +82,7 @@ class Turns(list[Any]):
 FATES: dict[str, tuple[Any, list[Advisor], LoopLimits, list[list[str]]]] = {
     "ran": (adds(1, 1), [], LoopLimits(), [RAN]),
     "failed": (ToolCall("fail", ""), [], LoopLimits(), [["intent fail", "allowed", "error"]]),
+    "lost": (ToolCall("lost", ""), [], LoopLimits(), [["intent lost", "allowed", "unknown"]]),
     "timed out": (ToolCall("stuck", ""), [], LoopLimits(), [["intent stuck", "allowed", "timeout"]]),
     "unfit": (ToolCall("add", "{}"), [], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
     "made unfit": (adds(1, 1), [Spoiling()], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
@@ -124,7 +131,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
         trail,
         [*(asked if isinstance(asked, Turns) else [asked]), "x"],
         *advisors,
-        tools=[add, fail, direct, stuck, guarded],
+        tools=[add, fail, direct, stuck, guarded, lost],
         limits=limits,
         telemetry=telemetry.options,
     )
@@ -135,7 +142,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
 
 def test_the_words_of_the_records_are_those_of_the_trail(trail: KeptTrail) -> None:
     for asked, advisors, limits, _ in FATES.values():
-        tools = [add, fail, direct, stuck, guarded]
+        tools = [add, fail, direct, stuck, guarded, lost]
         turns = asked if isinstance(asked, Turns) else [asked]
         client_of(trail, [*turns, "x"], *advisors, tools=tools, limits=limits).prompt("?").call()
     assert {each.fields["decision"] for each in trail.of("decision")} == set(AUDIT_DECISIONS) - {"approved", "rejected"}

@@ -53,6 +53,7 @@ from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
+from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 from traced_tools.tools.search import RegexToolIndex, ToolMatch
@@ -312,6 +313,16 @@ def calls_by_hand(telemetry: Telemetry) -> None:
     ToolCallingManager().execute_tool_calls([UserMessage("?")], answer, tools=[add, fail], telemetry=telemetry.options)
 
 
+def requests_to_mcp_servers(telemetry: Telemetry) -> None:
+    """Make the spans of requests; that real requests have them is shown in `tests/mcp`."""
+    run_telemetry = RunTelemetry(telemetry.options, "travel")
+    server = McpEndpoint("files", "tcp", "127.0.0.1", 8000)
+    with McpRequestScope(run_telemetry, server, "tools/call", "read", 1, "2026-07-28") as scope:
+        scope.refused(-32602)
+    with McpRequestScope(run_telemetry, server, "initialize", None, 2, "2025-11-25") as scope:
+        scope.refused(-32000)
+
+
 def export(telemetry: Telemetry) -> None:
     """Have an exporter count, as `configure` does; that the counts are right is shown in `test_collectors`."""
     instruments = instruments_of(telemetry.meter_provider)
@@ -376,6 +387,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_that_remembers,
     runs_that_are_judged,
     calls_by_hand,
+    requests_to_mcp_servers,
     export,
     export_events,
     audit,

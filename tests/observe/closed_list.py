@@ -36,6 +36,7 @@ _TOOL = {
     names.TOOL_QUEUE_TIME,
 }
 _MODEL = {names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL}
+_MCP = {names.MCP_METHOD, names.JSONRPC_REQUEST_ID, names.NETWORK_TRANSPORT, names.TOOL_SOURCE}
 REQUIRED: Mapping[str, set[str]] = {
     names.AGENT_SPAN.name: {
         names.OPERATION_NAME,
@@ -58,6 +59,8 @@ REQUIRED: Mapping[str, set[str]] = {
         names.TOOL_DECISION,
     },
     names.REFUSE_TOOL_SPAN.name: _TOOL,
+    names.MCP_CALL_SPAN.name: {names.TOOL_NAME, *_MCP},
+    names.MCP_REQUEST_SPAN.name: _MCP,
     names.AWAIT_APPROVAL_SPAN.name: {names.TOOL_NAME, names.TOOL_CALL_ID, names.AGENT_NAME},
     names.RETRIEVAL_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME, names.TOOL_SEARCH_INDEX},
     names.SEARCH_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
@@ -178,8 +181,10 @@ def assert_consistent(telemetry: Telemetry) -> None:
 
 def span_type(span: ReadableSpan) -> SpanType:
     """The row of the table that a span belongs to."""
-    word = word_of(span)
-    found = [each for each in names.SPANS if each.name.split(" ")[0] == ("{hook}" if word in HOOKS else word)]
+    word = "{hook}" if word_of(span) in HOOKS else word_of(span)
+    if names.MCP_METHOD in (span.attributes or {}) and names.TOOL_NAME not in (span.attributes or {}):
+        word = "{method}"
+    found = [each for each in names.SPANS if each.name.split(" ")[0] == word]
     assert len(found) == 1, f"{span.name} is not in the table"
     return found[0]
 
@@ -218,6 +223,7 @@ def expected_name(declared: SpanType, attributes: Mapping[str, Any]) -> str:
         "{agent}": names.AGENT_NAME,
         "{hook}": names.ADVISOR_HOOK,
         "{advisor}": names.ADVISOR_NAME,
+        "{method}": names.MCP_METHOD,
         "{model}": names.REQUEST_MODEL,
         "{tool}": names.TOOL_NAME,
     }

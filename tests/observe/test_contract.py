@@ -39,7 +39,9 @@ def test_the_registry_is_consistent() -> None:
         assert (metric.instrument == "histogram") is bool(metric.boundaries), metric.name
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
-    pattern = re.compile(r"(gen_ai|traced_tools|server|error|exception|http|openinference)(\.[a-z][a-z_]*)+")
+    pattern = re.compile(
+        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network)(\.[a-z][a-z_]*)+"
+    )
     spelled = [*names.ATTRIBUTES, *names.METRICS, *names.EVENTS]
     assert [name for name in spelled if not pattern.fullmatch(name)] == []
     described = [*names.SPANS, *names.ATTRIBUTES.values(), *names.METRICS.values(), *names.EVENTS.values()]
@@ -88,7 +90,7 @@ def test_content_is_opt_in_wherever_it_is_declared_and_never_a_label() -> None:
 
 def test_our_own_spans_do_not_declare_an_operation_of_the_conventions() -> None:
     ours = (names.ITERATION_SPAN, names.HOOK_SPAN, names.REFUSE_TOOL_SPAN, names.COMPACT_MEMORY_SPAN)
-    ours += (names.AWAIT_APPROVAL_SPAN,)
+    ours += (names.AWAIT_APPROVAL_SPAN, names.MCP_CALL_SPAN, names.MCP_REQUEST_SPAN)
     assert [span.name for span in ours if names.OPERATION_NAME in span.attributes] == []
     assert all(names.OPERATION_NAME in span.attributes for span in names.SPANS if span not in ours)
 

@@ -34,7 +34,7 @@ StopReason = Literal[
 ]
 STOP_REASONS: Final = get_args(StopReason)
 
-ToolOutcome = Literal["ok", "error", "timeout", "cancelled"]
+ToolOutcome = Literal["ok", "error", "timeout", "cancelled", "unknown"]
 TOOL_OUTCOMES: Final = get_args(ToolOutcome)
 
 Decision = Literal[
@@ -88,6 +88,10 @@ ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING", "RETRIEVER"]
 OPENINFERENCE_KINDS: Final = get_args(OpenInferenceKind)
 
+McpTransport = Literal["pipe", "tcp"]
+"""The GenAI conventions' names of the transports of MCP: `pipe` for stdio, `tcp` for HTTP."""
+MCP_TRANSPORTS: Final[tuple[McpTransport, ...]] = get_args(McpTransport)
+
 MemoryOperation = Literal["search_memory", "upsert_memory"]
 """The GenAI conventions' names of reading from a memory and of storing in it."""
 
@@ -109,4 +113,4 @@ DROP_REASONS: Final = get_args(DropReason)
 
 AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure")
 
-AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "invalid_arguments")
+AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "unknown", "invalid_arguments")

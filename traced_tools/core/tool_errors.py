@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from traced_tools.core.checks import expect, expect_callable
-from traced_tools.errors import InvalidArguments
+from traced_tools.core.conversation import UNKNOWN_OUTCOME
+from traced_tools.core.result_conversion import ToolContent, truncate_content
+from traced_tools.errors import InvalidArguments, McpError, ToolOutcomeUnknown
 
 _MAX_TEXT = 2_000
 """Characters of an exception's text that the model reads."""
@@ -58,6 +60,10 @@ class ToolErrors:
             return text
         if isinstance(error, InvalidArguments):
             return f"The arguments are invalid: {error.problems}. Correct them and call the tool again."
+        if isinstance(error, McpError) and error.for_model is not None:
+            return truncate_content(ToolContent(error.for_model), _MAX_TEXT).text
+        if isinstance(error, ToolOutcomeUnknown):
+            return f"{UNKNOWN_OUTCOME}{error}."
         try:
             text = str(error).strip()[:_MAX_TEXT]
         except Exception:  # `__str__` of an exception may raise

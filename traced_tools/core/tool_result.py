@@ -30,7 +30,8 @@ class ToolResult:
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by the caller),
             `approved`, `rejected`, `pending` (it waits for approval), `limited`, `repeated`, `unknown_tool` or
             `invalid_arguments`.
-        outcome: how the tool finished: `ok`, `error` or `timeout`; None for a call that did not run.
+        outcome: how the tool finished: `ok`, `error`, `timeout`, or `unknown` if nobody can say (`ToolOutcomeUnknown`);
+            None for a call that did not run.
         error_type: the class of the error, or the value `timeout`, `unknown_tool` or `invalid_arguments`.
         error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
         advisor: the name of the advisor that denied or answered the call, if one did.

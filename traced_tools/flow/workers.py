@@ -20,10 +20,12 @@ from typing import Any, TypeVar
 
 from traced_tools.core.checks import expect_whole
 from traced_tools.core.fork import on_fork
+from traced_tools.errors import NeedsEventLoop
 
 T = TypeVar("T")
 _IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
 _ON_PORTAL: ContextVar[bool] = ContextVar("traced_tools_on_portal", default=False)
+_BLOCKS_PORTAL: ContextVar[bool] = ContextVar("traced_tools_blocks_portal", default=False)
 Job = tuple["Future[Any]", Callable[[], Any]]
 
 
@@ -266,12 +268,13 @@ class Portal:
 
     def run(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Await `begin()` on the portal's loop, in the caller's context, and block until it is done."""
-        end = finished_future(begin)
         if _ON_PORTAL.get():  # blocking code called by a coroutine on the portal, so the portal is blocked
-            return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
-        context = copy_context()
-        context.run(_ON_PORTAL.set, True)
-        future = context.run(asyncio.run_coroutine_threadsafe, end, self._open())
+            end = finished_future(begin)
+            context = copy_context()
+            context.run(_BLOCKS_PORTAL.set, threading.current_thread() is self._thread)
+            job = partial(context.run, asyncio.run, end)
+            return workers().submit(job, beyond=True).result().result()
+        future = self._submit(begin)
         if (together := _TOGETHER.get()) is not None:
             together.add(future)
         try:
@@ -279,6 +282,33 @@ class Portal:
         except BaseException:
             future.cancel()
             raise
+
+    async def join(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Await `begin()` on the portal's loop, in the caller's context, from a coroutine on any loop.
+
+        Raises:
+            NeedsEventLoop: if blocking code on the portal's loop waits for this call.
+        """
+        loop = self._open()
+        if asyncio.get_running_loop() is loop:
+            return await begin()
+        if _BLOCKS_PORTAL.get():
+            raise NeedsEventLoop(
+                "an async tool of a blocking run blocks the event loop that this call needs: "
+                "await acall() or astream() in the tool, instead of call() or stream()"
+            )
+        future = self._submit(begin)
+        try:
+            await wait_until_done(future)
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result().result()
+
+    def _submit(self, begin: Callable[[], Awaitable[T]]) -> Future[Future[T]]:
+        context = copy_context()
+        context.run(_ON_PORTAL.set, True)
+        return context.run(asyncio.run_coroutine_threadsafe, finished_future(begin), self._open())
 
     def _open(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -327,6 +357,11 @@ class UsePool:
 def run_async(begin: Callable[[], Awaitable[T]]) -> T:
     """Await `begin()` on the portal's loop, from blocking code."""
     return _portal.run(begin)
+
+
+async def join_portal(begin: Callable[[], Awaitable[T]]) -> T:
+    """Await `begin()` on the portal's loop, from a coroutine on any loop; see `Portal.join`."""
+    return await _portal.join(begin)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

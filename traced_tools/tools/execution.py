@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from traced_tools.core.approval import Approve, Denied, Reject, Undecided, check_by
 from traced_tools.core.checks import expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
-from traced_tools.core.enums import SUPERSEDED, Decision, Repair
+from traced_tools.core.enums import SUPERSEDED, Decision, Repair, ToolOutcome
 from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
@@ -27,7 +27,15 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
-from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
+from traced_tools.errors import (
+    Abandoned,
+    InvalidArguments,
+    McpError,
+    ToolExecutionError,
+    ToolNotFoundError,
+    ToolOutcomeUnknown,
+    ToolTimeout,
+)
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
 from traced_tools.flow.steps import AwaitOthers, Pause, perform
@@ -700,7 +708,7 @@ class ToolExecution:
         assert self._tool is not None
         if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
-        return not isinstance(error, (InvalidArguments, *self._tool.metadata.retry_on))
+        return not isinstance(error, (InvalidArguments, McpError, *self._tool.metadata.retry_on))
 
     # Convert.
 
@@ -710,11 +718,12 @@ class ToolExecution:
         return ToolResult(self._id, self._call.name, text, images, cut, returned.value, "allowed", "ok")
 
     def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
+        outcome: ToolOutcome = "unknown" if isinstance(error, ToolOutcomeUnknown) else "error"
         return ToolResult(
             self._id,
             self._call.name,
             self._run.tool_errors.text(self._call.name, error),
-            outcome="timeout" if timed_out else "error",
+            outcome="timeout" if timed_out else outcome,
             error_type=TIMEOUT if timed_out else error_type(error),
             error=error,
         )

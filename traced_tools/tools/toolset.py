@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Self
 
+from traced_tools.core.enums import LOCAL
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_naming import wire_name
@@ -39,7 +40,8 @@ class ToolSet(tuple[ToolCallback, ...]):
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {', '.join(twice)}")
+            found = ", ".join(_with_sources(name, self) for name in twice)
+            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {found}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
@@ -70,6 +72,12 @@ class ToolSet(tuple[ToolCallback, ...]):
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"
+
+
+def _with_sources(name: str, tools: Iterable[ToolCallback]) -> str:
+    """Return a name with the sources of its tools, unless all of them are local."""
+    sources = [tool.metadata.source for tool in tools if tool.definition.name == name]
+    return name if {*sources} == {LOCAL} else f"{name} ({' and '.join(sources)})"
 
 
 _digest: IdentityCache[ToolDefinition, bytes] = IdentityCache(

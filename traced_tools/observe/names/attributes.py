@@ -12,6 +12,7 @@ from traced_tools.core.enums import (
     DROP_REASONS,
     HOOKS,
     ITERATION_OUTCOMES,
+    MCP_TRANSPORTS,
     OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
     REPAIRS,
@@ -66,6 +67,9 @@ TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
 MODALITY_UNKNOWN: Final = "unknown"
 OUTPUT_JSON: Final = "json"
+TOOLS_CALL: Final = "tools/call"
+TOOL_ERROR: Final = "tool_error"
+"""The conventions' `error.type` of a tool call whose result says that the tool failed."""
 
 # Attributes of the conventions.
 
@@ -152,8 +156,8 @@ TOOL_NAME: Final = _attribute(
 TOOL_TYPE: Final = _attribute("gen_ai.tool.type", "string", "The type of the tool.", (FUNCTION,))
 TOOL_CALL_ID: Final = _attribute("gen_ai.tool.call.id", "string", "The id of the tool call, which its result repeats.")
 TOKEN_TYPE: Final = _attribute("gen_ai.token.type", "string", "Input or output tokens.", (TOKEN_INPUT, TOKEN_OUTPUT))
-SERVER_ADDRESS: Final = _attribute("server.address", "string", "Host of the model's endpoint.")
-SERVER_PORT: Final = _attribute("server.port", "int", "Port of the model's endpoint.")
+SERVER_ADDRESS: Final = _attribute("server.address", "string", "Host of the endpoint of a model or of an MCP server.")
+SERVER_PORT: Final = _attribute("server.port", "int", "Port of the endpoint of a model or of an MCP server.")
 ERROR_TYPE: Final = _attribute("error.type", "string", "The class of the error, or a value of a closed list.")
 
 INPUT_MESSAGES: Final = _attribute("gen_ai.input.messages", "any", "The messages that were sent to the model.")
@@ -184,6 +188,18 @@ EVALUATION_EXPLANATION: Final = _attribute(
 EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The class of the exception.")
 EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The text of the exception.")
 EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "The stack trace of the exception.")
+
+MCP_METHOD: Final = _attribute("mcp.method.name", "string", "The method of the request to the MCP server.")
+MCP_PROTOCOL_VERSION: Final = _attribute(
+    "mcp.protocol.version", "string", "The revision of the Model Context Protocol that client and server agreed on."
+)
+JSONRPC_REQUEST_ID: Final = _attribute("jsonrpc.request.id", "string", "The id of the request on its connection.")
+RPC_STATUS_CODE: Final = _attribute(
+    "rpc.response.status_code", "string", "The code of the JSON-RPC error, if the server answered with one."
+)
+NETWORK_TRANSPORT: Final = _attribute(
+    "network.transport", "string", "How the MCP server is reached: by stdio, or by HTTP.", MCP_TRANSPORTS
+)
 
 # An attribute of another convention.
 

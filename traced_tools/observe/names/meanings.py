@@ -50,6 +50,11 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "error": "The tool raised an exception.",
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
+        "unknown": "The tool had begun, and nobody can say how it ended, such as after a lost connection.",
+    },
+    at.NETWORK_TRANSPORT: {
+        "pipe": "The standard input and output of a process.",
+        "tcp": "Streamable HTTP.",
     },
     at.ITERATION_OUTCOME: {
         "tool_calls": "The model requested tool calls.",
@@ -115,6 +120,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "error": "The tool raised an exception.",
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
+        "unknown": "The tool had begun, and nobody can say how it ended.",
         "invalid_arguments": "The tool did not run because its arguments are invalid.",
     },
     at.DROP_REASON: {

@@ -170,6 +170,31 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
     "TOOL",
 )
+_MCP = (
+    at.MCP_METHOD,
+    at.MCP_PROTOCOL_VERSION,
+    at.JSONRPC_REQUEST_ID,
+    at.RPC_STATUS_CODE,
+    at.NETWORK_TRANSPORT,
+    at.SERVER_ADDRESS,
+    at.SERVER_PORT,
+    at.TOOL_SOURCE,
+    at.AGENT_NAME,
+    at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
+)
+MCP_CALL_SPAN: Final = SpanType(
+    "tools/call {tool}",
+    "client",
+    "One call on its way to an MCP server and back. The tool has the name that the server uses.",
+    (at.TOOL_NAME, *_MCP),
+)
+MCP_REQUEST_SPAN: Final = SpanType(
+    "{method}",
+    "client",
+    "One other request to an MCP server, such as `initialize`, `server/discover` or `tools/list`.",
+    _MCP,
+)
 AWAIT_APPROVAL_SPAN: Final = SpanType(
     "await_approval {tool}",
     "internal",
@@ -243,6 +268,8 @@ SPANS: Final = (
     EMBEDDINGS_SPAN,
     EXECUTE_TOOL_SPAN,
     REFUSE_TOOL_SPAN,
+    MCP_CALL_SPAN,
+    MCP_REQUEST_SPAN,
     AWAIT_APPROVAL_SPAN,
     RETRIEVAL_SPAN,
     SEARCH_MEMORY_SPAN,

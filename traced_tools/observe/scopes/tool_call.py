@@ -206,7 +206,7 @@ class ToolScope(Scope):
             logger.emit(names.TOOL_OUTCOME_EVENT, self._context, self._ended)
         elif observed.decision is not None:
             logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
-        if observed.returned is not None and observed.returned.outcome in ("error", "timeout"):
+        if observed.returned is not None and observed.returned.outcome not in (None, "ok"):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 
     def _identity(self) -> Attributes:

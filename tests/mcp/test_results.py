@@ -1,0 +1,70 @@
+"""What the model reads of a result."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
+
+from tests.mcp.server import PIXEL
+from tests.mcp.servers import HttpServer
+from tests.mcp.test_runs import calling
+from tests.modes import MODES, run
+from traced_tools import ToolCall
+from traced_tools.mcp.results import content_of_result
+
+
+def text_of(*content: ContentBlock, **fields: Any) -> str:
+    return content_of_result(CallToolResult(content=list(content), **fields)).text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_kind_of_content_reaches_the_model(mode: str, http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
+        (result,) = run(mode, calling(ToolCall("parts")).prompt("?", tools=[toolset])).tool_results
+    assert result.content.splitlines() == [
+        "a text",
+        "[audio: audio/wav, 5 bytes]",
+        "[link to a resource: file:///notes.txt (notes, text/plain)]",
+        "[resource file:///a.txt]",
+        "inside",
+    ]
+    assert [(image.media_type, image.data) for image in result.images] == [("image/png", PIXEL)]
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "text", [1, [2]], {"a": {"b": None}}, "é"])
+def test_structured_content_of_any_json_is_read_as_json(value: Any) -> None:
+    assert json.loads(text_of(structured_content=value)) == value
+
+
+def test_structured_content_is_not_read_twice() -> None:
+    assert text_of(TextContent(text='{"a": 1}'), structured_content={"a": 1}) == '{"a": 1}'
+    assert text_of(TextContent(text="3"), structured_content={"result": 3}) == "3"
+    assert text_of(TextContent(text="x"), structured_content={"result": "x"}) == "x"
+    assert text_of(TextContent(text="1"), TextContent(text="2"), structured_content={"result": [1, 2]}) == "1\n2"
+
+
+def test_structured_content_that_the_texts_do_not_have_is_read_after_them() -> None:
+    assert text_of(TextContent(text="2 found"), structured_content={"n": 2}) == '2 found\n{"n": 2}'
+
+
+def test_a_result_without_content_is_an_empty_text() -> None:
+    assert text_of() == ""
+
+
+def test_binary_data_that_is_no_image_for_models_is_described() -> None:
+    image = ImageContent(data=base64.b64encode(b"<svg/>").decode(), mime_type="image/svg+xml")
+    blob = BlobResourceContents(uri="file:///a.bin", blob=base64.b64encode(b"abc").decode())
+    assert text_of(image) == "[image: image/svg+xml, 6 bytes]"
+    assert text_of(EmbeddedResource(resource=blob)) == "[resource file:///a.bin: unknown type, 3 bytes]"
+    assert text_of(ImageContent(data="no base64!", mime_type="image/png")) == "[image: image/png, 0 bytes]"

@@ -1,0 +1,16 @@
+"""Tools of servers of the Model Context Protocol (MCP). Needs the extra `mcp`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traced_tools._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from traced_tools.mcp.toolset import McpToolset as McpToolset
+
+_EXPORTS = {"McpToolset": "traced_tools.mcp.toolset"}
+
+__all__ = ["McpToolset"]
+
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

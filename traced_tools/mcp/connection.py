@@ -1,0 +1,266 @@
+"""The connection to one MCP server: it opens a session when one is needed, and another one when that is lost.
+
+All of it runs on the event loop of the portal, so that runs of any event loop, and blocking runs, share a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import httpx2
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    PaginatedRequestParams,
+    RequestParamsMeta,
+    Tool,
+)
+from pydantic import TypeAdapter, ValidationError
+
+from traced_tools.core.fork import on_fork
+from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
+from traced_tools.mcp.sdk_logs import OURS
+from traced_tools.mcp.session import Session, causes_of
+from traced_tools.mcp.transports import Transport
+from traced_tools.observe.failures import error_type
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_MOST_PAGES = 200
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds after each failure in a row in which no further connection is tried."""
+_EXPIRED = ("Session terminated", "Session not found")
+"""What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
+_CLOSED = "Connection closed"
+"""What the SDK says of each request when the connection has ended."""
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+
+class _Lost(Exception):
+    """The session ended before the answer to a request."""
+
+    def __init__(self, *, was_sent: bool) -> None:
+        self.was_sent = was_sent
+
+
+class Connection:
+    """The connection to one MCP server.
+
+    Args:
+        transport: the way to the server.
+        timeout: the seconds that the server has for connecting, and for listing its tools; None for no limit.
+    """
+
+    def __init__(self, transport: Transport, timeout: float | None) -> None:
+        self.name = transport.endpoint.name
+        self._transport = transport
+        self._timeout = timeout
+        self._tools: tuple[Tool, ...] | None = None
+        self._fresh_until = 0.0
+        self._failures = 0
+        self._next_try = 0.0
+        self._is_closed = False
+        self._reset()
+        on_fork(self._reset)
+
+    def _reset(self) -> None:
+        """Forget the session, also in a forked child, because it belongs to the event loop of its parent."""
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+        self._listing = asyncio.Lock()
+
+    # Tools.
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """Return the tools of the server, in the order in which it lists them.
+
+        They are listed again if the server reports a change, if the time is over for which it lets clients keep them,
+        or after a new connection. If the server can't be reached then, the tools are those that it listed before.
+
+        Raises:
+            McpError: if the tools were never listed, and can't be.
+        """
+        OURS.set(True)
+        async with self._listing:
+            if self._is_fresh():
+                assert self._tools is not None
+                return self._tools
+            try:
+                async with asyncio.timeout(self._timeout):
+                    listed = await self._repeat(self._list)
+                if listed != self._tools:  # the same object stands for the same tools
+                    self._tools = listed
+            except (McpError, TimeoutError) as error:
+                failure = error if isinstance(error, McpError) else self._unavailable(error)
+                if self._tools is None:
+                    raise failure from None
+                _LOG.warning("%s; its tools are those that it listed before", failure)
+            return self._tools
+
+    def _is_fresh(self) -> bool:
+        session = self._session
+        if self._tools is None or session is None or session.has_ended or not session.is_current:
+            return False
+        return time.monotonic() < self._fresh_until
+
+    async def _list(self, session: Session) -> tuple[Tool, ...]:
+        session.is_current = True  # before listing: a change meanwhile sets it back
+        began, tools, lifetimes = time.monotonic(), list[Tool](), list[float]()
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+            page = await self._request(session, partial(session.client.list_tools, params=params))
+            tools += page.tools
+            lifetimes.append(page.ttl_ms / 1000 if session.is_modern else float("inf"))
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        else:
+            raise McpRequestError(self.name, f"lists its tools on more than {_MOST_PAGES} pages")
+        self._fresh_until = began + min(lifetimes)
+        return tuple({tool.name: tool for tool in tools}.values())
+
+    # Calls.
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], *, repeatable: bool
+    ) -> CallToolResult:
+        """Call a tool and return its result, which may say that the tool failed.
+
+        Args:
+            tool: the name that the server uses.
+            arguments: the arguments.
+            meta: what the request has in `_meta`.
+            repeatable: whether a call may be repeated whose answer was lost.
+
+        Raises:
+            McpUnavailable: if there is no connection.
+            McpCallLost: if the connection was lost during the call.
+            McpRequestError: if the server refuses the call, or its answer can't be read.
+        """
+        OURS.set(True)
+        params = CallToolRequestParams(
+            name=tool, arguments=arguments, _meta=cast("RequestParamsMeta", meta) if meta else None
+        )
+        request = CallToolRequest(params=params)
+
+        async def send(session: Session) -> CallToolResult | InputRequiredResult:
+            return await self._request(session, partial(session.client.send_request, request, _RESULT))
+
+        result = await self._repeat(send, repeatable=repeatable)
+        if isinstance(result, InputRequiredResult):
+            problem = "asks for input before it answers, which this client doesn't give"
+            raise McpRequestError(self.name, problem)
+        return result
+
+    async def _repeat(self, request: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
+        """Make a request, and make it once more if it was lost, and was not sent or may be repeated."""
+        for is_last in (False, True):
+            session = await self._connected()
+            try:
+                return await request(session)
+            except _Lost as loss:
+                was_sent = loss.was_sent
+            if was_sent and (is_last or not repeatable):
+                raise McpCallLost(self.name, "was lost during the call of a tool; the call is not repeated")
+        raise McpUnavailable(self.name, "cannot be reached")
+
+    async def _request(self, session: Session, send: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await send()
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise await self._lost(session, is_over=error.message == _CLOSED) from None
+            if error.code == INVALID_REQUEST and error.message in _EXPIRED:
+                await self._end(session)
+                raise _Lost(was_sent=False) from None
+            await self._doubt(session)
+            problem = f"refused a request with the error {error.code}"
+            text = f"{error.message} (error {error.code})"
+            raise McpRequestError(self.name, problem, text, error.code) from None
+        except (ValidationError, RuntimeError):  # whose text quotes the answer
+            await self._doubt(session)
+            raise McpRequestError(self.name, "gave an answer that cannot be read") from None
+        self._failures, session.has_answered = 0, True
+        return result
+
+    async def _doubt(self, session: Session) -> None:
+        """Ask a server again what it speaks if it refuses the first request after that was remembered."""
+        if not session.has_answered:
+            session.forget_server()
+            await self._end(session)
+        self._failures = 0
+
+    async def _lost(self, session: Session, *, is_over: bool) -> _Lost:
+        """Return the loss of an answer, after the end of the session if that is over.
+
+        An error of connecting belongs to one request, and it is unknown to which one if there are several.
+        """
+        is_alone = session.calls == 0
+        if is_over or session.has_ended:
+            await self._end(session)
+        causes = causes_of(session.failure)
+        never_connected = bool(causes) and all(isinstance(each, _NOT_SENT) for each in causes)
+        if never_connected:
+            self._failed()
+        return _Lost(was_sent=not (never_connected and is_alone))
+
+    # Sessions.
+
+    async def _connected(self) -> Session:
+        async with self._opening:
+            if self._session is not None and not self._session.has_ended:
+                return self._session
+            if self._session is not None:
+                await self._end(self._session)
+            if self._is_closed:
+                raise McpUnavailable(self.name, "is not connected: its toolset is closed")
+            left = self._next_try - time.monotonic()
+            if left > 0:
+                raise McpUnavailable(self.name, f"cannot be reached; the next connection is tried in {left:.1f} s")
+            self._session = session = Session(self._transport)  # before it is open, so that `close` can end it
+            try:
+                await session.open(self._timeout)
+            except BaseException as error:
+                await self._end(session)
+                if not isinstance(error, Exception):
+                    raise
+                self._failed()
+                raise self._unavailable(error, *causes_of(session.failure)) from None
+            if session.has_answered:
+                self._failures = 0
+            return session
+
+    def _failed(self) -> None:
+        """Record that the server could not be reached; for some time, no further connection is tried."""
+        self._next_try = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES) - 1)]
+        self._failures += 1
+
+    def _unavailable(self, *errors: BaseException) -> McpUnavailable:
+        """Return the error for a connection that fails with `errors`, the last of which is the innermost."""
+        innermost = errors[-1]
+        closed = isinstance(innermost, MCPError) and innermost.code == CONNECTION_CLOSED
+        why = "it closed the connection" if closed else error_type(innermost)
+        return McpUnavailable(self.name, f"cannot be reached: {why}")
+
+    async def _end(self, session: Session) -> None:
+        if self._session is session:
+            self._session = None
+        await session.close()
+
+    async def close(self) -> None:
+        """End the session, with the process of the server; a later call finds no connection."""
+        self._is_closed = True
+        if self._session is not None:
+            await self._end(self._session)

@@ -1,0 +1,25 @@
+"""Keeps the log lines of the MCP SDK out of the application's log.
+
+The SDK logs what it cannot read, which quotes arguments and results. Failures are reported by errors and spans instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+
+OURS: ContextVar[bool] = ContextVar("traced_tools_mcp", default=False)
+"""Whether the code that runs belongs to a connection of this package, and not to another user of the SDK."""
+_PREFIXES = ("mcp.", "httpx2", "httpcore2")
+_OTHERS = ("client",)  # the name of the logger of the SDK's sessions
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return not OURS.get()
+
+
+def silence_sdk() -> None:
+    """Drop the lines that the SDK and its HTTP client log for this package. Its modules must have been imported."""
+    found = [name for name in logging.root.manager.loggerDict if name.startswith(_PREFIXES)]
+    for name in (*found, *_OTHERS):
+        logging.getLogger(name).addFilter(_is_of_others)  # adding it again changes nothing

@@ -1,0 +1,187 @@
+"""One session with an MCP server: a process or an HTTP client, from its opening to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation, ToolListChangedNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import context as otel_context
+from pydantic import ValidationError
+
+from traced_tools._version import __version__
+from traced_tools.flow.workers import finished_future
+from traced_tools.mcp.dispatcher import TracedDispatcher
+from traced_tools.mcp.sdk_logs import OURS, silence_sdk
+from traced_tools.mcp.transports import Transport
+from traced_tools.observe.run_telemetry import current_telemetry
+
+_LISTEN_AGAIN = 5.0
+"""Seconds between the end of a stream of changes and the next one."""
+_HANDSHAKE = "handshake"
+_eras: dict[tuple[str, ...], DiscoverResult | str] = {}
+"""How this process has agreed with each server: what it said about itself, or by the handshake of older revisions."""
+
+
+class Session:
+    """An open session. A task of its own holds what belongs to it, and ends it.
+
+    Args:
+        transport: the way to the server.
+
+    Attributes:
+        client: the session of the SDK, once it is open.
+        failure: why the session ended, unless it was closed.
+        has_answered: whether the server has answered a request; False after it was opened from what is remembered.
+        is_current: whether the tools are those that the server listed last; the connection sets it.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._dispatcher: TracedDispatcher | None = None
+        self._opened = asyncio.Event()
+        self._agreed = asyncio.Event()
+        self._over = asyncio.Event()
+        self.client: ClientSession
+        self.failure: BaseException | None = None
+        self.is_current = False
+        self.has_answered = True
+        silence_sdk()
+        self._task = asyncio.create_task(self._hold(), context=Context())
+
+    async def open(self, seconds: float | None) -> None:
+        """Wait until the server has agreed on a revision of the protocol; raises any error, and may be cancelled."""
+        # in a context of its own, because a part of it lasts as long as the session; with the caller's span
+        task = asyncio.create_task(finished_future(self._agree), context=_context_with_span())
+        try:
+            await asyncio.wait([task], timeout=seconds)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            raise TimeoutError("the MCP server did not answer in time")
+        task.result().result()
+
+    async def _agree(self) -> None:
+        await self._opened.wait()
+        if self._dispatcher is None:
+            assert self.failure is not None
+            raise self.failure
+        known = _eras.pop(self._transport.key, None)
+        if isinstance(known, DiscoverResult):
+            self.client.adopt(known)  # without a request
+            self.has_answered = False
+        elif known == _HANDSHAKE:
+            await self.client.initialize()
+        else:
+            await self._negotiate()
+        _eras[self._transport.key] = self.client.discover_result or _HANDSHAKE
+        self._dispatcher.protocol_version = self.client.protocol_version
+        self._agreed.set()
+
+    async def _negotiate(self) -> None:
+        try:
+            await self.client.discover()
+        except (MCPError, RuntimeError, ValidationError):
+            try:
+                await self.client.initialize()
+            except MCPError as error:
+                if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+                    raise
+                await self.client.discover()  # the server was too slow for the first answer
+
+    def forget_server(self) -> None:
+        """Forget how this process has agreed with the server, so that the next session asks it again."""
+        _eras.pop(self._transport.key, None)
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the server needs no handshake."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection has ended."""
+        return self._over.is_set()
+
+    @property
+    def calls(self) -> int:
+        """How many calls of tools wait for their answer."""
+        return 0 if self._dispatcher is None else self._dispatcher.calls
+
+    async def close(self) -> None:
+        """End the session, with the process of its server, and wait until it has ended."""
+        self._over.set()
+        await asyncio.wait([self._task])
+
+    async def _hold(self) -> None:
+        OURS.set(True)
+        try:
+            async with self._transport.open() as (read_stream, write_stream):
+                dispatcher = TracedDispatcher(read_stream, write_stream, self._transport.endpoint)
+                dispatcher.on_ended = self._over.set  # type: ignore[method-assign]
+                information = Implementation(name="traced_tools", version=__version__)
+                async with ClientSession(
+                    dispatcher=dispatcher, client_info=information, message_handler=self._on_message
+                ) as self.client:
+                    self._dispatcher = dispatcher
+                    self._opened.set()
+                    await self._until_over()
+        except BaseException as error:
+            self.failure = error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._over.set()
+            self._opened.set()
+
+    async def _until_over(self) -> None:
+        listening = asyncio.create_task(finished_future(self._listen))  # an error of it is never logged
+        try:
+            await self._over.wait()
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    async def _listen(self) -> None:
+        """Listen for changes of the tools, at a server without handshake; others report changes of themselves."""
+        await self._agreed.wait()
+        capabilities = self.client.server_capabilities
+        announces = capabilities is not None and capabilities.tools is not None and capabilities.tools.list_changed
+        while self.is_modern and announces:
+            try:
+                async with listen(self.client, tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self.is_current = False
+            except SubscriptionLost:
+                pass
+            except MCPError:
+                return  # the server refuses it, or is gone
+            self.is_current = False
+            await asyncio.sleep(_LISTEN_AGAIN)
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self.is_current = False
+
+
+def _context_with_span() -> Context:
+    """Return a context that has nothing of the caller's but its span and the telemetry of its run."""
+    telemetry, span = current_telemetry(None), otel_context.get_current()
+    context = Context()
+    context.run(OURS.set, True)
+    context.run(telemetry.make_current)
+    context.run(otel_context.attach, span)
+    return context
+
+
+def causes_of(error: BaseException | None) -> list[BaseException]:
+    """Return the errors in a group of errors, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [cause for each in error.exceptions for cause in causes_of(each)]
+    return [] if error is None else [error]

@@ -1,0 +1,75 @@
+"""Makes the tools that the loop calls of the tools of an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from mcp_types import CallToolResult, Tool
+from pydantic_core import to_jsonable_python
+
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition, ToolMetadata
+from traced_tools.errors import McpRequestError, McpToolError
+from traced_tools.flow.workers import join_portal
+from traced_tools.mcp.connection import Connection
+from traced_tools.mcp.results import content_of_result
+from traced_tools.tools.callback import FunctionToolCallback
+from traced_tools.tools.schema.json_schema import SchemaCheck
+
+
+def make_tool(
+    connection: Connection,
+    tool: Tool,
+    name: str,
+    *,
+    timeout: float | None,
+    context_keys: Collection[str],
+    idempotent: Collection[str],
+) -> FunctionToolCallback:
+    """Return a tool of an MCP server, for the loop.
+
+    Args:
+        connection: the connection to its server.
+        tool: the tool, as the server describes it.
+        name: the name for the model.
+        timeout: the seconds that a call may take.
+        context_keys: the keys of the tool context that the server gets.
+        idempotent: the server's names of tools that may be called again if a call was lost.
+
+    Raises:
+        ToolDefinitionError: if its description is not one of a tool.
+    """
+    annotations = _annotations_of(tool)
+    repeatable = annotations.idempotent is True or annotations.read_only is True or tool.name in idempotent
+    output = None if tool.output_schema is None else SchemaCheck(tool.output_schema, name)
+
+    async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
+        meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
+        sent = to_jsonable_python(meta)
+        result = await join_portal(lambda: connection.call(tool.name, arguments, sent, repeatable=repeatable))
+        if result.is_error:
+            problem = f"reports that its tool {tool.name} failed"
+            raise McpToolError(connection.name, problem, content_of_result(result).text or problem)
+        if output is not None and output.problems(result.structured_content):
+            problem = f"returned another result than its tool {tool.name} promises"
+            raise McpRequestError(connection.name, problem)
+        return result
+
+    definition = ToolDefinition(
+        name=name, description=tool.description or tool.title or "", input_schema=tool.input_schema
+    )
+    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations)
+    return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
+
+
+def _annotations_of(tool: Tool) -> ToolAnnotations:
+    hints = tool.annotations
+    if hints is None:
+        return ToolAnnotations()
+    return ToolAnnotations(
+        read_only=hints.read_only_hint,
+        destructive=hints.destructive_hint,
+        idempotent=hints.idempotent_hint,
+        open_world=hints.open_world_hint,
+    )

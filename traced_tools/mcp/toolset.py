@@ -1,0 +1,295 @@
+"""The tools of one or more MCP servers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from traced_tools.core.checks import expect, expect_callable, expect_each, expect_positive
+from traced_tools.core.enums import LOCAL
+from traced_tools.core.tool_definition import ToolCallback
+from traced_tools.errors import ConfigurationError, ToolDefinitionError
+from traced_tools.flow.workers import join_portal, run_async
+from traced_tools.mcp.naming import McpToolName, offered_names
+
+try:
+    from traced_tools.mcp.connection import Connection
+    from traced_tools.mcp.pinning import PinFile
+    from traced_tools.mcp.tool import make_tool
+    from traced_tools.mcp.transports import HttpTransport, StdioTransport, Transport
+except ModuleNotFoundError as missing:
+    if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "httpx2"):
+        raise
+    raise ConfigurationError("McpToolset needs an extra: pip install 'traced_tools[mcp]'") from None
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_RESERVED_KEYS = ("progressToken", "traceparent", "tracestate", "baggage")
+
+Filter = Callable[[str, "Tool"], bool]
+"""Takes the name of a server and a tool, as the server describes it, and returns whether the tool is offered."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Server:
+    """One server of a toolset, and which of its tools are offered, and how."""
+
+    transport: Transport
+    chooses: Filter | None
+    prefix: bool
+    pins: PinFile | None
+    context_keys: tuple[str, ...]
+    idempotent: frozenset[str]
+    timeout: float | None
+
+    @property
+    def name(self) -> str:
+        return self.transport.endpoint.name
+
+
+class McpToolset:
+    """The tools of MCP servers, for `tools=`.
+
+        with McpToolset.stdio("mcp-server-time", name="time") as toolset:
+            client.prompt("What time is it in Oslo?", tools=[toolset]).call()
+
+    A toolset is used in a `with` or an `async with` block, and connects to its servers when their tools are first
+    needed. After the block, no process and no connection is left. Blocking runs and runs on any event loop can share a
+    toolset. It works on the event loop in the thread of `traced_tools` for async code, whatever run uses it.
+
+    `McpToolset(files, search)` has the tools of several toolsets, and gives tools of the same name different ones: the
+    names of such tools begin with the names of their servers.
+
+    Args:
+        toolsets: the toolsets, of different servers.
+
+    Raises:
+        ConfigurationError: if two servers have the same name.
+    """
+
+    _servers: tuple[_Server, ...]
+
+    def __init__(self, *toolsets: McpToolset) -> None:
+        expect_each("toolsets", toolsets, McpToolset, "a McpToolset")
+        self._servers = tuple(server for toolset in toolsets for server in toolset._servers)
+        names = [server.name for server in self._servers]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigurationError(
+                f"each MCP server needs a name of its own; given more than once: {', '.join(twice)}"
+            )
+        self._uses = 0
+        self._connections: dict[str, Connection] = {}
+        self._known: tuple[list[tuple[Tool, ...]], list[ToolCallback]] | None = None
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        *args: str,
+        name: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        filter: Filter | None = None,
+        prefix: bool = False,
+        pin: str | os.PathLike[str] | None = None,
+        context_keys: Collection[str] = (),
+        idempotent: Collection[str] = (),
+        timeout: float | None = 60.0,
+    ) -> Self:
+        """Return the tools of a server that is a program; it runs from the first use until the end of the block.
+
+        Args:
+            command: the program.
+            args: its arguments.
+            name: the name of the server in spans, in the audit trail, and before names of tools: up to 32 letters,
+                digits, `_` and `-`.
+            env: further variables of its environment. It inherits `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL` and
+                `TERM` alone.
+            cwd: its working directory; by default that of this process.
+            filter: takes the name of the server and a tool as the server describes it (`mcp_types.Tool`), and returns
+                whether the tool is offered; by default all are.
+            prefix: whether the names of all tools begin with the name of the server.
+            pin: a file of the digests of descriptions, schemas and hints. It is written when the server is first seen.
+                If a tool is new or has changed, `McpToolsChanged` is raised when a run begins.
+            context_keys: the keys of `tool_context=` that the server gets, in `_meta`. It gets nothing else of it.
+            idempotent: the server's names of tools that may be called again if the connection was lost during a call,
+                beside those whose hints say that they only read or are idempotent.
+            timeout: the seconds that a call, connecting, or listing the tools may take; None for no limit.
+
+        Raises:
+            ConfigurationError: if `name` is no such name, or a context key has a meaning in the protocol.
+        """
+        expect("command", command, str, "a str")
+        expect_each("args", args, str, "a str")
+        expect("cwd", cwd, (str, os.PathLike, type(None)), "a path or None")
+        _check_texts("env", env)
+        transport = StdioTransport(_checked_name(name), command, args, env, cwd)
+        return cls._of(transport, filter, prefix, pin, context_keys, idempotent, timeout)
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        *,
+        name: str,
+        headers: Mapping[str, str] | None = None,
+        filter: Filter | None = None,
+        prefix: bool = False,
+        pin: str | os.PathLike[str] | None = None,
+        context_keys: Collection[str] = (),
+        idempotent: Collection[str] = (),
+        timeout: float | None = 60.0,
+    ) -> Self:
+        """Return the tools of a server at the URL of its streamable HTTP endpoint.
+
+        Args:
+            url: the URL, such as `http://127.0.0.1:8000/mcp`.
+            name: the name of the server; see `stdio`, also for the arguments after `headers`.
+            headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`.
+            filter: chooses tools.
+            prefix: whether the names of all tools begin with the name of the server.
+            pin: a file of digests.
+            context_keys: the keys of `tool_context=` that the server gets.
+            idempotent: the server's names of tools that may be called again.
+            timeout: the seconds that a call may take.
+
+        Raises:
+            ConfigurationError: if `url` is no URL of HTTP, and as `stdio` does.
+        """
+        expect("url", url, str, "a str")
+        _check_texts("headers", headers)
+        transport = HttpTransport(_checked_name(name), url, headers)
+        return cls._of(transport, filter, prefix, pin, context_keys, idempotent, timeout)
+
+    @classmethod
+    def _of(
+        cls,
+        transport: Transport,
+        chooses: Filter | None,
+        prefix: bool,
+        pin: str | os.PathLike[str] | None,
+        context_keys: Collection[str],
+        idempotent: Collection[str],
+        timeout: float | None,
+    ) -> Self:
+        expect_callable("filter", chooses)
+        expect("prefix", prefix, bool, "True or False")
+        expect_positive("timeout", timeout)
+        for what, names in (("context_keys", context_keys), ("idempotent", idempotent)):
+            if isinstance(names, str):
+                raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
+            expect_each(what, tuple(names), str, "a str")
+        if taken := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
+            raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
+        pins = None if pin is None else PinFile(pin)
+        toolset = cls()
+        toolset._servers = (
+            _Server(transport, chooses, prefix, pins, tuple(context_keys), frozenset(idempotent), timeout),
+        )
+        return toolset
+
+    async def tool_callbacks(self) -> list[ToolCallback]:
+        """Return the tools, by server and then in the order in which the server lists them.
+
+        Raises:
+            ConfigurationError: outside of a `with` block.
+            McpError: if a server can't be reached, or has other tools than those that are pinned.
+        """
+        if not self._uses:
+            names = ", ".join(server.name for server in self._servers)
+            raise ConfigurationError(f"the MCP toolset ({names}) is not open: use it in a `with` or `async with` block")
+        return await join_portal(self._tools)
+
+    async def _tools(self) -> list[ToolCallback]:
+        listed = [await self._connection(server).tools() for server in self._servers]
+        if self._known is not None and self._known[0] == listed:
+            return self._known[1]
+        found: dict[McpToolName, Tool] = {}
+        servers = {server.name: server for server in self._servers}
+        for server, tools in zip(self._servers, listed, strict=True):
+            chosen = [tool for tool in tools if server.chooses is None or server.chooses(server.name, tool)]
+            if server.pins is not None:
+                server.pins.check(server.name, chosen)
+            found |= {McpToolName(server.name, tool.name): tool for tool in chosen}
+        names = offered_names(found, [server.name for server in self._servers if server.prefix])
+        made = [self._made(servers[key.server], tool, names[key]) for key, tool in found.items()]
+        offered = [tool for tool in made if tool is not None]
+        self._known = (listed, offered)
+        return offered
+
+    def _made(self, server: _Server, tool: Tool, name: str) -> ToolCallback | None:
+        try:
+            return make_tool(
+                self._connection(server),
+                tool,
+                name,
+                timeout=server.timeout,
+                context_keys=server.context_keys,
+                idempotent=server.idempotent,
+            )
+        except ToolDefinitionError:
+            _LOG.warning(
+                "the tool %s of the MCP server %s cannot be offered: it has no valid schema", name, server.name
+            )
+            return None
+
+    def _connection(self, server: _Server) -> Connection:
+        if server.name not in self._connections:
+            self._connections[server.name] = Connection(server.transport, server.timeout)
+        return self._connections[server.name]
+
+    def __enter__(self) -> Self:
+        self._uses += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._leave():
+            run_async(self._close)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._leave():
+            await join_portal(self._close)
+
+    def _leave(self) -> bool:
+        """Leave a block, and return whether no other block uses the toolset."""
+        self._uses -= 1
+        return self._uses == 0
+
+    async def _close(self) -> None:
+        connections, self._connections, self._known = self._connections, {}, None
+        for connection in connections.values():
+            await connection.close()
+
+    def __repr__(self) -> str:
+        return f"<McpToolset {', '.join(server.name for server in self._servers)}>"
+
+
+def _checked_name(name: str) -> str:
+    expect("name", name, str, "a str")
+    if not _NAME.fullmatch(name) or name == LOCAL:
+        raise ConfigurationError(
+            f"the name of an MCP server must have 1 to 32 letters, digits, _ and -, begin with a letter or digit, and "
+            f"not be {LOCAL!r}"
+        )
+    return name
+
+
+def _check_texts(what: str, texts: Mapping[str, str] | None) -> None:
+    expect(what, texts, (Mapping, type(None)), "a mapping of str to str, or None")
+    if texts is not None:
+        expect_each(what, [*texts, *texts.values()], str, "a str")

@@ -1,0 +1,98 @@
+"""The scope of a request to an MCP server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import SpanKind
+
+from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes, put
+from traced_tools.observe.scopes.scope import Scope
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import McpTransport
+    from traced_tools.observe.run_telemetry import RunTelemetry
+
+
+@dataclass(frozen=True)
+class McpEndpoint:
+    """An MCP server, as spans name it.
+
+    Args:
+        name: the configured name of the server.
+        transport: how the server is reached.
+        address: the host of a server behind HTTP.
+        port: its port.
+    """
+
+    name: str
+    transport: McpTransport
+    address: str | None = None
+    port: int | None = None
+
+
+class McpRequestScope(Scope):
+    """One request to an MCP server: `tools/call {tool}`, `tools/list`.
+
+    The span has no content: arguments and results are on the span of the tool call, whose tool decides about them.
+
+    Args:
+        run: the telemetry of the run that makes the request, or of code outside a run.
+        endpoint: the server.
+        method: the method of the request.
+        tool: the tool that is called, by the name that the server uses; None for other requests.
+        request_id: the id of the request.
+        protocol_version: the agreed revision of the protocol; None before there is one.
+    """
+
+    openinference = names.MCP_REQUEST_SPAN.openinference
+
+    def __init__(
+        self,
+        run: RunTelemetry,
+        endpoint: McpEndpoint,
+        method: str,
+        tool: str | None,
+        request_id: int,
+        protocol_version: str | None,
+    ) -> None:
+        self.run = run
+        self._endpoint = endpoint
+        self._method = method
+        self._target = tool
+        self._request_id = request_id
+        self._protocol_version = protocol_version
+        self._code: int | None = None
+
+    def refused(self, code: int) -> None:
+        """Record the code of the JSON-RPC error with which the server answered."""
+        self._code = code
+        self.error_type = str(code)
+
+    def tool_failed(self) -> None:
+        """Record that the result says that the tool failed."""
+        self.error_type = names.TOOL_ERROR
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        endpoint, attributes = self._endpoint, Attributes()
+        attributes[names.MCP_METHOD] = self._method
+        attributes[names.JSONRPC_REQUEST_ID] = str(self._request_id)
+        attributes[names.NETWORK_TRANSPORT] = endpoint.transport
+        attributes[names.TOOL_SOURCE] = endpoint.name
+        put(attributes, names.MCP_PROTOCOL_VERSION, self._protocol_version)
+        put(attributes, names.TOOL_NAME, self._target)
+        put(attributes, names.SERVER_ADDRESS, endpoint.address)
+        put(attributes, names.SERVER_PORT, endpoint.port)
+        put(attributes, names.AGENT_NAME, self.run.agent)
+        return self.step(), SpanKind.CLIENT, attributes
+
+    def _final_attributes(self) -> Attributes:
+        attributes = Attributes()
+        put(attributes, names.RPC_STATUS_CODE, None if self._code is None else str(self._code))
+        return attributes
+
+    def step(self) -> str:
+        """Return the name of the span."""
+        return self._method if self._target is None else names.MCP_CALL_SPAN.named(self._target)
