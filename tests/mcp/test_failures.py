@@ -148,6 +148,14 @@ def test_five_megabytes_arrive_whole_over_stdio(era: str) -> None:
         assert len(tools_of(toolset)["large"].call('{"megabytes": 5}')) == 5 * 1024 * 1024
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_fifty_megabytes_arrive_whole_before_the_time_out(mode: str, era: str) -> None:
+    with sdk_server(timeout=5) as toolset:
+        result = result_of(mode, toolset, ToolCall("large", {"megabytes": 50}))
+    assert len(result.value.content[0].text) == 50 * 1024 * 1024
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_lines_that_are_no_messages_are_passed_over(mode: str) -> None:
     with raw_server() as toolset:
