@@ -40,9 +40,9 @@ from traced_tools.mcp import McpToolset, connection
 from traced_tools.tools.callback import FunctionToolCallback
 
 
-def impatient(toolset: McpToolset) -> FunctionToolCallback:
-    """Return the tool that hangs, with a short time-out."""
-    tool = tools_of(toolset)["hang"]
+def impatient(toolset: McpToolset, name: str = "hang") -> FunctionToolCallback:
+    """Return a tool that does not return, with a short time-out."""
+    tool = tools_of(toolset)[name]
     tool.metadata = tool.metadata.replace(timeout=0.5)
     return tool
 

@@ -29,6 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
+from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
@@ -133,7 +134,13 @@ class Connection:
     # Calls.
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], *, repeatable: bool
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        meta: dict[str, Any],
+        *,
+        repeatable: bool,
+        on_progress: OnProgress | None = None,
     ) -> CallToolResult:
         """Call a tool and return its result, which may say that the tool failed.
 
@@ -142,6 +149,7 @@ class Connection:
             arguments: the arguments.
             meta: what the request has in `_meta`.
             repeatable: whether a call may be repeated whose answer was lost.
+            on_progress: takes what the server reports of the call; None asks it for no reports.
 
         Raises:
             McpUnavailable: if there is no connection.
@@ -156,8 +164,15 @@ class Connection:
         )
         request = CallToolRequest(params=params)
 
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            assert on_progress is not None
+            on_progress(progress, total, message)
+
+        reported = None if on_progress is None else report
+
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
-            return await self._request(session, partial(session.client.send_request, request, _RESULT))
+            ask = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
+            return await self._request(session, ask)
 
         result = await self._repeat(send, repeatable=repeatable)
         if isinstance(result, InputRequiredResult):
