@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from traced_tools.core.checks import expect
+
+OnProgress = Callable[[float, float | None, str | None], object]
+"""Takes how far a tool is, the value at which it is done, if known, and what it does now, if known."""
 
 
 class ToolContext(Mapping[str, Any]):
@@ -22,6 +27,7 @@ class ToolContext(Mapping[str, Any]):
             `time.monotonic()`; None without a limit.
         cancelled: whether the tool timed out or the run was cancelled. Long-running blocking tools should check it
             regularly, because nothing else can stop them.
+        on_progress: what `report_progress` calls; None if nothing listens to the progress of the call.
     """
 
     __slots__ = (
@@ -31,6 +37,7 @@ class ToolContext(Mapping[str, Any]):
         "conversation_id",
         "deadline",
         "iteration",
+        "on_progress",
         "principal",
         "run_id",
         "tool_name",
@@ -47,6 +54,7 @@ class ToolContext(Mapping[str, Any]):
         principal: str | None = None,
         run_id: str = "",
         deadline: float | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self._values = values or {}
         self.call_id = call_id
@@ -56,7 +64,22 @@ class ToolContext(Mapping[str, Any]):
         self.principal = principal
         self.run_id = run_id
         self.deadline = deadline
+        self.on_progress = on_progress
         self.cancelled = False
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report how far the tool is, as the typed event `tool_progressed`. Any thread may call it.
+
+        Args:
+            progress: how far the tool is; it should grow with each report.
+            total: the value of `progress` at which the tool is done, if it is known.
+            message: what the tool does now. It is content.
+        """
+        expect("progress", progress, (int, float), "a number")
+        expect("total", total, (int, float, type(None)), "a number or None")
+        expect("message", message, (str, type(None)), "a str or None")
+        if self.on_progress is not None and not self.cancelled:
+            self.on_progress(progress, total, message)
 
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""
@@ -69,6 +92,7 @@ class ToolContext(Mapping[str, Any]):
             principal=self.principal,
             run_id=self.run_id,
             deadline=self.deadline,
+            on_progress=self.on_progress,
         )
 
     def __getitem__(self, key: str) -> Any:

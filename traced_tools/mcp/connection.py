@@ -28,9 +28,11 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from traced_tools.core.fork import on_fork
+from traced_tools.core.messages import encodable
+from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
 from traced_tools.mcp.sdk_logs import OURS
-from traced_tools.mcp.session import Session, causes_of
+from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
 from traced_tools.mcp.transports import Transport
 from traced_tools.observe.failures import error_type
 
@@ -41,8 +43,6 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds after each failure in a row in which no further connection is tried."""
 _EXPIRED = ("Session terminated", "Session not found")
 """What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
-_CLOSED = "Connection closed"
-"""What the SDK says of each request when the connection has ended."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -134,7 +134,13 @@ class Connection:
     # Calls.
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], *, repeatable: bool
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        meta: dict[str, Any],
+        *,
+        repeatable: bool,
+        on_progress: OnProgress | None = None,
     ) -> CallToolResult:
         """Call a tool and return its result, which may say that the tool failed.
 
@@ -143,6 +149,7 @@ class Connection:
             arguments: the arguments.
             meta: what the request has in `_meta`.
             repeatable: whether a call may be repeated whose answer was lost.
+            on_progress: takes what the server reports of the call; None asks it for no reports.
 
         Raises:
             McpUnavailable: if there is no connection.
@@ -151,12 +158,21 @@ class Connection:
         """
         OURS.set(True)
         params = CallToolRequestParams(
-            name=tool, arguments=arguments, _meta=cast("RequestParamsMeta", meta) if meta else None
+            name=tool,
+            arguments=_encodable(arguments),
+            _meta=cast("RequestParamsMeta", _encodable(meta)) if meta else None,
         )
         request = CallToolRequest(params=params)
 
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            assert on_progress is not None
+            on_progress(progress, total, message)
+
+        reported = None if on_progress is None else report
+
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
-            return await self._request(session, partial(session.client.send_request, request, _RESULT))
+            ask = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
+            return await self._request(session, ask)
 
         result = await self._repeat(send, repeatable=repeatable)
         if isinstance(result, InputRequiredResult):
@@ -181,7 +197,7 @@ class Connection:
             result = await send()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise await self._lost(session, is_over=error.message == _CLOSED) from None
+                raise await self._lost(session, is_over=error.message == CLOSED) from None
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
@@ -229,18 +245,24 @@ class Connection:
             left = self._next_try - time.monotonic()
             if left > 0:
                 raise McpUnavailable(self.name, f"cannot be reached; the next connection is tried in {left:.1f} s")
-            self._session = session = Session(self._transport)  # before it is open, so that `close` can end it
             try:
-                await session.open(self._timeout)
-            except BaseException as error:
-                await self._end(session)
-                if not isinstance(error, Exception):
-                    raise
-                self._failed()
-                raise self._unavailable(error, *causes_of(session.failure)) from None
-            if session.has_answered:
-                self._failures = 0
-            return session
+                return await self._opened()
+            except EndedByProbe:
+                return await self._opened(asks=False)
+
+    async def _opened(self, *, asks: bool = True) -> Session:
+        self._session = session = Session(self._transport, asks=asks)  # before it is open, so that `close` can end it
+        try:
+            await session.open(self._timeout)
+        except BaseException as error:
+            await self._end(session)
+            if isinstance(error, EndedByProbe) or not isinstance(error, Exception):
+                raise
+            self._failed()
+            raise self._unavailable(error, *causes_of(session.failure)) from None
+        if session.has_answered:
+            self._failures = 0
+        return session
 
     def _failed(self) -> None:
         """Record that the server could not be reached; for some time, no further connection is tried."""
@@ -250,8 +272,14 @@ class Connection:
     def _unavailable(self, *errors: BaseException) -> McpUnavailable:
         """Return the error for a connection that fails with `errors`, the last of which is the innermost."""
         innermost = errors[-1]
-        closed = isinstance(innermost, MCPError) and innermost.code == CONNECTION_CLOSED
-        why = "it closed the connection" if closed else error_type(innermost)
+        if not isinstance(innermost, MCPError):
+            why = error_type(innermost)
+        elif innermost.code == CONNECTION_CLOSED:
+            why = "it closed the connection"
+        elif self._transport.refusal is not None:
+            why = f"it answers with the HTTP status {self._transport.refusal}"
+        else:
+            why = f"it answers with the error {innermost.code}"
         return McpUnavailable(self.name, f"cannot be reached: {why}")
 
     async def _end(self, session: Session) -> None:
@@ -264,3 +292,12 @@ class Connection:
         self._is_closed = True
         if self._session is not None:
             await self._end(self._session)
+
+
+def _encodable(value: Any) -> Any:
+    """Return arguments without lone surrogates: a text that can't be encoded would end the whole session."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list) else value

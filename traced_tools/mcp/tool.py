@@ -26,6 +26,7 @@ def make_tool(
     timeout: float | None,
     context_keys: Collection[str],
     idempotent: Collection[str],
+    pin_changes: tuple[str, ...] = (),
 ) -> FunctionToolCallback:
     """Return a tool of an MCP server, for the loop.
 
@@ -36,6 +37,7 @@ def make_tool(
         timeout: the seconds that a call may take.
         context_keys: the keys of the tool context that the server gets.
         idempotent: the server's names of tools that may be called again if a call was lost.
+        pin_changes: what differs from the pinned tool.
 
     Raises:
         ToolDefinitionError: if its description is not one of a tool.
@@ -47,7 +49,11 @@ def make_tool(
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
         sent = to_jsonable_python(meta)
-        result = await join_portal(lambda: connection.call(tool.name, arguments, sent, repeatable=repeatable))
+        context = traced_tools_context
+        on_progress = None if context.on_progress is None else context.report_progress
+        result = await join_portal(
+            lambda: connection.call(tool.name, arguments, sent, repeatable=repeatable, on_progress=on_progress)
+        )
         if result.is_error:
             problem = f"reports that its tool {tool.name} failed"
             raise McpToolError(connection.name, problem, content_of_result(result).text or problem)
@@ -59,7 +65,7 @@ def make_tool(
     definition = ToolDefinition(
         name=name, description=tool.description or tool.title or "", input_schema=tool.input_schema
     )
-    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations)
+    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations, pin_changes=pin_changes)
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 

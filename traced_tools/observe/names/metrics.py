@@ -446,6 +446,23 @@ TOOL_TOKENS_SAVED: Final = _metric(
     _TOOL_SEARCH,
     _TOKENS,
 )
+MCP_CLIENT_DURATION: Final = _metric(
+    "mcp.client.operation.duration",
+    "histogram",
+    "s",
+    "Duration of requests to MCP servers. A tool has the name that its server uses.",
+    (
+        at.MCP_METHOD,
+        at.TOOL_NAME,
+        at.TOOL_SOURCE,
+        at.AGENT_NAME,
+        at.NETWORK_TRANSPORT,
+        at.MCP_PROTOCOL_VERSION,
+        at.RPC_STATUS_CODE,
+        at.ERROR_TYPE,
+    ),
+    _MCP_SECONDS,
+)
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",
     "counter",
