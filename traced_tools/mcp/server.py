@@ -43,6 +43,7 @@ from traced_tools.flow.flow import acall, call
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
 from traced_tools.mcp.dispatcher import _PROPAGATORS, _send
+from traced_tools.mcp.progress import ProgressSender
 from traced_tools.mcp.request_states import RequestStates
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
@@ -205,7 +206,11 @@ class McpServer:
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
+        if "progress_token" not in (request.meta or {}):
+            result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
+        else:
+            async with ProgressSender(request.session).sending() as progress:
+                result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -215,7 +220,7 @@ class McpServer:
         return tool.result(result, only_objects=not is_modern)
 
     async def _executed(
-        self, wanted: ToolCall, tools: ToolSet, principal: str | None, approver: ClientApprover
+        self, wanted: ToolCall, tools: ToolSet, principal: str | None, *of_call: ToolAdvice
     ) -> ToolResult:
         try:
             executed = await self._manager.aexecute_tool_calls(
@@ -225,7 +230,7 @@ class McpServer:
                 tool_context=self._tool_context,
                 tool_errors=self._tool_errors,
                 telemetry=self._telemetry,
-                advisors=(*self._advisors, approver),
+                advisors=(*self._advisors, *of_call),
                 agent=self.name,
                 principal=principal,
             )

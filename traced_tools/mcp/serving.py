@@ -78,7 +78,7 @@ def serve(
     expect_whole("port", port, 0)
     if host not in LOOPBACK and token is None:
         raise ConfigurationError(
-            f"anybody who reaches {host} could call the tools: pass a token, or the host 127.0.0.1 for this machine alone"
+            f"anybody who reaches {host} could call the tools: pass a token, or the host 127.0.0.1 for this machine"
         )
     app = McpApp(server, token=token, hosts=hosts, origins=origins, stateless=stateless)
     with _listening(host, port) as listener:
