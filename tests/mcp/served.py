@@ -1,12 +1,17 @@
-"""Serves tools as a program, over stdio: with an argument, in one of the ways of `WAYS`."""
+"""Serves tools as a program: over `stdio`, or over `http` at a URL that it prints.
+
+As `traced` or `traced-http`, it writes its spans to the file that the variable `SPANS` names.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from opentelemetry import trace
@@ -20,9 +25,12 @@ from traced_tools.mcp import McpServer, serve
 class LinesExporter(SpanExporter):
     """Writes each span as a line of JSON to the file that a variable names."""
 
-    def export(self, spans: object) -> SpanExportResult:
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         with Path(os.environ["SPANS"]).open("a") as file:
-            file.writelines(f"{each.to_json(indent=None)}\n" for each in spans if isinstance(each, ReadableSpan))  # type: ignore[attr-defined]
+            for each in spans:
+                scope = each.instrumentation_scope
+                shown = {**json.loads(each.to_json(indent=None)), "scope": None if scope is None else scope.name}
+                file.write(f"{json.dumps(shown)}\n")
         return SpanExportResult.SUCCESS
 
 
@@ -87,17 +95,22 @@ def pay(to: str, amount: int = 5) -> str:
 TOOLS = [echo, fail, talkative, listen, process_id, wait, block, pay]
 
 
+def show(url: str) -> None:
+    print(url, flush=True)
+
+
 def main(way: str) -> None:
-    if way == "traced":
+    if way.startswith("traced"):
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(LinesExporter()))
         trace.set_tracer_provider(provider)
-        serve(McpServer(TOOLS, name="shop"))
+        over_http = way.endswith("http")
+        serve(McpServer(TOOLS, name="shop"), transport="http" if over_http else "stdio", port=0, on_ready=show)
     elif way == "http":
-        serve(TOOLS, transport="http", port=int(sys.argv[2]))
+        serve(TOOLS, transport="http", port=0, on_ready=show)
     else:
         serve(TOOLS)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1])

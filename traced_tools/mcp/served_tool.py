@@ -35,17 +35,22 @@ class ServedTool:
         self._tool = tool
 
     @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        return self._tool.definition.input_schema
+
+    @property
     def _returned(self) -> ReturnedSchema | None:
         invocable = as_invocable(self._tool.own if isinstance(self._tool, AugmentedTool) else self._tool)
         return invocable.returned if isinstance(invocable, FunctionToolCallback) else None
 
     def described(self) -> Tool:
         """Return the description of the tool."""
-        definition, returned = self._tool.definition, self._returned
+        returned = self._returned
         return Tool(
             name=self.name,
-            description=definition.description or None,
-            input_schema=definition.input_schema,
+            description=self._tool.definition.description or None,
+            input_schema=self.input_schema,
             output_schema=None if returned is None else returned.schema,
             annotations=self._annotations(),
         )

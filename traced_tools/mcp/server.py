@@ -127,6 +127,7 @@ class McpServer:
             instructions=instructions,
             cache_hints={"tools/list": lifetime, "server/discover": lifetime},
             lifespan=self._lifespan,
+            get_tool_input_schema=self._schema_of,  # otherwise the SDK lists the tools before each call over HTTP
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
@@ -152,6 +153,9 @@ class McpServer:
     def _serve(self, tools: ToolSet) -> None:
         if self._served_of is not tools:
             self._served_of, self._served = tools, {each.name: each for each in map(ServedTool, tools)}
+
+    def _schema_of(self, name: str) -> Mapping[str, Any] | None:
+        return self._served[name].input_schema if name in self._served else None
 
     # Requests.
 
