@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-from traced_tools import ToolContext, tool
+from traced_tools import tool
 from traced_tools.mcp import McpServer, serve
 
 
@@ -77,22 +76,13 @@ async def wait(path: str) -> str:
     return "waited"
 
 
-def block(path: str, context: ToolContext) -> str:
-    """Wait, blocking, until it is cancelled, which a file tells."""
-    touch(path)
-    while not context.cancelled:
-        time.sleep(0.01)
-    touch(f"{path}.cancelled")
-    return "blocked"
-
-
 @tool(requires_approval=True)
 def pay(to: str, amount: int = 5) -> str:
     """Pay somebody."""
     return f"paid {amount} to {to}"
 
 
-TOOLS = [echo, fail, talkative, listen, process_id, wait, block, pay]
+TOOLS = [echo, fail, talkative, listen, process_id, wait, pay]
 
 
 def show(url: str) -> None:

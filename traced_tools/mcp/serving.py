@@ -94,12 +94,17 @@ def _report(url: str) -> None:
 
 async def _until_signal(begin: Callable[[], Awaitable[None]]) -> None:
     """Await `begin()`, which SIGINT and SIGTERM cancel."""
-    task = asyncio.create_task(finished_future(begin))
+    task, interrupted = asyncio.create_task(finished_future(begin)), asyncio.Event()
+
+    def interrupt() -> None:
+        interrupted.set()
+        task.cancel()
+
     for each in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread, or not on this system
-            asyncio.get_running_loop().add_signal_handler(each, task.cancel)
+            asyncio.get_running_loop().add_signal_handler(each, interrupt)
     await asyncio.wait([task])
-    if not task.cancelled():
+    if not interrupted.is_set():  # otherwise, messages that are under way fail in the SDK, which is no error
         task.result().result()
 
 

@@ -21,6 +21,8 @@ T = TypeVar("T")
 _CHUNK = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one is dropped."""
+_LAST_WORDS = 1.0
+"""Seconds that a client has to read what is still to be written at the end."""
 
 
 @asynccontextmanager
@@ -34,10 +36,16 @@ async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     with _Pipes() as pipes:
         async with anyio.create_task_group() as group:
+            written = anyio.Event()
             group.start_soon(_read, pipes, incoming)
-            group.start_soon(_write, pipes, outgoing)
-            yield read_stream, write_stream
-            group.cancel_scope.cancel()
+            group.start_soon(_write, pipes, outgoing, written)
+            try:
+                yield read_stream, write_stream
+            finally:
+                write_stream.close()
+                with anyio.move_on_after(_LAST_WORDS, shield=True):
+                    await written.wait()
+                group.cancel_scope.cancel()
 
 
 async def _read(pipes: _Pipes, incoming: Any) -> None:
@@ -49,7 +57,10 @@ async def _read(pipes: _Pipes, incoming: Any) -> None:
                 )
             except ValueError as error:
                 message = error
-            await incoming.send(message)
+            try:
+                await incoming.send(message)
+            except anyio.BrokenResourceError:  # nobody receives it any more
+                return
 
 
 async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
@@ -66,14 +77,13 @@ async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
             line, is_too_long = bytearray(), True
 
 
-async def _write(pipes: _Pipes, outgoing: Any) -> None:
-    async with outgoing:
-        async for sent in outgoing:
-            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-            try:
+async def _write(pipes: _Pipes, outgoing: Any, written: anyio.Event) -> None:
+    with suppress(OSError):  # the client is gone
+        async with outgoing:
+            async for sent in outgoing:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await pipes.write(text.encode() + b"\n")
-            except OSError:  # the client is gone
-                return
+    written.set()
 
 
 class _Pipes:

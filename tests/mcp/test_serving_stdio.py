@@ -1,0 +1,177 @@
+"""Tools that a program serves: over stdio, and until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.markers import MARKER
+from tests.mcp.servers import is_alive, tools_of
+from tests.mcp.serving import SERVED, User, calling, in_each_era, talk, text_of
+from tests.waiting import PATIENCE, in_time, until
+from traced_tools.mcp import McpToolset, stdio
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+
+
+class Program:
+    """The program, as a client that is written by hand sees it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def send(self, *lines: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(line + b"\n" for line in lines))
+        self.process.stdin.flush()
+
+    def ask(self, number: int, method: str, **params: Any) -> None:
+        """Send a request of the newer era."""
+        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": ENVELOPE}}
+        self.send(json.dumps(body).encode())
+
+    def call(self, number: int, name: str, **arguments: Any) -> None:
+        self.ask(number, "tools/call", name=name, arguments=arguments)
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = in_time(self.process.stdout.readline)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+@contextmanager
+def program(*args: str) -> Iterator[Program]:
+    command = [sys.executable, SERVED, *(args or ("stdio",))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        try:
+            yield Program(process)
+        finally:
+            process.kill()
+
+
+@in_each_era
+def test_what_tools_print_and_read_does_not_disturb_the_protocol(era: str) -> None:
+    async def disturbing(client: Any) -> list[str]:
+        calls = [("talkative", {"text": MARKER}), ("listen", {}), ("echo", {"text": "a"}), ("pay", {"to": "Ana"})]
+        return [text_of(await client.call_tool(*each)) for each in calls]
+
+    assert talk("stdio", era, disturbing, elicitation_callback=User()) == [MARKER, "", "a", "paid 5 to Ana"]
+
+
+def test_our_own_client_leaves_no_process_behind() -> None:
+    with McpToolset.stdio(sys.executable, SERVED, "stdio", name="shop", timeout=30) as toolset:
+        process_id = int(tools_of(toolset)["process_id"].call("{}"))
+        assert is_alive(process_id)
+    assert not is_alive(process_id)
+
+
+def test_frames_that_are_no_messages_are_skipped() -> None:
+    with program() as shop:
+        shop.send(
+            b"no json", b"", b"   ", b"[]", b"[1, 2]", b"null", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[" * 100_000
+        )
+        shop.call(1, "echo", text="a")
+        answer = shop.answer()
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "a")
+
+
+def test_large_messages_arrive_whole_in_both_directions() -> None:
+    text = "x" * 5_000_000
+    assert text_of(calling("stdio", "modern", "echo", {"text": text})) == text
+
+
+def test_an_initialization_after_the_newer_era_has_begun_is_refused() -> None:
+    with program() as shop:
+        shop.call(1, "echo", text="a")
+        assert shop.answer()["id"] == 1
+        shop.send(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": INITIALIZE}).encode())
+        assert shop.answer()["error"]["code"] == -32022
+
+
+def test_a_client_that_disappears_during_a_call_ends_the_call_and_the_program(tmp_path: Path) -> None:
+    file = tmp_path / "called"
+    with program() as shop:
+        shop.call(1, "wait", path=str(file))
+        until(file.exists)
+        assert shop.process.stdin is not None and shop.process.stdout is not None
+        shop.process.stdin.close()
+        shop.process.stdout.close()
+        assert shop.process.wait(PATIENCE) == 0
+    assert Path(f"{file}.cancelled").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_calls_and_ends_the_program_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "called"
+    with program() as shop:
+        shop.call(1, "wait", path=str(file))
+        until(file.exists)
+        shop.process.send_signal(number)
+        assert shop.answer()["error"]["message"] == "Connection closed"
+        assert shop.process.wait(PATIENCE) == 0
+        assert shop.process.stdout is not None and shop.process.stdout.read() == b""
+    assert Path(f"{file}.cancelled").exists()
+
+
+def test_a_signal_ends_a_program_that_waits_for_its_first_message() -> None:
+    with program() as shop:
+        shop.ask(1, "server/discover")
+        assert "result" in shop.answer()
+        shop.process.terminate()
+        assert shop.process.wait(PATIENCE) == 0
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_program_from_ending() -> None:
+    with program() as shop:
+        for number in range(3):
+            shop.call(number, "echo", text="x" * 1_000_000)
+        shop.process.terminate()
+        assert shop.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.slow
+@in_each_era
+def test_a_signal_ends_a_program_over_http_although_clients_are_connected(era: str) -> None:
+    async def interrupting(client: Any) -> str:
+        text = text_of(await client.call_tool("echo", {"text": "a"}))
+        shop.process.terminate()
+        await asyncio.to_thread(shop.process.wait, PATIENCE)
+        return text
+
+    with program("http") as shop:
+        assert shop.process.stdout is not None
+        url = shop.process.stdout.readline().decode().strip()
+        assert talk(url, era, interrupting) == "a"
+        assert shop.process.returncode == 0
+
+
+def test_a_message_beyond_the_limit_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio, "_MOST_BYTES", 10)
+
+    class Pipes:
+        def __init__(self, *chunks: bytes) -> None:
+            self.chunks = list(chunks)
+
+        async def read(self) -> bytes:
+            return self.chunks.pop(0) if self.chunks else b""
+
+    async def lines(*chunks: bytes) -> list[bytes]:
+        return [line async for line in stdio._lines(Pipes(*chunks))]  # type: ignore[arg-type]
+
+    chunks = (b"a\nb", b"c\n\n d\n", b"x" * 8, b"x" * 8, b"x\ne\n", b"unfinished")
+    assert asyncio.run(lines(*chunks)) == [b"a", b"bc", b" d", b"e"]
