@@ -17,8 +17,9 @@ from traced_tools.flow.workers import finished_future
 try:
     import uvicorn
 
-    from traced_tools.mcp.http_app import LOOPBACK, Message, Receive, Send, Token
+    from traced_tools.mcp.http_app import LOOPBACK as LOOPBACK
     from traced_tools.mcp.http_app import McpApp as McpApp
+    from traced_tools.mcp.http_app import Message, Receive, Send, Token
     from traced_tools.mcp.sdk_logs import OURS
     from traced_tools.mcp.server import McpServer as McpServer
     from traced_tools.mcp.stdio import stdio_streams

@@ -56,13 +56,15 @@ def serve(
     address that other machines reach.
     """
     with exit_statuses(_COMMAND, printing=False):
-        from traced_tools import mcp
+        from traced_tools.mcp import serving
 
         token = os.environ.get(TOKEN_VARIABLE) or None
         with _printing_to_stderr():
             served = _loaded(tools)
+        if transport is Transport.HTTP and token is None and host not in serving.LOOPBACK:
+            exit_with(_COMMAND, FAILED, f"anybody who reaches {host} could call the tools: set {TOKEN_VARIABLE}")
         try:
-            mcp.serve(
+            serving.serve(
                 served,
                 transport=transport.value,
                 host=host,
