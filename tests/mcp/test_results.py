@@ -51,6 +51,7 @@ def test_structured_content_is_not_read_twice() -> None:
     assert text_of(TextContent(text='{"a": 1}'), structured_content={"a": 1}) == '{"a": 1}'
     assert text_of(TextContent(text="3"), structured_content={"result": 3}) == "3"
     assert text_of(TextContent(text="x"), structured_content={"result": "x"}) == "x"
+    assert text_of(TextContent(text="x"), structured_content={"content": "x"}) == "x"
     assert text_of(TextContent(text="1"), TextContent(text="2"), structured_content={"result": [1, 2]}) == "1\n2"
 
 
