@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traced_tools.core.tool_input import GivenInput
 
 
 class ToolContext(Mapping[str, Any]):
@@ -22,6 +25,8 @@ class ToolContext(Mapping[str, Any]):
             `time.monotonic()`; None without a limit.
         cancelled: whether the tool timed out or the run was cancelled. Long-running blocking tools should check it
             regularly, because nothing else can stop them.
+        input: the questions that the tool asked with `InputRequired`, and the answers; None unless the call goes on
+            with answers.
     """
 
     __slots__ = (
@@ -30,6 +35,7 @@ class ToolContext(Mapping[str, Any]):
         "cancelled",
         "conversation_id",
         "deadline",
+        "input",
         "iteration",
         "principal",
         "run_id",
@@ -57,10 +63,11 @@ class ToolContext(Mapping[str, Any]):
         self.run_id = run_id
         self.deadline = deadline
         self.cancelled = False
+        self.input: GivenInput | None = None
 
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""
-        return ToolContext(
+        copied = ToolContext(
             self._values,
             call_id=self.call_id,
             tool_name=self.tool_name,
@@ -70,6 +77,8 @@ class ToolContext(Mapping[str, Any]):
             run_id=self.run_id,
             deadline=self.deadline,
         )
+        copied.input = self.input
+        return copied
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]

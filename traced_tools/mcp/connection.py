@@ -21,6 +21,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
+    InputResponses,
     PaginatedRequestParams,
     RequestParamsMeta,
     Tool,
@@ -29,6 +30,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
+from traced_tools.mcp.answering import Answering
+from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.session import Session, causes_of
 from traced_tools.mcp.transports import Transport
@@ -59,11 +62,13 @@ class Connection:
 
     Args:
         transport: the way to the server.
+        answering: answers what the server asks.
         timeout: the seconds that the server has for connecting, and for listing its tools; None for no limit.
     """
 
-    def __init__(self, transport: Transport, timeout: float | None) -> None:
+    def __init__(self, transport: Transport, answering: Answering, timeout: float | None) -> None:
         self.name = transport.endpoint.name
+        self.answering = answering
         self._transport = transport
         self._timeout = timeout
         self._tools: tuple[Tool, ...] | None = None
@@ -134,15 +139,14 @@ class Connection:
     # Calls.
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], *, repeatable: bool
-    ) -> CallToolResult:
-        """Call a tool and return its result, which may say that the tool failed.
+        self, request: CallToolRequest, *, repeatable: bool, ask: Ask
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool and return its result, which may say that the tool failed or asks for input.
 
         Args:
-            tool: the name that the server uses.
-            arguments: the arguments.
-            meta: what the request has in `_meta`.
+            request: the request.
             repeatable: whether a call may be repeated whose answer was lost.
+            ask: answers what a server asks during the call.
 
         Raises:
             McpUnavailable: if there is no connection.
@@ -150,19 +154,12 @@ class Connection:
             McpRequestError: if the server refuses the call, or its answer can't be read.
         """
         OURS.set(True)
-        params = CallToolRequestParams(
-            name=tool, arguments=arguments, _meta=cast("RequestParamsMeta", meta) if meta else None
-        )
-        request = CallToolRequest(params=params)
 
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
-            return await self._request(session, partial(session.client.send_request, request, _RESULT))
+            async with session.answering(ask):
+                return await self._request(session, partial(session.client.send_request, request, _RESULT))
 
-        result = await self._repeat(send, repeatable=repeatable)
-        if isinstance(result, InputRequiredResult):
-            problem = "asks for input before it answers, which this client doesn't give"
-            raise McpRequestError(self.name, problem)
-        return result
+        return await self._repeat(send, repeatable=repeatable)
 
     async def _repeat(self, request: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
         """Make a request, and make it once more if it was lost, and was not sent or may be repeated."""
@@ -229,7 +226,8 @@ class Connection:
             left = self._next_try - time.monotonic()
             if left > 0:
                 raise McpUnavailable(self.name, f"cannot be reached; the next connection is tried in {left:.1f} s")
-            self._session = session = Session(self._transport)  # before it is open, so that `close` can end it
+            # before it is open, so that `close` can end it
+            self._session = session = Session(self._transport, self.answering)
             try:
                 await session.open(self._timeout)
             except BaseException as error:
@@ -264,3 +262,29 @@ class Connection:
         self._is_closed = True
         if self._session is not None:
             await self._end(self._session)
+
+
+def call_request(
+    tool: str,
+    arguments: dict[str, Any],
+    meta: dict[str, Any],
+    responses: InputResponses | None = None,
+    state: str | None = None,
+) -> CallToolRequest:
+    """Return the request that calls a tool.
+
+    Args:
+        tool: the name that the server uses.
+        arguments: the arguments.
+        meta: what the request has in `_meta`.
+        responses: the answers to the questions that the server returned before.
+        state: what the server returned with them.
+    """
+    params = CallToolRequestParams(
+        name=tool,
+        arguments=arguments,
+        _meta=cast("RequestParamsMeta", meta) if meta else None,
+        input_responses=responses,
+        request_state=state,
+    )
+    return CallToolRequest(params=params)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 
 from traced_tools.core.messages import ImagePart
+from traced_tools.core.tool_input import InputRequest, PendingInput
+from traced_tools.errors import InputRequired
 from traced_tools.testing.scenario.models import ScenarioEmbedder
 from traced_tools.tools.decorator import tool
 
@@ -78,6 +80,15 @@ def refund(seconds: float) -> str:
     """Refund a payment, which a person approves or refuses."""
     time.sleep(seconds)
     return "refunded"
+
+
+@tool
+def send_parcel(seconds: float) -> str:
+    """Send a parcel, whose size only the user knows."""
+    time.sleep(seconds)
+    schema = {"type": "object", "properties": {"centimetres": {"type": "integer"}}}
+    params = {"message": "How large is the parcel?", "requestedSchema": schema}
+    raise InputRequired(PendingInput(requests=(InputRequest(key="size", method="elicitation/create", params=params),)))
 
 
 @tool(return_direct=True)
