@@ -252,6 +252,15 @@ def test_a_batch_is_held_for_approvals_and_not_for_input() -> None:
     assert CALLS == ["lamp", "look"]
 
 
+def test_of_a_held_batch_each_call_goes_on_when_it_is_answered() -> None:
+    loop = ToolCallingAdvisor(ToolCallingManager(hold="batch"))
+    paused = client([orders("a", "lamp"), orders("b", "desk")], advisors=[loop]).prompt("?").call()
+    again = resumed("call", paused, {"a": Provide({"size": {"cm": 1}})}, advisors=[loop])
+    assert [each.content for each in again.tool_results] == ["ordered lamp of 1 cm"]
+    response = resumed("call", again, {"b": Provide({"size": {"cm": 2}})}, advisors=[loop])
+    assert [each.content for each in response.tool_results] == ["ordered desk of 2 cm"]
+
+
 def test_a_driver_answers_a_call_that_waited() -> None:
     paused = client([orders()]).prompt("?").call()
     assert paused.state is not None

@@ -568,7 +568,7 @@ class ToolExecution:
                     return edited
                 self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
-        if self._may_run is not None:
+        if self._may_run is not None and self._given is None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
