@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tests.advisors.trails import KeptTrail, person_of
@@ -187,6 +189,46 @@ def test_answers_have_the_form_of_what_was_asked(method: Any, answer: Any, is_va
     else:
         with pytest.raises(ResumeError, match="is invalid"):
             resuming.resume(paused.state, {"a": Provide({"k": answer})})
+
+
+json_texts = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    key=st.text(st.characters(codec=None)),
+    message=st.text(st.characters(codec=None)),
+    state=st.none() | st.text(st.characters(codec=None)),
+    more=json_texts,
+    answer=json_texts,
+)
+def test_questions_and_the_state_of_a_tool_survive_whatever_they_contain(
+    key: str, message: str, state: str | None, more: Any, answer: Any
+) -> None:
+    found: list[Any] = []
+    params = {"message": message, "more": more}
+
+    @tool
+    def ask(context: ToolContext) -> str:
+        """Ask."""
+        asked = PendingInput(
+            requests=(InputRequest(key=key, method="elicitation/create", params=params),), state=state, round=3
+        )
+        if context.input is None:
+            raise InputRequired(asked)
+        assert context.input.asked == asked
+        found.append(context.input.provided.answers[key])
+        return "done"
+
+    paused = client([ToolCall("ask", {}, id="a")], tools=[ask]).prompt("?").call()
+    assert paused.state is not None
+    paused.state.encode()
+    decisions = {"a": Provide({key: {"value": answer}})}
+    client("done", tools=[ask]).resume(paused.state, decisions).call()
+    assert found == [{"value": answer}]
 
 
 def test_an_approval_is_kept_while_the_call_waits_for_input() -> None:

@@ -617,8 +617,8 @@ def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
     if row.input is None:
         return ()
     try:
-        found = [KeptQuestion.model_validate_json(json.dumps(each)) for each in json.loads(row.input)]
-        return tuple(InputRequest(key=each.key, method=each.method, params=each.params) for each in found)
+        kept = [KeptQuestion.model_validate_json(json.dumps(each)) for each in json.loads(row.input)]
+        return tuple(each.question() for each in kept)
     except (TypeError, ValueError, RecursionError):
         pass  # their texts may quote the row
     raise _unreadable(row, "its questions are none of this version")

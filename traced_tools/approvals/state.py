@@ -97,12 +97,27 @@ class KeptResult(Value):
         return ToolResult(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+def _check_object(text: str) -> str:
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("must be a JSON object")
+    return text
+
+
 class KeptQuestion(Value):
-    """A question of a tool; see `InputRequest`."""
+    """A question of a tool; see `InputRequest`. The parameters are JSON text, whatever characters they contain."""
 
     key: _AnyText = Field(repr=False)
     method: InputMethod
-    params: dict[str, Any] = Field(repr=False)
+    params: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
+
+    @classmethod
+    def of(cls, question: InputRequest) -> Self:
+        """Return what is kept of a question."""
+        return cls(key=question.key, method=question.method, params=json.dumps({**question.params}))
+
+    def question(self) -> InputRequest:
+        """Return the question."""
+        return InputRequest(key=self.key, method=self.method, params=json.loads(self.params))
 
 
 class KeptInput(Value):
@@ -115,13 +130,16 @@ class KeptInput(Value):
     @classmethod
     def of(cls, pending: PendingInput) -> Self:
         """Return what a state keeps of the questions."""
-        kept = [KeptQuestion(key=each.key, method=each.method, params={**each.params}) for each in pending.requests]
-        return cls(requests=tuple(kept), state=pending.state, round=pending.round)
+        return cls(
+            requests=tuple(map(KeptQuestion.of, pending.requests)),
+            state=pending.state,
+            round=pending.round,
+        )
 
     def pending(self) -> PendingInput:
         """Return the questions."""
-        asked = [InputRequest(key=each.key, method=each.method, params=each.params) for each in self.requests]
-        return PendingInput(requests=tuple(asked), state=self.state, round=self.round)
+        questions = tuple(each.question() for each in self.requests)
+        return PendingInput(requests=questions, state=self.state, round=self.round)
 
 
 class KeptApproval(Value):
