@@ -52,6 +52,13 @@ _TIMEOUTS: Final = select(names.EXECUTE_TOOL_DURATION, equals(names.ERROR_TYPE, 
 _DECISIONS: Final = select(names.TOOL_DECISIONS)
 _RESULTS: Final = select(names.TOOL_RESULT_SIZE_METRIC, part="count")
 _CUT: Final = select(names.TOOL_RESULT_SIZE_METRIC, has(names.TOOL_RESULT_CUT), part="count")
+_IS_MCP_CALL: Final = equals(names.MCP_METHOD, names.TOOLS_CALL)
+_MCP_CALLS: Final = select(names.MCP_CLIENT_DURATION, _IS_MCP_CALL, part="count")
+_MCP_FAILURES: Final = select(names.MCP_CLIENT_DURATION, _IS_MCP_CALL, has(names.ERROR_TYPE), part="count")
+_MCP_REQUEST_FAILURES: Final = select(names.MCP_CLIENT_DURATION, has(names.ERROR_TYPE), part="count")
+_OF_SERVER: Final = (names.TOOL_SOURCE, names.TOOL_NAME)
+_NO_MCP_CALLS: Final = "No requests to MCP servers in this time range."
+_NO_SEARCHES: Final = "No agent with a tool search has run in this time range."
 _UNREADABLE: Final[tuple[Decision, ...]] = ("invalid_arguments", "unknown_tool")
 _NO_CALLS: Final = "No tool calls in this time range. Choose a longer range, or run: traced-tools demo --load"
 _TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", links.chosen("tool")))
@@ -278,6 +285,126 @@ BOARD: Final = Board(
                     ),
                     width=24,
                     empty="No failing tool call in Tempo in this time range.",
+                ),
+            ),
+        ),
+        Section(
+            "MCP servers",
+            (
+                Table(
+                    id=40,
+                    title="Tools by MCP server",
+                    question="How busy, how broken and how slow is each tool of each server?",
+                    reading=(
+                        "If all tools of a server fail, look at the server. A tool has the name that its server uses."
+                    ),
+                    queries=(
+                        Instant(rate(_MCP_CALLS, *_OF_SERVER, window=RANGE)),
+                        Instant(share(increase(_MCP_FAILURES, *_OF_SERVER), increase(_MCP_CALLS, *_OF_SERVER))),
+                        Instant(
+                            quantile(
+                                0.95,
+                                select,
+                                names.MCP_CLIENT_DURATION,
+                                *_OF_SERVER,
+                                matchers=(_IS_MCP_CALL,),
+                                window=RANGE,
+                            )
+                        ),
+                        Instant(increase(_MCP_CALLS, *_OF_SERVER)),
+                    ),
+                    columns={
+                        label_name(names.TOOL_SOURCE): Column("Server"),
+                        label_name(names.TOOL_NAME): _TOOL_COLUMN,
+                        "Value #A": Column("Calls per second", "reqps"),
+                        "Value #B": Column("Failed", "percentunit"),
+                        "Value #C": Column("p95", "s"),
+                        "Value #D": Column("Calls"),
+                    },
+                    sort="Value #D",
+                    width=24,
+                    empty=_NO_MCP_CALLS,
+                ),
+                TimeSeries(
+                    id=41,
+                    title="Failing requests per second by server and error",
+                    question="Is a server down, or does it refuse requests, and since when?",
+                    reading=(
+                        f"{names.TOOL_ERROR} is a tool that reports a failure. A number is a code of JSON-RPC. All "
+                        "requests count, such as those that list tools."
+                    ),
+                    queries=(
+                        Range(
+                            rate(_MCP_REQUEST_FAILURES, names.TOOL_SOURCE, names.ERROR_TYPE),
+                            legend(names.TOOL_SOURCE, names.ERROR_TYPE),
+                        ),
+                    ),
+                    unit="reqps",
+                    stacked=True,
+                    empty="No request to an MCP server has failed in this time range.",
+                ),
+                TimeSeries(
+                    id=42,
+                    title="p95 of the duration of requests by server",
+                    question="Which server makes runs slow, and since when?",
+                    reading="A dot is a request: it opens the trace.",
+                    queries=(
+                        Range(
+                            quantile(0.95, select, names.MCP_CLIENT_DURATION, names.TOOL_SOURCE),
+                            legend(names.TOOL_SOURCE),
+                            exemplars=True,
+                        ),
+                    ),
+                    unit="s",
+                    empty=_NO_MCP_CALLS,
+                ),
+            ),
+        ),
+        Section(
+            "Tool search",
+            (
+                TimeSeries(
+                    id=50,
+                    title="Searches per second by index",
+                    question="How often do models search for tools?",
+                    reading="Many searches for few discovered tools mean that models don't find what they look for.",
+                    queries=(
+                        Range(
+                            rate(select(names.TOOL_SEARCHES), names.TOOL_SEARCH_INDEX), legend(names.TOOL_SEARCH_INDEX)
+                        ),
+                    ),
+                    unit="reqps",
+                    empty=_NO_SEARCHES,
+                ),
+                TimeSeries(
+                    id=51,
+                    title="Discovered tools per second by index",
+                    question="Do searches find tools?",
+                    reading="A tool counts once in a session. Models also discover tools by calling them.",
+                    queries=(
+                        Range(
+                            rate(select(names.TOOLS_DISCOVERED), names.TOOL_SEARCH_INDEX),
+                            legend(names.TOOL_SEARCH_INDEX),
+                        ),
+                    ),
+                    unit="reqps",
+                    empty=_NO_SEARCHES,
+                ),
+                TimeSeries(
+                    id=52,
+                    title="Mean number of withheld definitions by agent",
+                    question="How many tools are models not offered?",
+                    reading="Per model call. It falls as the sessions discover tools.",
+                    queries=(Range(mean(select, names.TOOLS_WITHHELD, names.AGENT_NAME), legend(names.AGENT_NAME)),),
+                    empty=_NO_SEARCHES,
+                ),
+                TimeSeries(
+                    id=53,
+                    title="Mean number of tokens saved by agent",
+                    question="What does it save that definitions are withheld?",
+                    reading="Per model call, as an estimate. Searches cost model calls of their own.",
+                    queries=(Range(mean(select, names.TOOL_TOKENS_SAVED, names.AGENT_NAME), legend(names.AGENT_NAME)),),
+                    empty=_NO_SEARCHES,
                 ),
             ),
         ),

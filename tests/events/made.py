@@ -25,6 +25,7 @@ from traced_tools.events import (
     ToolDecided,
     ToolFinished,
     ToolIntended,
+    ToolProgressed,
     ToolsDiscovered,
     ToolStarted,
 )
@@ -91,6 +92,7 @@ def one_of_each(text: str = "words") -> list[Event]:
             **common(5), **call, decision="denied", advisor=text, reason_code=text, error_type=text, intent=text
         ),
         ToolStarted(**common(6), **call),
+        ToolProgressed(**common(6), **call, progress=1.0, total=4.0, message=text),
         ToolFinished(**common(7), **call, outcome="ok", attempts=2, duration=0.5, result_size=7, result=text),
         MissingResultsAnswered(**common(8), not_run=2, unknown=1),
         ToolsDiscovered(**common(8), tools=("get_weather", "get_time"), index="keyword", searched=True),

@@ -1,7 +1,16 @@
-"""An MCP server of the older era that is written by hand, over stdio, and misbehaves on command.
+"""An MCP server that is written by hand, over stdio, and misbehaves on command.
 
-Its tools are `echo` and those that do what their names say. With `dies` as its argument it ends at once, with `silent`
-it never answers, and with `pages` it lists each of its tools on a page of its own.
+It speaks the older era, or with `modern` the newer one. Its tools are `echo` and those that do what their names say.
+Further arguments:
+
+- `dies`: it ends at once; `dies_of_probe`: it ends when it is asked what it speaks;
+- `silent`: it never answers; `ignores_probe`: it does not answer what it speaks;
+- `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
+- `chats`: it prints lines beside its messages;
+- `restless`: it has another tool in each list, and reports a change with each answer;
+- `twice`: it lists a tool again, with another description;
+- `many`: it has 10,000 tools; `none`: it has none;
+- `marked`: it has tools with marks for headers, all but one of them invalid.
 """
 
 from __future__ import annotations
@@ -15,8 +24,11 @@ from typing import Any
 NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
+    *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
 )
 COUNTS: dict[str, int] = {}
+MODERN = "modern" in sys.argv
+MARKS: dict[str, Any] = {"valid": "Text", "empty": "", "spaced": "a b", "no text": 1}
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -46,25 +58,66 @@ def result(name: str, arguments: dict[str, Any]) -> Any:
                 os._exit(9)
         case "process_id":
             return {"content": [{"type": "text", "text": str(os.getpid())}]}
+        case "endless_line":
+            while True:
+                sys.stdout.write("x" * 65536)
+        case "no_utf8":
+            sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "method": "\xff"}\n\xfe\n')
+        case "floods":
+            for number in range(1000):
+                send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}})
+        case "answers_others":
+            for other in (None, 10**30, "x", -1, [], {}):
+                send({"jsonrpc": "2.0", "id": other, "result": {"content": []}})
+                send({"jsonrpc": "2.0", "id": other, "error": {"code": 1, "message": text}})
+        case "asks":
+            send({"jsonrpc": "2.0", "id": "s1", "method": "elicitation/create", "params": {"message": text}})
+            return {"content": [{"type": "text", "text": sys.stdin.readline()}]}
         case "counts":
             return {"content": [{"type": "text", "text": json.dumps(COUNTS)}]}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}
 
 
+def send(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def listed() -> list[dict[str, Any]]:
+    if "none" in sys.argv:
+        return []
+    if "many" in sys.argv:
+        return [tool(f"tool_{number}") for number in range(10_000)]
+    found = [tool(name) for name in (*NAMES, "counts")]
+    if "restless" in sys.argv:
+        found.append(tool(f"tool_{COUNTS['tools/list']}"))
+    if "twice" in sys.argv:
+        found.append({**tool("echo"), "description": "Another one."})
+    if "marked" in sys.argv:
+        for name, mark in MARKS.items():
+            found.append(tool(name))
+            found[-1]["inputSchema"]["properties"]["text"]["x-mcp-header"] = mark
+    return found
+
+
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     COUNTS[method] = COUNTS.get(method, 0) + 1
+    capabilities = {"tools": {"listChanged": True}}
     match method:
-        case "initialize":
-            capabilities = {"tools": {"listChanged": True}}
+        case "server/discover" if "dies_of_probe" in sys.argv:
+            os._exit(4)
+        case "server/discover" if MODERN:
+            return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities}
+        case "initialize" if not MODERN:
             information = {"name": "raw", "version": "1"}
             return {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": information}
         case "tools/list":
-            names = [*NAMES, "counts"]
-            if "pages" not in sys.argv:
-                return {"tools": [tool(name) for name in names]}
+            tools = listed()
+            if "pages" not in sys.argv and "endless" not in sys.argv:
+                return {"tools": tools}
             place = int(params.get("cursor", "0"))
-            page: dict[str, Any] = {"tools": [tool(names[place])]}
-            return {**page, "nextCursor": str(place + 1)} if place + 1 < len(names) else page
+            page: dict[str, Any] = {"tools": tools[place : place + 1]}
+            more = place + 1 < len(tools) or "endless" in sys.argv
+            return {**page, "nextCursor": str(place + 1)} if more else page
         case "tools/call":
             if params["name"] == "garbage":
                 print(f"this is no JSON: {params['arguments']}", '{"jsonrpc": "2.0", "id": []}', sep="\n", flush=True)
@@ -80,12 +133,20 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message or "silent" in sys.argv:
             continue
+        if "ignores_probe" in sys.argv and message["method"] == "server/discover":
+            continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
             reply["result"] = answer(message["method"], message.get("params", {}))
+            if MODERN:
+                reply["result"] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **reply["result"]}
         except LookupError:
             reply["error"] = {"code": -32601, "message": f"no method {message['method']}"}
-        print(json.dumps(reply), flush=True)
+        if "restless" in sys.argv:
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        if "chats" in sys.argv:
+            sys.stdout.buffer.write(b"INFO: done \xff\n\n{}\n[1, 2]\nnull\n")
+        send(reply)
 
 
 main()

@@ -100,6 +100,23 @@ async def hang(path: str) -> str:
 
 
 @server.tool(structured_output=False)
+async def count(to: int, ctx: Context) -> str:
+    """Count, and report each number."""
+    for number in range(1, to + 1):
+        await ctx.report_progress(number, to, f"counted {number}")
+    return "counted"
+
+
+@server.tool(structured_output=False)
+async def tick(ctx: Context) -> str:
+    """Report that the call goes on, for ever."""
+    for number in range(10_000):
+        await ctx.report_progress(number)
+        await asyncio.sleep(0.05)
+    return "done"
+
+
+@server.tool(structured_output=False)
 async def grow(ctx: Context) -> str:
     """Add the tool `grown`, and report it."""
     server.add_tool(echo, name="grown")

@@ -40,9 +40,9 @@ from traced_tools.mcp import McpToolset, connection
 from traced_tools.tools.callback import FunctionToolCallback
 
 
-def impatient(toolset: McpToolset) -> FunctionToolCallback:
-    """Return the tool that hangs, with a short time-out."""
-    tool = tools_of(toolset)["hang"]
+def impatient(toolset: McpToolset, name: str = "hang") -> FunctionToolCallback:
+    """Return a tool that does not return, with a short time-out."""
+    tool = tools_of(toolset)[name]
     tool.metadata = tool.metadata.replace(timeout=0.5)
     return tool
 
@@ -146,6 +146,14 @@ def test_five_megabytes_arrive_whole(mode: str, http_server: HttpServer) -> None
 def test_five_megabytes_arrive_whole_over_stdio(era: str) -> None:
     with sdk_server() as toolset:
         assert len(tools_of(toolset)["large"].call('{"megabytes": 5}')) == 5 * 1024 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_fifty_megabytes_arrive_whole_before_the_time_out(mode: str, era: str) -> None:
+    with sdk_server(timeout=5) as toolset:
+        result = result_of(mode, toolset, ToolCall("large", {"megabytes": 50}))
+    assert len(result.value.content[0].text) == 50 * 1024 * 1024
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
+from tests.audit.commanded import printed
 from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
-from traced_tools import ConfigurationError, McpToolsChanged, ToolCall
+from traced_tools import AuditAdvisor, ConfigurationError, McpToolsChanged, ToolCall
+from traced_tools.audit import AuditTrail, read_verified
 from traced_tools.mcp.pinning import PinFile
 
 TOOL = Tool(name="read", description="Reads.", input_schema={"type": "object"})
@@ -54,13 +56,51 @@ def test_a_file_that_cannot_be_read_is_an_error_and_stays(text: str, tmp_path: P
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_run_does_not_begin_with_changed_tools(mode: str, tmp_path: Path) -> None:
-    path = tmp_path / "tools.lock"
+def pinned(path: Path) -> Path:
+    """Write the file as if the server had described `echo` in another way, and had no `counts`."""
     with raw_server(pin=path) as toolset:
         tools_of(toolset)
-    pinned = json.loads(path.read_text())
-    pinned["servers"]["raw"]["echo"]["description"] = "0" * 64
-    path.write_text(json.dumps(pinned))
+    pins = json.loads(path.read_text())
+    pins["servers"]["raw"]["echo"]["description"] = "0" * 64
+    del pins["servers"]["raw"]["counts"]
+    path.write_text(json.dumps(pins))
+    return path
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changed_tools_that_are_a_warning_are_in_the_log_once_and_in_the_audit_trail(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, calls = tmp_path / "audit.db", [ToolCall("echo", {"text": "x"}), ToolCall("counts"), ToolCall("a_b")]
+    path = pinned(tmp_path / "tools.lock")
+    text = path.read_text()
+    with AuditTrail(store) as trail:
+        with raw_server(pin=path, on_change="warn") as toolset:
+            for _ in range(2):
+                response = run(mode, calling(*calls, advisors=[AuditAdvisor(trail)]).prompt("?", tools=[toolset]))
+                assert [result.outcome for result in response.tool_results] == ["ok"] * 3
+        assert trail.flush()
+    warnings = [each.getMessage() for each in caplog.records if each.name == "traced_tools.mcp.pinning"]
+    assert len(warnings) == 1
+    assert "offers other tools than tools.lock has pinned: echo: description, counts: new" in warnings[0]
+    assert path.read_text() == text
+    with read_verified(store) as reader:
+        found = [
+            (intent["tool"], intent.get("pin_changes")) for call in reader.calls() for intent in [call.fields("intent")]
+        ]
+        run_id = reader.calls()[0].run_id
+    assert sorted(found) == sorted([("echo", ["description"]), ("counts", ["new"]), ("a_b", None)] * 2)
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_STORE", str(store))
+    assert printed("show", run_id).count("not as pinned") == 2
+
+
+def test_another_word_for_what_follows_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_change must be 'error' or 'warn'"):
+        raw_server(pin=tmp_path / "tools.lock", on_change="ignore")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_does_not_begin_with_changed_tools(mode: str, tmp_path: Path) -> None:
+    path = pinned(tmp_path / "tools.lock")
     with raw_server(pin=path) as toolset, pytest.raises(McpToolsChanged, match="echo: description"):
         run(mode, calling(ToolCall("echo")).prompt("?", tools=[toolset]))

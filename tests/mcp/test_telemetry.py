@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import baggage
@@ -21,6 +22,8 @@ from tests.modes import MODES, run
 from tests.observe.exported import Wiretap
 from traced_tools import AuditAdvisor, ToolCall
 from traced_tools.audit import AuditTrail
+
+VERSIONS = {"modern": "2026-07-28", "handshake": "2025-11-25"}
 
 
 def wire_spans(telemetry: Telemetry) -> list[str]:
@@ -64,6 +67,41 @@ def test_a_call_over_http_names_host_and_port(http_server: HttpServer) -> None:
     attributes = telemetry.one("tools/call echo").attributes or {}
     address = (attributes["network.transport"], attributes["server.address"], attributes["server.port"])
     assert address == ("tcp", "127.0.0.1", http_server.port)
+
+
+def labels_of_requests(telemetry: Telemetry) -> dict[str, dict[str, Any]]:
+    """The labels of the durations of requests, without those that all requests have, by method and tool."""
+    found = {}
+    for point in telemetry.metric("mcp.client.operation.duration"):
+        labels = dict(point.attributes)
+        assert labels.pop("traced_tools.tool.source") == "tests"
+        assert labels.pop("network.transport") == "tcp"
+        name = f"{labels.pop('mcp.method.name')} {labels.pop('gen_ai.tool.name', '')}".strip()
+        assert point.count == 1, name
+        found[name] = labels
+    return found
+
+
+@in_each_mode_and_era
+def test_each_request_is_measured_with_the_labels_of_the_conventions(
+    mode: str, era: str, http_server: HttpServer
+) -> None:
+    telemetry = Telemetry()
+    calls = [ToolCall("echo", {"text": "x"}), ToolCall("fail", {"text": "x"}), ToolCall("refuse", {"text": "x"})]
+    with http_server.tools() as toolset:
+        run(mode, calling(*calls, telemetry=telemetry.options).prompt("?", tools=[toolset]))
+    agreed = {"gen_ai.agent.name": "assistant", "mcp.protocol.version": VERSIONS[era]}
+    assert labels_of_requests(telemetry) == {
+        "server/discover" if era == "modern" else "initialize": {"gen_ai.agent.name": "assistant"},
+        "tools/list": agreed,
+        "tools/call echo": agreed,
+        "tools/call fail": {**agreed, "error.type": "tool_error"},
+        "tools/call refuse": {**agreed, "error.type": "-32050", "rpc.response.status_code": "-32050"},
+    }
+    (echo,) = [each for each in telemetry.metric("mcp.client.operation.duration") if "echo" in str(each.attributes)]
+    span = telemetry.one("tools/call echo")
+    assert span.end_time is not None and span.start_time is not None
+    assert echo.sum == pytest.approx((span.end_time - span.start_time) / 1e9)
 
 
 @pytest.mark.parametrize(("tool", "error", "code"), [("fail", "tool_error", None), ("refuse", "-32050", "-32050")])

@@ -255,6 +255,8 @@ def assert_declared_point(point: MetricPoint) -> None:
     optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE, names.AGENT_NAME}
     if metric is names.APPROVAL_WAIT:  # a wait that an error ends has no decision
         optional = optional | {names.TOOL_DECISION}
+    if metric is names.MCP_CLIENT_DURATION:  # a request may call no tool, precede the agreement, or succeed
+        optional = optional | {names.TOOL_NAME, names.MCP_PROTOCOL_VERSION, names.RPC_STATUS_CODE}
     assert_attributes(
         point.name, point.attributes, metric.attributes, set(metric.attributes) - optional, assert_declared_value
     )

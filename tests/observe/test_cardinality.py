@@ -29,6 +29,8 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.observe import names
+from traced_tools.observe.run_telemetry import RunTelemetry
+from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 WARM_UP = 4 * names.MAX_LABEL_VALUES
@@ -89,6 +91,20 @@ def test_the_tool_label_is_a_registered_name_or_a_placeholder(telemetry: Telemet
     run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"))
     labels = {point.attributes[names.TOOL_NAME] for point in telemetry.metrics if names.TOOL_NAME in point.attributes}
     assert labels == {names.UNKNOWN_TOOL}
+
+
+def test_the_number_of_tools_and_errors_of_an_mcp_server_is_limited() -> None:
+    telemetry, server = Telemetry(), McpEndpoint(f"server-{next(FRESH)}", "pipe")
+    options = TelemetryOptions(telemetry.tracer_provider, telemetry.meter_provider)
+    for number in range(2 * names.MAX_MCP_TOOLS):
+        run_telemetry = RunTelemetry(options, "travel")
+        with McpRequestScope(run_telemetry, server, "tools/call", f"tool_{number}", number, "2026-07-28") as request:
+            request.refused(-number)
+    labels = [point.attributes for point in telemetry.metric(names.MCP_CLIENT_DURATION.name)]
+    assert len({each[names.TOOL_NAME] for each in labels}) == names.MAX_MCP_TOOLS + 1
+    for name in (names.ERROR_TYPE, names.RPC_STATUS_CODE):
+        assert len({each[name] for each in labels}) == names.MAX_LABEL_VALUES + 1
+    assert not {names.JSONRPC_REQUEST_ID, names.SERVER_ADDRESS} & {name for each in labels for name in each}
 
 
 def test_the_number_of_error_types_per_tool_is_limited() -> None:

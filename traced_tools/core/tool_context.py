@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from traced_tools.core.checks import expect
 
 if TYPE_CHECKING:
     from traced_tools.core.tool_input import GivenInput
+
+OnProgress = Callable[[float, float | None, str | None], object]
+"""Takes how far a tool is, the value at which it is done, if known, and what it does now, if known."""
 
 
 class ToolContext(Mapping[str, Any]):
@@ -27,6 +32,7 @@ class ToolContext(Mapping[str, Any]):
             regularly, because nothing else can stop them.
         input: the questions that the tool asked with `InputRequired`, and the answers; None unless the call goes on
             with answers.
+        on_progress: what `report_progress` calls; None if nothing listens to the progress of the call.
     """
 
     __slots__ = (
@@ -37,6 +43,7 @@ class ToolContext(Mapping[str, Any]):
         "deadline",
         "input",
         "iteration",
+        "on_progress",
         "principal",
         "run_id",
         "tool_name",
@@ -53,6 +60,7 @@ class ToolContext(Mapping[str, Any]):
         principal: str | None = None,
         run_id: str = "",
         deadline: float | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self._values = values or {}
         self.call_id = call_id
@@ -62,8 +70,23 @@ class ToolContext(Mapping[str, Any]):
         self.principal = principal
         self.run_id = run_id
         self.deadline = deadline
+        self.on_progress = on_progress
         self.cancelled = False
         self.input: GivenInput | None = None
+
+    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report how far the tool is, as the typed event `tool_progressed`. Any thread may call it.
+
+        Args:
+            progress: how far the tool is; it should grow with each report.
+            total: the value of `progress` at which the tool is done, if it is known.
+            message: what the tool does now. It is content.
+        """
+        expect("progress", progress, (int, float), "a number")
+        expect("total", total, (int, float, type(None)), "a number or None")
+        expect("message", message, (str, type(None)), "a str or None")
+        if self.on_progress is not None and not self.cancelled:
+            self.on_progress(progress, total, message)
 
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""
@@ -76,6 +99,7 @@ class ToolContext(Mapping[str, Any]):
             principal=self.principal,
             run_id=self.run_id,
             deadline=self.deadline,
+            on_progress=self.on_progress,
         )
         copied.input = self.input
         return copied

@@ -142,6 +142,8 @@ class ToolMetadata(Value):
             `LoopLimits(max_repeated_calls=...)` does not count its calls.
         capture: False keeps arguments, results, reasons and exception texts out of captured content.
         annotations: what the tool's author says about its effects, for the rules of a policy.
+        pin_changes: what differs from the pinned tool of an MCP server, such as `description`; `new` for a tool that is
+            not pinned.
     """
 
     model_config = ConfigDict(strict=True)
@@ -156,6 +158,7 @@ class ToolMetadata(Value):
     repeatable: bool = False
     capture: bool = True
     annotations: ToolAnnotations = ToolAnnotations()
+    pin_changes: tuple[str, ...] = ()
 
     @field_validator("retry_on", mode="before")
     @classmethod

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.typed_events.types import ToolEvent as ToolEvent
     from traced_tools.observe.typed_events.types import ToolFinished as ToolFinished
     from traced_tools.observe.typed_events.types import ToolIntended as ToolIntended
+    from traced_tools.observe.typed_events.types import ToolProgressed as ToolProgressed
     from traced_tools.observe.typed_events.types import ToolsDiscovered as ToolsDiscovered
     from traced_tools.observe.typed_events.types import ToolStarted as ToolStarted
 
@@ -63,6 +64,7 @@ _EXPORTS = {
     "ToolEvent": "traced_tools.observe.typed_events.types",
     "ToolFinished": "traced_tools.observe.typed_events.types",
     "ToolIntended": "traced_tools.observe.typed_events.types",
+    "ToolProgressed": "traced_tools.observe.typed_events.types",
     "ToolStarted": "traced_tools.observe.typed_events.types",
     "ToolsDiscovered": "traced_tools.observe.typed_events.types",
     "WebhookExporter": "traced_tools.events.exporters.webhook",
@@ -95,6 +97,7 @@ __all__ = [
     "ToolEvent",
     "ToolFinished",
     "ToolIntended",
+    "ToolProgressed",
     "ToolStarted",
     "ToolsDiscovered",
     "WebhookExporter",

@@ -22,6 +22,7 @@ from traced_tools.observe.typed_events.types import (
     ToolDecided,
     ToolFinished,
     ToolIntended,
+    ToolProgressed,
     ToolsDiscovered,
     ToolStarted,
 )
@@ -33,6 +34,7 @@ AnyEvent = Annotated[
     | AnswerEvaluated
     | ToolIntended
     | ToolDecided
+    | ToolProgressed
     | ToolStarted
     | ToolFinished
     | ToolsDiscovered

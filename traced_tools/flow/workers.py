@@ -7,6 +7,8 @@ Ctrl-C from ending the program.
 from __future__ import annotations
 
 import asyncio
+import os
+import selectors
 import sys
 import threading
 from collections import deque
@@ -259,7 +261,12 @@ class Portal:
 
     def __init__(self) -> None:
         self._reset()
-        on_fork(self._reset)
+        on_fork(self._reset_in_child)
+
+    def _reset_in_child(self) -> None:
+        if self._loop is not None:
+            _let_go(self._loop)
+        self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -318,6 +325,22 @@ class Portal:
                 self._thread.start()
                 self._loop = loop  # only now, because an interrupt may prevent the start of the thread
             return self._loop
+
+
+def _let_go(loop: asyncio.AbstractEventLoop) -> None:
+    """Have a forked child hold none of the connections of its parent's loop, nor what the loop waits with.
+
+    Otherwise a connection that the parent closes stays open for as long as the child lives, and objects that the child
+    frees could end what the parent waits for.
+    """
+    selector = getattr(loop, "_selector", None)  # asyncio has no other way to it; other loops have none
+    if isinstance(selector, selectors.BaseSelector):
+        held = [key.fd for key in selector.get_map().values()]
+        held += [selector.fileno()] if hasattr(selector, "fileno") else []
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each in held:
+            os.dup2(nothing, each, inheritable=False)
+        os.close(nothing)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

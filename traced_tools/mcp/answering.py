@@ -29,7 +29,16 @@ from pydantic import FileUrl
 
 from traced_tools.core.approval import Undecided
 from traced_tools.core.checks import expect, expect_callable, expect_whole
-from traced_tools.core.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, UserMessage
+from traced_tools.core.messages import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    SystemMessage,
+    TextPart,
+    UserMessage,
+    encodable,
+    encodable_json,
+)
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
@@ -173,12 +182,12 @@ def response_of(method: InputMethod, result: ToolResult) -> InputResponse | None
         return _listed(map(_url, folders or ()))
     if method == "elicitation/create":
         if isinstance(result.value, Mapping) and is_answered:
-            return ElicitResult(action="accept", content=dict(result.value) or None)
+            return ElicitResult(action="accept", content=encodable_json(dict(result.value)) or None)
         return ElicitResult(action="cancel" if result.error_type is not None else "decline")
     if not is_answered:
         return None
     sampled = result.value if isinstance(result.value, Sampled) else Sampled(result.content, "unknown", "endTurn")
-    content = TextContent(text=sampled.text)
+    content = TextContent(text=encodable(sampled.text))
     return CreateMessageResult(role="assistant", content=content, model=sampled.model, stop_reason=sampled.stop_reason)
 
 

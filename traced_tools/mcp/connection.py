@@ -29,11 +29,13 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from traced_tools.core.fork import on_fork
+from traced_tools.core.messages import encodable_json
+from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
 from traced_tools.mcp.answering import Answering
 from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.sdk_logs import OURS
-from traced_tools.mcp.session import Session, causes_of
+from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
 from traced_tools.mcp.transports import Transport
 from traced_tools.observe.failures import error_type
 
@@ -44,8 +46,6 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds after each failure in a row in which no further connection is tried."""
 _EXPIRED = ("Session terminated", "Session not found")
 """What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
-_CLOSED = "Connection closed"
-"""What the SDK says of each request when the connection has ended."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -139,7 +139,7 @@ class Connection:
     # Calls.
 
     async def call(
-        self, request: CallToolRequest, *, repeatable: bool, ask: Ask
+        self, request: CallToolRequest, *, repeatable: bool, ask: Ask, on_progress: OnProgress | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool and return its result, which may say that the tool failed or asks for input.
 
@@ -147,6 +147,7 @@ class Connection:
             request: the request.
             repeatable: whether a call may be repeated whose answer was lost.
             ask: answers what a server asks during the call.
+            on_progress: takes what the server reports of the call; None asks it for no reports.
 
         Raises:
             McpUnavailable: if there is no connection.
@@ -155,9 +156,16 @@ class Connection:
         """
         OURS.set(True)
 
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            assert on_progress is not None
+            on_progress(progress, total, message)
+
+        reported = None if on_progress is None else report
+
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
+            call = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
             async with session.answering(ask):
-                return await self._request(session, partial(session.client.send_request, request, _RESULT))
+                return await self._request(session, call)
 
         return await self._repeat(send, repeatable=repeatable)
 
@@ -178,7 +186,7 @@ class Connection:
             result = await send()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise await self._lost(session, is_over=error.message == _CLOSED) from None
+                raise await self._lost(session, is_over=error.message == CLOSED) from None
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
@@ -226,19 +234,25 @@ class Connection:
             left = self._next_try - time.monotonic()
             if left > 0:
                 raise McpUnavailable(self.name, f"cannot be reached; the next connection is tried in {left:.1f} s")
-            # before it is open, so that `close` can end it
-            self._session = session = Session(self._transport, self.answering)
             try:
-                await session.open(self._timeout)
-            except BaseException as error:
-                await self._end(session)
-                if not isinstance(error, Exception):
-                    raise
-                self._failed()
-                raise self._unavailable(error, *causes_of(session.failure)) from None
-            if session.has_answered:
-                self._failures = 0
-            return session
+                return await self._opened()
+            except EndedByProbe:
+                return await self._opened(asks=False)
+
+    async def _opened(self, *, asks: bool = True) -> Session:
+        # before it is open, so that `close` can end it
+        self._session = session = Session(self._transport, self.answering, asks=asks)
+        try:
+            await session.open(self._timeout)
+        except BaseException as error:
+            await self._end(session)
+            if isinstance(error, EndedByProbe) or not isinstance(error, Exception):
+                raise
+            self._failed()
+            raise self._unavailable(error, *causes_of(session.failure)) from None
+        if session.has_answered:
+            self._failures = 0
+        return session
 
     def _failed(self) -> None:
         """Record that the server could not be reached; for some time, no further connection is tried."""
@@ -248,8 +262,14 @@ class Connection:
     def _unavailable(self, *errors: BaseException) -> McpUnavailable:
         """Return the error for a connection that fails with `errors`, the last of which is the innermost."""
         innermost = errors[-1]
-        closed = isinstance(innermost, MCPError) and innermost.code == CONNECTION_CLOSED
-        why = "it closed the connection" if closed else error_type(innermost)
+        if not isinstance(innermost, MCPError):
+            why = error_type(innermost)
+        elif innermost.code == CONNECTION_CLOSED:
+            why = "it closed the connection"
+        elif self._transport.refusal is not None:
+            why = f"it answers with the HTTP status {self._transport.refusal}"
+        else:
+            why = f"it answers with the error {innermost.code}"
         return McpUnavailable(self.name, f"cannot be reached: {why}")
 
     async def _end(self, session: Session) -> None:
@@ -282,8 +302,8 @@ def call_request(
     """
     params = CallToolRequestParams(
         name=tool,
-        arguments=arguments,
-        _meta=cast("RequestParamsMeta", meta) if meta else None,
+        arguments=encodable_json(arguments),
+        _meta=cast("RequestParamsMeta", encodable_json(meta)) if meta else None,
         input_responses=responses,
         request_state=state,
     )

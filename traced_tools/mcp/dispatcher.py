@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from types import FunctionType
 from typing import Any
 
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
@@ -16,6 +15,7 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
@@ -35,19 +35,8 @@ def _no_span(*_: object, **__: object) -> Iterator[Span]:
     yield INVALID_SPAN
 
 
-def _without_spans(function: Any) -> Any:
-    """Return a copy of a function of the SDK that makes no span, and that sends the trace context as W3C.
-
-    The SDK has no setting for its spans, whose status quotes the server. The function that makes them is a global of
-    its module, which other users of the SDK in the process rely on, so only this copy has other globals.
-    """
-    replaced = {"otel_span": _no_span, "inject_trace_context": _inject_trace_context}
-    copy = FunctionType(function.__code__, {**function.__globals__, **replaced}, function.__name__)
-    copy.__defaults__, copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return copy
-
-
-_send = _without_spans(JSONRPCDispatcher.send_raw_request)
+# The SDK has no setting for its spans, whose status quotes the server.
+_send = with_globals(JSONRPCDispatcher.send_raw_request, otel_span=_no_span, inject_trace_context=_inject_trace_context)
 
 
 class TracedDispatcher(JSONRPCDispatcher[TransportContext]):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import rfc8785
 from mcp_types import Tool
@@ -15,6 +16,10 @@ from mcp_types import Tool
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError, McpToolsChanged
 
+OnChange = Literal["error", "warn"]
+"""What follows if a tool is new or has changed: no run begins, or the log and the audit trail say so."""
+_LOG = logging.getLogger(__name__)
+_NEW = "new"
 _PINNED = ("description", "input_schema", "output_schema", "annotations")
 
 
@@ -26,14 +31,25 @@ class PinFile:
 
     Args:
         path: the file, JSON text.
+        on_change: what follows if a tool is new or has changed.
+
+    Raises:
+        ValueError: if `on_change` is neither `error` nor `warn`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], on_change: OnChange = "error") -> None:
         expect("pin", path, (str, os.PathLike), "the path of a file")
+        if on_change not in get_args(OnChange):
+            raise ValueError("on_change must be 'error' or 'warn'")
         self._path = Path(path)
+        self._on_change = on_change
+        self._warned: list[str] = []
 
-    def check(self, server: str, tools: Sequence[Tool]) -> None:
+    def check(self, server: str, tools: Sequence[Tool]) -> Mapping[str, tuple[str, ...]]:
         """Compare the tools of a server with the file, or add them to it if it doesn't have the server.
+
+        Returns:
+            what differs of each tool that is new or has changed, by its name. With `warn`, the log says so, too.
 
         Raises:
             McpToolsChanged: if the server has a tool that the file does not have, or that has changed.
@@ -43,10 +59,16 @@ class PinFile:
         digests = {tool.name: _digests(tool) for tool in tools}
         if server not in servers:
             self._write({**servers, server: digests})
-            return
+            return {}
         known: dict[str, Any] = servers[server]
-        if changes := [change for name, found in digests.items() for change in _changes(name, known.get(name), found)]:
+        differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
+        changes = [f"{name}: {change}" for name, changes in differing.items() for change in changes]
+        if changes and self._on_change == "error":
             raise McpToolsChanged(server, self._path.name, changes)
+        if changes and changes != self._warned:
+            _LOG.warning("%s", McpToolsChanged(server, self._path.name, changes))
+        self._warned = changes
+        return {name: changes for name, changes in differing.items() if changes}
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
@@ -81,7 +103,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical).hexdigest()
 
 
-def _changes(name: str, known: Any, found: dict[str, str]) -> list[str]:
+def _changes(known: Any, found: dict[str, str]) -> tuple[str, ...]:
     if not isinstance(known, dict):
-        return [f"{name}: new"]
-    return [f"{name}: {part}" for part in _PINNED if known.get(part) != found.get(part)]
+        return (_NEW,)
+    return tuple(part for part in _PINNED if known.get(part) != found.get(part))

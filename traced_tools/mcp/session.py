@@ -12,6 +12,7 @@ from mcp.client.session import ClientRequestContext, ClientSession, IncomingMess
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    CONNECTION_CLOSED,
     INVALID_REQUEST,
     UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
@@ -48,6 +49,10 @@ from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.transports import Transport
 from traced_tools.observe.run_telemetry import current_telemetry
 
+CLOSED = "Connection closed"
+"""What the SDK says of each request when the connection has ended."""
+_PROBE_SECONDS = 10.0
+"""How long a server may be silent when it is asked what it speaks. Servers of the older era may ignore the question."""
 _LISTEN_AGAIN = 5.0
 """Seconds between the end of a stream of changes and the next one."""
 _HANDSHAKE = "handshake"
@@ -56,12 +61,18 @@ _eras: dict[tuple[str, ...], DiscoverResult | str] = {}
 """How this process has agreed with each server: what it said about itself, or by the handshake of older revisions."""
 
 
+class EndedByProbe(Exception):
+    """The server ended when it was asked what it speaks, as some of the older era do."""
+
+
 class Session:
     """An open session. A task of its own holds what belongs to it, and ends it.
 
     Args:
         transport: the way to the server.
         answering: answers what the server asks.
+        asks: whether to ask a server that the process doesn't know what it speaks; otherwise it begins with the
+            handshake of the older era.
 
     Attributes:
         client: the session of the SDK, once it is open.
@@ -70,11 +81,12 @@ class Session:
         is_current: whether the tools are those that the server listed last; the connection sets it.
     """
 
-    def __init__(self, transport: Transport, answering: Answering) -> None:
+    def __init__(self, transport: Transport, answering: Answering, *, asks: bool = True) -> None:
         self._transport = transport
         self._answering = answering
         self._ask: Ask | None = None
         self._one_call = asyncio.Lock()
+        self._asks = asks
         self._dispatcher: TracedDispatcher | None = None
         self._opened = asyncio.Event()
         self._agreed = asyncio.Event()
@@ -89,7 +101,7 @@ class Session:
     async def open(self, seconds: float | None) -> None:
         """Wait until the server has agreed on a revision of the protocol; raises any error, and may be cancelled."""
         # in a context of its own, because a part of it lasts as long as the session; with the caller's span
-        task = asyncio.create_task(finished_future(self._agree), context=_context_with_span())
+        task = asyncio.create_task(finished_future(lambda: self._agree(seconds)), context=_context_with_span())
         try:
             await asyncio.wait([task], timeout=seconds)
         finally:
@@ -100,7 +112,7 @@ class Session:
             raise TimeoutError("the MCP server did not answer in time")
         task.result().result()
 
-    async def _agree(self) -> None:
+    async def _agree(self, seconds: float | None) -> None:
         await self._opened.wait()
         if self._dispatcher is None:
             assert self.failure is not None
@@ -109,22 +121,25 @@ class Session:
         if isinstance(known, DiscoverResult):
             self.client.adopt(known)  # without a request
             self.has_answered = False
-        elif known == _HANDSHAKE:
+        elif known == _HANDSHAKE or not self._asks:
             await self.client.initialize()
         else:
-            await self._negotiate()
+            await self._negotiate(_PROBE_SECONDS if seconds is None else min(_PROBE_SECONDS, seconds / 2))
         _eras[self._transport.key] = self.client.discover_result or _HANDSHAKE
         self._dispatcher.protocol_version = self.client.protocol_version
         self._agreed.set()
 
-    async def _negotiate(self) -> None:
+    async def _negotiate(self, seconds: float) -> None:
         try:
-            await self.client.discover()
-        except (MCPError, RuntimeError, ValidationError):
+            async with asyncio.timeout(seconds):
+                await self.client.discover()
+        except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
+            if isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, CLOSED):
+                raise EndedByProbe from None
             try:
                 await self.client.initialize()
-            except MCPError as error:
-                if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            except MCPError as refusal:
+                if refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
                     raise
                 await self.client.discover()  # the server was too slow for the first answer
 

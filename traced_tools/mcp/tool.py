@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from mcp_types import CallToolResult, InputRequiredResult, Tool
@@ -27,6 +28,7 @@ def make_tool(
     timeout: float | None,
     context_keys: Collection[str],
     idempotent: Collection[str],
+    pin_changes: tuple[str, ...] = (),
 ) -> FunctionToolCallback:
     """Return a tool of an MCP server, for the loop.
 
@@ -37,6 +39,7 @@ def make_tool(
         timeout: the seconds that a call may take.
         context_keys: the keys of the tool context that the server gets.
         idempotent: the server's names of tools that may be called again if a call was lost.
+        pin_changes: what differs from the pinned tool.
 
     Raises:
         ToolDefinitionError: if its description is not one of a tool.
@@ -48,14 +51,21 @@ def make_tool(
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
         sent = to_jsonable_python(meta)
-        questions = Questions(connection.name, connection.answering, traced_tools_context)
+        context, questions = (
+            traced_tools_context,
+            Questions(connection.name, connection.answering, traced_tools_context),
+        )
+        send = partial(
+            connection.call,
+            repeatable=repeatable,
+            ask=questions.requested,
+            on_progress=None if context.on_progress is None else context.report_progress,
+        )
         try:
             responses, state = await questions.given()
             while True:
                 request = call_request(tool.name, arguments, sent, responses, state)
-                result = await join_portal(
-                    lambda: connection.call(request, repeatable=repeatable, ask=questions.requested)  # noqa: B023
-                )
+                result = await join_portal(partial(send, request))
                 if not isinstance(result, InputRequiredResult):
                     break
                 responses, state = await questions.answered(result)
@@ -72,7 +82,7 @@ def make_tool(
     definition = ToolDefinition(
         name=name, description=tool.description or tool.title or "", input_schema=tool.input_schema
     )
-    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations)
+    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations, pin_changes=pin_changes)
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 

@@ -32,6 +32,8 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from mcp_types import Tool
 
+    from traced_tools.mcp.pinning import OnChange
+
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _RESERVED_KEYS = ("progressToken", "traceparent", "tracestate", "baggage")
@@ -103,6 +105,7 @@ class McpToolset:
         filter: Filter | None = None,
         prefix: bool = False,
         pin: str | os.PathLike[str] | None = None,
+        on_change: OnChange = "error",
         context_keys: Collection[str] = (),
         idempotent: Collection[str] = (),
         elicit: Elicit | None = None,
@@ -124,7 +127,9 @@ class McpToolset:
                 whether the tool is offered; by default all are.
             prefix: whether the names of all tools begin with the name of the server.
             pin: a file of the digests of descriptions, schemas and hints. It is written when the server is first seen.
-                If a tool is new or has changed, `McpToolsChanged` is raised when a run begins.
+                Later, the tools are compared with it when a run begins.
+            on_change: what follows if a tool is new or has changed: `error` raises `McpToolsChanged`; `warn` logs it
+                once and offers the tool, and the records of its calls in the audit trail have what differs.
             context_keys: the keys of `tool_context=` that the server gets, in `_meta`. It gets nothing else of it.
             idempotent: the server's names of tools that may be called again if the connection was lost during a call,
                 beside those whose hints say that they only read or are idempotent.
@@ -144,7 +149,7 @@ class McpToolset:
         _check_texts("env", env)
         transport = StdioTransport(_checked_name(name), command, args, env, cwd)
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(transport, filter, prefix, pin, context_keys, idempotent, answering, timeout)
+        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
     @classmethod
     def http(
@@ -156,6 +161,7 @@ class McpToolset:
         filter: Filter | None = None,
         prefix: bool = False,
         pin: str | os.PathLike[str] | None = None,
+        on_change: OnChange = "error",
         context_keys: Collection[str] = (),
         idempotent: Collection[str] = (),
         elicit: Elicit | None = None,
@@ -172,6 +178,7 @@ class McpToolset:
             filter: chooses tools.
             prefix: whether the names of all tools begin with the name of the server.
             pin: a file of digests.
+            on_change: what follows if a tool is new or has changed.
             context_keys: the keys of `tool_context=` that the server gets.
             idempotent: the server's names of tools that may be called again.
             elicit: asks a user.
@@ -186,7 +193,7 @@ class McpToolset:
         _check_texts("headers", headers)
         transport = HttpTransport(_checked_name(name), url, headers)
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(transport, filter, prefix, pin, context_keys, idempotent, answering, timeout)
+        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
     @classmethod
     def _of(
@@ -195,6 +202,7 @@ class McpToolset:
         chooses: Filter | None,
         prefix: bool,
         pin: str | os.PathLike[str] | None,
+        on_change: OnChange,
         context_keys: Collection[str],
         idempotent: Collection[str],
         answering: Answering,
@@ -209,7 +217,7 @@ class McpToolset:
             expect_each(what, tuple(names), str, "a str")
         if taken := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
             raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
-        pins = None if pin is None else PinFile(pin)
+        pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
         toolset._servers = (
             _Server(transport, chooses, prefix, pins, tuple(context_keys), frozenset(idempotent), answering, timeout),
@@ -233,19 +241,21 @@ class McpToolset:
         if self._known is not None and self._known[0] == listed:
             return self._known[1]
         found: dict[McpToolName, Tool] = {}
+        changes: dict[McpToolName, tuple[str, ...]] = {}
         servers = {server.name: server for server in self._servers}
         for server, tools in zip(self._servers, listed, strict=True):
             chosen = [tool for tool in tools if server.chooses is None or server.chooses(server.name, tool)]
             if server.pins is not None:
-                server.pins.check(server.name, chosen)
+                differing = server.pins.check(server.name, chosen)
+                changes |= {McpToolName(server.name, name): parts for name, parts in differing.items()}
             found |= {McpToolName(server.name, tool.name): tool for tool in chosen}
         names = offered_names(found, [server.name for server in self._servers if server.prefix])
-        made = [self._made(servers[key.server], tool, names[key]) for key, tool in found.items()]
+        made = [self._made(servers[key.server], tool, names[key], changes.get(key, ())) for key, tool in found.items()]
         offered = [tool for tool in made if tool is not None]
         self._known = (listed, offered)
         return offered
 
-    def _made(self, server: _Server, tool: Tool, name: str) -> ToolCallback | None:
+    def _made(self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...]) -> ToolCallback | None:
         try:
             return make_tool(
                 self._connection(server),
@@ -254,6 +264,7 @@ class McpToolset:
                 timeout=server.timeout,
                 context_keys=server.context_keys,
                 idempotent=server.idempotent,
+                pin_changes=pin_changes,
             )
         except ToolDefinitionError:
             _LOG.warning(

@@ -9,15 +9,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TextIO
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
+from anyio.abc import ByteReceiveStream
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from traced_tools.errors import ConfigurationError
+from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe.scopes.mcp import McpEndpoint
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""The maximum size of one message over HTTP. A larger one is an error of the request that it answers."""
+"""The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
 _PORTS = {"http": 80, "https": 443}
 
 Streams = tuple[Any, Any]
@@ -30,9 +33,44 @@ class Transport(Protocol):
     endpoint: McpEndpoint
     key: tuple[str, ...]
     """Identifies the server in this process: its command or its URL."""
+    refusal: int | None
+    """The HTTP status of the last response that is an error, if there was one."""
 
     def open(self) -> AbstractAsyncContextManager[Streams]:
         """Connect to the server, for the length of an `async with` block."""
+
+
+class _Lines:
+    """Reads a server's output by whole lines, so that reading a long line takes linear time and bounded memory.
+
+    Bytes that are no UTF-8 are replaced, because a server may print anything beside its messages.
+
+    Args:
+        stream: the output.
+        encoding: its encoding.
+        errors: unused.
+    """
+
+    def __init__(self, stream: ByteReceiveStream, encoding: str, errors: str) -> None:
+        self._stream = stream
+        self._encoding = encoding
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        begun: list[bytes] = []
+        size = 0
+        async for chunk in self._stream:
+            lines, newline, rest = chunk.rpartition(b"\n")
+            if newline:
+                yield b"".join((*begun, lines, newline)).decode(self._encoding, "replace")
+                begun, size = [], 0
+            begun.append(rest)
+            size += len(rest)
+            if size > _MOST_BYTES:
+                await self._stream.aclose()  # which keeps the SDK from reading the rest of the line
+                raise anyio.BrokenResourceError
+
+
+_stdio_client = asynccontextmanager(with_globals(stdio_client.__wrapped__, TextReceiveStream=_Lines))  # type: ignore[attr-defined]
 
 
 class StdioTransport:
@@ -48,6 +86,8 @@ class StdioTransport:
         env: further variables of its environment.
         cwd: its working directory; None for the current one.
     """
+
+    refusal: int | None = None
 
     def __init__(
         self,
@@ -70,7 +110,7 @@ class StdioTransport:
     async def open(self) -> AsyncIterator[Streams]:
         """Start the process, and end it after the block."""
         with _standard_error() as log:
-            async with stdio_client(self._parameters, errlog=log) as streams:
+            async with _stdio_client(self._parameters, errlog=log) as streams:
                 yield streams
 
 
@@ -102,6 +142,7 @@ class HttpTransport:
             )
         self.endpoint = McpEndpoint(name, "tcp", parts.hostname, parts.port or _PORTS[parts.scheme])
         self.key: tuple[str, ...] = ("http", parts.scheme, parts.netloc, parts.path)
+        self.refusal: int | None = None
         self._url = url
         self._headers = dict(headers or {})
 
@@ -110,8 +151,15 @@ class HttpTransport:
         """Open a client for the block. The first request connects it."""
         # no limit for reading: a server may think as long as the time-out of the call lets it
         timeout = httpx2.Timeout(30.0, read=None)
+        self.refusal = None
+        hooks = {"response": [self._see]}
         async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=timeout) as client,
+            httpx2.AsyncClient(headers=self._headers, timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams,
         ):
             yield streams
+
+    async def _see(self, response: httpx2.Response) -> None:
+        """Keep the status of a response, which the SDK does not."""
+        if response.status_code >= 400:
+            self.refusal = response.status_code

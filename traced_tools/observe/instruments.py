@@ -75,6 +75,7 @@ class Instruments:
         self.tools_discovered = meter.counter(names.TOOLS_DISCOVERED)
         self.tools_withheld = meter.histogram(names.TOOLS_WITHHELD)
         self.tool_tokens_saved = meter.histogram(names.TOOL_TOKENS_SAVED)
+        self.mcp_client_duration = meter.histogram(names.MCP_CLIENT_DURATION)
         self.telemetry_failures = meter.counter(names.TELEMETRY_FAILURES)
         self.approval_wait = meter.histogram(names.APPROVAL_WAIT)
         self.active_runs, self.active_tools, self.pending_approvals = ActiveTracker(), ActiveTracker(), ActiveTracker()

@@ -360,6 +360,8 @@ class ToolExecution:
                 result = refusal
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
+                if self._run.events.wanted:
+                    context.on_progress = observed.progressed
                 if self._clock is None:
                     result = self._permitted(await self._attempt(self._source, context, observed))
                 else:

@@ -105,6 +105,8 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     yield _labelled("arguments", _content(fields.get("arguments")))
     if "requested_arguments" in fields:
         yield _labelled("as written", _content(fields["requested_arguments"]))
+    if isinstance(changes := fields.get("pin_changes"), list):
+        yield _labelled("not as pinned", Text(escape(", ".join(map(str, changes))), "bold red"))
     if not _is_stored(fields.get("arguments")) and (names := _argument_names(fields)):
         yield _labelled("names", Text(names))
 

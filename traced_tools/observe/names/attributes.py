@@ -36,6 +36,8 @@ TIMEOUT: Final = "timeout"
 MAX_LABEL_VALUES: Final = 32
 """The default number of distinct values of a label for each owner, such as a tool."""
 MAX_AGENTS: Final = 128
+MAX_MCP_TOOLS: Final = 512
+"""The number of a server's tools that metrics tell apart: a server can list others all the time."""
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 

@@ -12,6 +12,7 @@ _STEP_SECONDS = tuple(round(0.01 * 2**n, 2) for n in range(14))
 _RUN_SECONDS = tuple(round(0.1 * 2**n, 1) for n in range(13))
 _APPROVAL_SECONDS = (0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 259200.0)
 _ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_MCP_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _TOKENS = tuple(float(4**n) for n in range(14))
 _BYTES = tuple(float(4**n) for n in range(3, 13))
 _DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -428,6 +429,23 @@ TOOL_TOKENS_SAVED: Final = _metric(
     "Tokens that the definitions of withheld tools would take per model call, as an estimate.",
     _TOOL_SEARCH,
     _TOKENS,
+)
+MCP_CLIENT_DURATION: Final = _metric(
+    "mcp.client.operation.duration",
+    "histogram",
+    "s",
+    "Duration of requests to MCP servers. A tool has the name that its server uses.",
+    (
+        at.MCP_METHOD,
+        at.TOOL_NAME,
+        at.TOOL_SOURCE,
+        at.AGENT_NAME,
+        at.NETWORK_TRANSPORT,
+        at.MCP_PROTOCOL_VERSION,
+        at.RPC_STATUS_CODE,
+        at.ERROR_TYPE,
+    ),
+    _MCP_SECONDS,
 )
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",

@@ -9,10 +9,12 @@ from opentelemetry.trace import SpanKind
 
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, put
+from traced_tools.observe.sanitize import limit_cardinality
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import McpTransport
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.run_telemetry import RunTelemetry
 
 
@@ -92,6 +94,23 @@ class McpRequestScope(Scope):
         attributes = Attributes()
         put(attributes, names.RPC_STATUS_CODE, None if self._code is None else str(self._code))
         return attributes
+
+    def _record(self, instruments: Instruments) -> None:
+        server = self._endpoint.name
+        labels: Attributes = {**self.run.agent_label, names.MCP_METHOD: self._method}
+        labels[names.NETWORK_TRANSPORT] = self._endpoint.transport
+        labels[names.TOOL_SOURCE] = server
+        put(labels, names.MCP_PROTOCOL_VERSION, self._protocol_version)
+        if self._target is not None:
+            labels[names.TOOL_NAME] = limit_cardinality(names.TOOL_NAME, server, self._target, names.MAX_MCP_TOOLS)
+        if self._code is not None:
+            labels[names.RPC_STATUS_CODE] = limit_cardinality(names.RPC_STATUS_CODE, server, str(self._code))
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_label()
+        instruments.mcp_client_duration.record(self.duration, labels, self._context)
+
+    def _owner(self) -> str:
+        return self._endpoint.name
 
     def step(self) -> str:
         """Return the name of the span."""

@@ -32,6 +32,10 @@ class ObservedCall(Protocol):
         """What the model knows of the tool; None if there is no such tool."""
 
     @property
+    def pin_changes(self) -> tuple[str, ...]:
+        """What differs from the pinned tool of an MCP server."""
+
+    @property
     def may_capture(self) -> bool:
         """Whether arguments, results and reasons of the call may be captured."""
 
@@ -206,6 +210,10 @@ class ToolCallObservation(Observation):
         self.attempts += 1
         self._scope.started()
 
+    def progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        """Record how far the tool is; may be called in any thread, and when the observation is over."""
+        self._events.progressed(progress, total, message)
+
     def stopped(self) -> None:
         """Record that the attempt is over."""
         self._scope.stopped()
@@ -273,6 +281,11 @@ class ToolCallObservation(Observation):
     def definition(self) -> ToolDefinition | None:
         """What the model knows of the tool; None if there is no such tool."""
         return None if self.tool is None else self.tool.definition
+
+    @property
+    def pin_changes(self) -> tuple[str, ...]:
+        """What differs from the pinned tool of an MCP server."""
+        return () if self.tool is None else self.tool.metadata.pin_changes
 
     @property
     def may_capture(self) -> bool:

@@ -9,7 +9,14 @@ from traced_tools.observe import names
 from traced_tools.observe.content import recorded_person
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.typed_events.dispatch import current_span
-from traced_tools.observe.typed_events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
+from traced_tools.observe.typed_events.types import (
+    Event,
+    ToolDecided,
+    ToolFinished,
+    ToolIntended,
+    ToolProgressed,
+    ToolStarted,
+)
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ToolCallEventEmitter:
-    """Emits the events of a requested call: intended, decided, and if the tool runs, started and finished."""
+    """Emits the events of a requested call: intended, decided, and if the tool runs, started, progressed, finished."""
 
     __slots__ = ("_attempts", "_began", "_events", "_identity", "_is_decided", "_observed", "_span")
 
@@ -63,6 +70,13 @@ class ToolCallEventEmitter:
         if self._attempts == 1:
             self._began = perf_counter()
             self._emit(ToolStarted, {})
+
+    def progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        """Emit how far the tool is, while it runs. What a listener raises is counted and does not disturb the tool."""
+        if self._attempts:
+            captured = self._captured(names.TOOL_CALL_RESULT, message)
+            fields = {"progress": progress, "total": total, "message": captured}
+            self._emit(ToolProgressed, fields, failing=True, span=self._span)
 
     def finished(self) -> None:
         """Emit the tool's outcome."""

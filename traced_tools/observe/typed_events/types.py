@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from traced_tools.core.enums import Decision, IterationOutcome, StopReason, ToolOutcome
 from traced_tools.core.messages import Usage, Value, encodable
@@ -209,6 +217,21 @@ class ToolStarted(ToolEvent):
     """The first attempt of a tool starts. A call that runs has one such event, and one more for each rerun."""
 
     type: Literal["tool_started"] = "tool_started"
+
+
+class ToolProgressed(ToolEvent):
+    """A tool that runs has reported how far it is.
+
+    Args:
+        progress: how far it is.
+        total: the value of `progress` at which it is done, if it has reported one.
+        message: what it does now, as JSON text; content.
+    """
+
+    type: Literal["tool_progressed"] = "tool_progressed"
+    progress: FiniteFloat
+    total: FiniteFloat | None = None
+    message: Text | None = Field(default=None, repr=False)
 
 
 class ToolFinished(ToolEvent):

@@ -12,6 +12,7 @@ from typing import Final
 from traced_tools.advisors.approval import ApprovalAdvisor
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
+from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.client import ChatClient, ChatClientRequestSpec
 from traced_tools.core.approval import Approve, Reject
@@ -38,6 +39,7 @@ from traced_tools.testing.scenario.models import LARGE, LOCAL, REASONING, SMALL,
 from traced_tools.testing.scenario.stage import AGENTS, ScenarioRun
 from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.manager import ExecuteTools, ToolCallingManager
+from traced_tools.tools.search import RegexToolIndex
 
 _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")
 _AUDIT_KEY: Final = b"a key for invented records"
@@ -179,6 +181,22 @@ def cut_result(run: ScenarioRun) -> None:
     loop = ToolCallingAdvisor(ToolCallingManager(max_result_characters=2000))
     turns = [run.asks("read_log"), "The log ends early."]
     run.ends(run.prompt(turns, tools=[tools.read_log], tool_calling_advisor=loop), "answered")
+
+
+@_outcome(names.MCP_CLIENT_DURATION, {names.TOOL_SOURCE: tools.FILES}, share=3)
+def mcp_tools(run: ScenarioRun) -> None:
+    """A tool of an MCP server answers, and another one fails."""
+    turns = [run.asks("read_file"), run.asks("write_file"), "The disk is full."]
+    run.ends(run.prompt(turns, agent=AGENTS[2], tools=tools.files_of_a_server()), "answered")
+
+
+@_outcome(names.TOOL_SEARCHES, {}, share=2)
+def tool_search(run: ScenarioRun) -> None:
+    """The model searches for a tool, and calls what it has found."""
+    turns = [ToolCall("search_tools", {"query": "hotel"}), run.asks("find_hotels", city="Oslo"), "There are two."]
+    offered = [tools.get_weather, tools.search_flights, tools.find_hotels, *tools.files_of_a_server()]
+    search = ToolSearchToolCallingAdvisor(index=RegexToolIndex())
+    run.ends(run.prompt(turns, tools=offered, tool_calling_advisor=search), "answered")
 
 
 @_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "answered"})

@@ -8,13 +8,20 @@ import time
 from collections.abc import Iterator
 
 from traced_tools.core.messages import ImagePart
+from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.errors import InputRequired
+from traced_tools.observe import names
+from traced_tools.observe.run_telemetry import current_telemetry
+from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 from traced_tools.testing.scenario.models import ScenarioEmbedder
+from traced_tools.tools.callback import FunctionToolCallback
 from traced_tools.tools.decorator import tool
 
 TIMEOUT = 0.03
 """The time-out in seconds of the tools that exceed it."""
+FILES = "files"
+"""The name of the MCP server."""
 _PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360000000000500010d0a2db40000000049454e44ae426082"
@@ -151,6 +158,30 @@ def delete_note(seconds: float) -> str:
     """Delete a note while the audit trail cannot be written."""
     time.sleep(seconds)
     return "deleted"
+
+
+def files_of_a_server() -> list[FunctionToolCallback]:
+    """Return tools that stand for those of an MCP server: their calls have the spans and metrics of its requests."""
+
+    def read_file(seconds: float) -> str:
+        """Read a file."""
+        with _request_to_server("read_file"):
+            time.sleep(seconds)
+        return "a text"
+
+    def write_file(seconds: float) -> str:
+        """Write a file, on a disk that is full."""
+        with _request_to_server("write_file") as request:
+            time.sleep(seconds)
+            request.tool_failed()
+        raise OSError("the disk is full")
+
+    metadata = ToolMetadata(source=FILES)
+    return [FunctionToolCallback(each, metadata=metadata) for each in (read_file, write_file)]
+
+
+def _request_to_server(tool: str) -> McpRequestScope:
+    return McpRequestScope(current_telemetry(None), McpEndpoint(FILES, "pipe"), names.TOOLS_CALL, tool, 1, "2025-11-25")
 
 
 class Reports:
