@@ -26,7 +26,9 @@ in_each_mode_and_era = pytest.mark.parametrize(
 )
 """Runs a test in all modes, and in both eras for blocking and async runs."""
 HERE = Path(__file__).parent
-SERVER, RAW, FASTMCP = (str(HERE / name) for name in ("server.py", "raw_server.py", "fastmcp_server.py"))
+SERVER, RAW, ASKING, FASTMCP = (
+    str(HERE / f"{name}.py") for name in ("server", "raw_server", "asking_server", "fastmcp_server")
+)
 
 
 def sdk_server(**options: Any) -> McpToolset:
