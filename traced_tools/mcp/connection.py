@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -55,6 +56,23 @@ class _Lost(Exception):
 
     def __init__(self, *, was_sent: bool) -> None:
         self.was_sent = was_sent
+
+
+@dataclass(frozen=True)
+class ServerDescription:
+    """What is known of a server that has listed its tools.
+
+    Args:
+        revision: the revision of the protocol that client and server agreed on.
+        has_handshake: whether it is one of the older revisions, which agree by a handshake.
+        software: the name and the version that the server states, if it does.
+        tools: the names of its tools.
+    """
+
+    revision: str
+    has_handshake: bool
+    software: str | None
+    tools: tuple[str, ...]
 
 
 class Connection:
@@ -135,6 +153,14 @@ class Connection:
             raise McpRequestError(self.name, f"lists its tools on more than {_MOST_PAGES} pages")
         self._fresh_until = began + min(lifetimes)
         return tuple({tool.name: tool for tool in tools}.values())
+
+    async def described(self) -> ServerDescription:
+        """Return what is known of the server; raises `McpError` if it can't be reached or lists no tools."""
+        tools = await self.tools()
+        session = await self._connected()
+        info, revision = session.client.server_info, session.client.protocol_version
+        software = None if info is None else f"{info.name} {info.version}".strip()
+        return ServerDescription(str(revision), not session.is_modern, software, tuple(tool.name for tool in tools))
 
     # Calls.
 
