@@ -14,7 +14,7 @@ from traced_tools.events import ToolProgressed
 
 
 @in_each_mode_and_era
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_what_a_server_reports_of_a_call_is_an_event(
     mode: str, era: str, transport: str, http_server: HttpServer
 ) -> None:

@@ -11,6 +11,7 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -88,6 +89,8 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
                 except MCPError as error:
                     scope.refused(error.code)
                     raise
+                if self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    result.setdefault("resultType", "complete")  # as the specification reads it; the SDK refuses it
                 if is_call and result.get("isError") is True:
                     scope.tool_failed()
         finally:
