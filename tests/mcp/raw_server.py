@@ -26,7 +26,7 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
-    *("request", "nothing", "list_of_numbers"),
+    *("request", "nothing", "list_of_numbers", "odd_progress"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
@@ -68,6 +68,16 @@ def result(name: str, params: dict[str, Any]) -> Any:
         case "floods":
             for number in range(1000):
                 send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}})
+        case "odd_progress":
+            token = params["_meta"]["progressToken"]
+            for progress in ("1", None, True, float("nan"), 1, 10**400):
+                send(
+                    {
+                        "jsonrpc": "2.0",
+                        "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": progress},
+                    }
+                )
         case "answers_others":
             for other in (None, 10**30, "x", -1, [], {}):
                 send({"jsonrpc": "2.0", "id": other, "result": {"content": []}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -96,6 +96,11 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
         finally:
             self.calls -= is_call
         return result
+
+    def _dispatch_notification(self, *arguments: Any) -> None:
+        """Pass over a progress that is no float: the SDK would end the session with all of its calls."""
+        with suppress(OverflowError):
+            super()._dispatch_notification(*arguments)
 
     async def run(
         self,
