@@ -18,8 +18,8 @@ LIMITED: Final[tuple[StopReason, ...]] = (
 """A limit ended the run: its model did not come to an end by itself."""
 CANCELLED: Final[tuple[StopReason, ...]] = ("cancelled",)
 """The user left. That is neither a success nor a failure, and doesn't count."""
-WAITING: Final[tuple[StopReason, ...]] = ("awaiting_approval",)
-"""A call waits for approval. That is neither a success nor a failure, until a run goes on from there."""
+WAITING: Final[tuple[StopReason, ...]] = ("awaiting_approval", "awaiting_input")
+"""A call waits for approval or input. That is neither a success nor a failure, until a run goes on from there."""
 SUCCEEDED: Final = tuple(reason for reason in STOP_REASONS if reason not in (*FAILED, *LIMITED, *CANCELLED, *WAITING))
 
 ACCEPTED: Final[tuple[Decision, ...]] = ("allowed", "approved", "answered")
@@ -29,6 +29,7 @@ COLORS: Final[dict[str, str]] = {
     "return_direct": "blue",
     "advisor": "purple",
     "awaiting_approval": "light-blue",
+    "awaiting_input": "super-light-blue",
     "cancelled": "text",
     "error": "red",
     "deadline": "dark-red",

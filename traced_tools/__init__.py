@@ -71,6 +71,10 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition as ToolDefinition
     from traced_tools.core.tool_definition import ToolMetadata as ToolMetadata
     from traced_tools.core.tool_errors import ToolErrors as ToolErrors
+    from traced_tools.core.tool_input import GivenInput as GivenInput
+    from traced_tools.core.tool_input import InputRequest as InputRequest
+    from traced_tools.core.tool_input import PendingInput as PendingInput
+    from traced_tools.core.tool_input import Provide as Provide
     from traced_tools.core.tool_result import ToolExecutionResult as ToolExecutionResult
     from traced_tools.core.tool_result import ToolResult as ToolResult
     from traced_tools.core.totals import NestedUsage as NestedUsage
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ConversationConflict as ConversationConflict
     from traced_tools.errors import ConversationDenied as ConversationDenied
     from traced_tools.errors import EvaluationError as EvaluationError
+    from traced_tools.errors import InputRequired as InputRequired
     from traced_tools.errors import InvalidArguments as InvalidArguments
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
@@ -209,8 +214,11 @@ _EXPORTS = {
     "ExecuteTools": "traced_tools.tools.manager",
     "FunctionToolCallback": "traced_tools.tools.callback",
     "GenaiPrices": "traced_tools.core.prices",
+    "GivenInput": "traced_tools.core.tool_input",
     "ImagePart": "traced_tools.core.messages",
     "InMemoryChatMemoryRepository": "traced_tools.memory.in_memory",
+    "InputRequest": "traced_tools.core.tool_input",
+    "InputRequired": "traced_tools.errors",
     "InvalidArguments": "traced_tools.errors",
     "InvalidRequest": "traced_tools.errors",
     "InvalidResponse": "traced_tools.errors",
@@ -238,12 +246,14 @@ _EXPORTS = {
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "OutputValidationError": "traced_tools.errors",
     "PendingCall": "traced_tools.core.approval",
+    "PendingInput": "traced_tools.core.tool_input",
     "PendingStore": "traced_tools.approvals.pending_store",
     "PendingStoreError": "traced_tools.errors",
     "PendingStoreUnavailable": "traced_tools.errors",
     "Policy": "traced_tools.policy.policy",
     "PolicyAdvisor": "traced_tools.advisors.policy",
     "PriceTable": "traced_tools.core.prices",
+    "Provide": "traced_tools.core.tool_input",
     "ProviderPart": "traced_tools.core.messages",
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
@@ -277,8 +287,8 @@ _EXPORTS = {
     "ToolDefinitionError": "traced_tools.errors",
     "ToolErrors": "traced_tools.core.tool_errors",
     "ToolExecutionError": "traced_tools.errors",
-    "ToolIndexError": "traced_tools.errors",
     "ToolExecutionResult": "traced_tools.core.tool_result",
+    "ToolIndexError": "traced_tools.errors",
     "ToolInvocation": "traced_tools.tools.execution",
     "ToolLoopAdvisor": "traced_tools.advisors.base",
     "ToolMessage": "traced_tools.core.messages",
@@ -361,8 +371,11 @@ __all__ = [
     "ExecuteTools",
     "FunctionToolCallback",
     "GenaiPrices",
+    "GivenInput",
     "ImagePart",
     "InMemoryChatMemoryRepository",
+    "InputRequest",
+    "InputRequired",
     "InvalidArguments",
     "InvalidRequest",
     "InvalidResponse",
@@ -390,12 +403,14 @@ __all__ = [
     "ObserverAdvisor",
     "OutputValidationError",
     "PendingCall",
+    "PendingInput",
     "PendingStore",
     "PendingStoreError",
     "PendingStoreUnavailable",
     "Policy",
     "PolicyAdvisor",
     "PriceTable",
+    "Provide",
     "ProviderPart",
     "RateLimited",
     "ReasoningPart",

@@ -17,7 +17,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState
-from traced_tools.core.approval import Approve, Denied, Reject
+from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -35,6 +35,7 @@ from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AdvisorChainError, ResumeError, StateNotKept
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
@@ -244,7 +245,7 @@ class ChatClient:
     def resume(
         self,
         state: str,
-        decisions: Mapping[str, Approve | Reject] | None = None,
+        decisions: Mapping[str, CallDecision] | None = None,
         *,
         tools: object = None,
         advisors: Iterable[Advisor] = (),
@@ -255,7 +256,7 @@ class ChatClient:
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> ChatClientRequestSpec[OutputT]:
-        """Assemble a request that resumes a run that waits for approval, in this process or another one.
+        """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
         The calls that were decided run or are refused. The run then goes on with their results. A call without a
         decision waits on. The conversation, its principal, the attributes, and what the run has used of its limits are
@@ -263,7 +264,8 @@ class ChatClient:
 
         Args:
             state: `response.state` of the run that waits.
-            decisions: the decisions by the call's id, such as `{"call_1": Approve(by="ana")}`. With a `pending_store`,
+            decisions: the decisions by the call's id, such as `{"call_1": Approve(by="ana")}`; for a call that waits
+                for input, such as `{"call_2": Provide({"size": {"centimetres": 40}})}`. With a `pending_store`,
                 decisions in the store count as well.
             tools: as in `prompt`; pass what you passed there, because a state holds no code.
             advisors: as in `prompt`.
@@ -275,17 +277,18 @@ class ChatClient:
             params: as in `prompt`.
 
         Raises:
-            ResumeError: if the state was altered, or is of another version. When the request runs, also if the state is
+            ResumeError: if the state was altered, or is of another version, or if a call does not wait for such a
+                decision. When the request runs, also if the state is
                 spent, a tool is gone or has changed, or the conversation went on. Nothing has run then.
             TypeError, ValueError: for an invalid argument.
         """
         _check_settings(None, options, limits, tool_errors)
         expect("state", state, str, "a str: the `state` of a response")
-        expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve or Reject")
+        expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve, Reject or Provide")
         given = dict(decisions or {})
         expect_each("the keys of decisions", [*given], str, "a str: the id of a call")
         for call_id, decision in given.items():
-            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject), "an Approve or a Reject")
+            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
         found = RunState.from_text(state, self._state_keys)
@@ -401,7 +404,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     new_run: Callable[[], RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
-    resumed: tuple[RunState, Mapping[str, Approve | Reject]] | None = None
+    resumed: tuple[RunState, Mapping[str, CallDecision]] | None = None
 
     def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer."""
@@ -465,7 +468,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             usage.add(run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
-    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, Approve | Reject]) -> None:
+    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision]) -> None:
         """Let a run start where the run of a state paused, with what it had used of its limits."""
         run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
@@ -473,8 +476,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
             run.totals.add_nested(state.nested)
 
     async def _claim(
-        self, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> Mapping[str, Approve | Reject | Denied]:
+        self, state: RunState, decisions: Mapping[str, CallDecision]
+    ) -> Mapping[str, CallDecision | Denied]:
         """Return the decisions about the calls of a state; if there is a store, spend the state."""
         return decisions if self.pending_store is None else await self.pending_store.claim(state, decisions)
 

@@ -8,6 +8,7 @@
     ├── InvalidArguments          arguments that are invalid under a tool's schema
     ├── ToolTimeout               a tool took longer than its time-out
     ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
+    ├── InputRequired             a tool cannot finish before it is given input
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import StopReason
     from traced_tools.core.messages import Message, Usage
+    from traced_tools.core.tool_input import PendingInput
     from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 
 _MAX_BODY_CHARACTERS: Final = 16_384
@@ -119,6 +121,21 @@ class ToolOutcomeUnknown(TracedToolsError):
 
     The call is not repeated. The result of the call has the outcome `unknown`.
     """
+
+
+class InputRequired(TracedToolsError):
+    """A tool cannot finish before it is given input. A tool raises it; no run fails with it.
+
+    The run ends with the stop reason `awaiting_input`. When it resumes with the answers, the tool is called again with
+    the same arguments, and `ToolContext.input` has the questions and the answers.
+
+    Attributes:
+        pending: what the tool asks for.
+    """
+
+    def __init__(self, pending: PendingInput) -> None:
+        super().__init__("the tool asks for input")
+        self.pending = pending
 
 
 class ToolNotFoundError(TracedToolsError):

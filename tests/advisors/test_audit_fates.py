@@ -18,8 +18,11 @@ from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
     ExecuteTools,
+    InputRequest,
+    InputRequired,
     LoopLimitExceeded,
     LoopLimits,
+    PendingInput,
     ToolCall,
     ToolErrors,
     ToolExecutionError,
@@ -63,6 +66,11 @@ def lost() -> None:
     raise ToolOutcomeUnknown("the line went dead")
 
 
+@tool
+def asks() -> None:
+    raise InputRequired(PendingInput(requests=(InputRequest(key="k", method="roots/list", params={}),)))
+
+
 @tool(timeout=0.01)
 async def stuck() -> None:
     """Wait for ever."""
@@ -83,6 +91,7 @@ FATES: dict[str, tuple[Any, list[Advisor], LoopLimits, list[list[str]]]] = {
     "ran": (adds(1, 1), [], LoopLimits(), [RAN]),
     "failed": (ToolCall("fail", ""), [], LoopLimits(), [["intent fail", "allowed", "error"]]),
     "lost": (ToolCall("lost", ""), [], LoopLimits(), [["intent lost", "allowed", "unknown"]]),
+    "asks": (ToolCall("asks", ""), [], LoopLimits(), [["intent asks", "allowed", "input_required"]]),
     "timed out": (ToolCall("stuck", ""), [], LoopLimits(), [["intent stuck", "allowed", "timeout"]]),
     "unfit": (ToolCall("add", "{}"), [], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
     "made unfit": (adds(1, 1), [Spoiling()], LoopLimits(), [["intent add", "invalid_arguments", "invalid_arguments"]]),
@@ -131,7 +140,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
         trail,
         [*(asked if isinstance(asked, Turns) else [asked]), "x"],
         *advisors,
-        tools=[add, fail, direct, stuck, guarded, lost],
+        tools=[add, fail, direct, stuck, guarded, lost, asks],
         limits=limits,
         telemetry=telemetry.options,
     )
@@ -142,7 +151,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
 
 def test_the_words_of_the_records_are_those_of_the_trail(trail: KeptTrail) -> None:
     for asked, advisors, limits, _ in FATES.values():
-        tools = [add, fail, direct, stuck, guarded, lost]
+        tools = [add, fail, direct, stuck, guarded, lost, asks]
         turns = asked if isinstance(asked, Turns) else [asked]
         client_of(trail, [*turns, "x"], *advisors, tools=tools, limits=limits).prompt("?").call()
     assert {each.fields["decision"] for each in trail.of("decision")} == set(AUDIT_DECISIONS) - {"approved", "rejected"}

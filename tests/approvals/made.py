@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from traced_tools import Approve, AssistantMessage, PendingStore, Reject, ToolCall, UserMessage
-from traced_tools.approvals.state import RunState, WaitingCall, text_digest
-from traced_tools.core.approval import Denied
+from traced_tools import AssistantMessage, PendingInput, PendingStore, ToolCall, UserMessage
+from traced_tools.approvals.state import KeptInput, RunState, WaitingCall, text_digest
+from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.flow.flow import call
 
 NOW = 1_800_000_000.0
@@ -20,6 +20,7 @@ def paused(
     arguments: str = ARGUMENTS,
     requested_at: float = NOW,
     reason: str | None = None,
+    input: PendingInput | None = None,
 ) -> RunState:
     """Return the state of a run that waits for calls, each of which began to wait a second after the one before."""
     waiting = [
@@ -33,6 +34,7 @@ def paused(
             rule="large",
             intent=reason,
             requested_at=requested_at + index,
+            input=None if input is None else KeptInput.of(input),
         )
         for index, each in enumerate(call_ids)
     ]
@@ -58,7 +60,7 @@ def kept(store: PendingStore, state: RunState) -> RunState:
 
 
 def claimed(
-    store: PendingStore, state: RunState, decisions: dict[str, Approve | Reject] | None = None
-) -> dict[str, Approve | Reject | Denied]:
+    store: PendingStore, state: RunState, decisions: dict[str, CallDecision] | None = None
+) -> dict[str, CallDecision | Denied]:
     """Claim a state, as a client does, and return the decisions."""
     return dict(call(store.claim(state, decisions or {})))

@@ -180,6 +180,7 @@ def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
     with PendingStore(url) as store:
         state = kept(store, paused("a"))
     execute(url, "ALTER TABLE pending_runs DROP COLUMN withdrawn_at")
+    execute(url, "ALTER TABLE pending_calls DROP COLUMN input")
     execute(url, "UPDATE pending_schema SET version = 1")
     with PendingStore(url) as store:
         assert ids(store.pending()) == ["a"]
@@ -210,7 +211,7 @@ def test_a_decision_that_cannot_be_recorded_is_refused_and_changes_nothing(store
     strange: Any = "yes"
     cases = {
         "a wider scope": (Approve(scope="tool"), ValueError, "an approval of more than the call needs an Approval"),
-        "no decision": (strange, TypeError, "decision must be an Approve or a Reject, not str"),
+        "no decision": (strange, TypeError, "decision must be an Approve, a Reject or a Provide, not str"),
     }
 
     def is_refused(case: tuple[Any, type[Exception], str]) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from tests.approvals.made import claimed, kept, paused
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
-from traced_tools import Approve, PendingStore, Reject
+from traced_tools import Approve, InputRequest, PendingInput, PendingStore, Provide, Reject
 from traced_tools.cli.app import app
 
 SECRETS = json.dumps({"to": MARKER, "text": "\x1b[2J 🚀"}, ensure_ascii=False)
@@ -48,8 +48,18 @@ def complaint(*arguments: str, status: int) -> str:
 def test_a_run_is_listed_shown_and_decided_about(store: PendingStore) -> None:
     state = kept(store, paused("a", "b"))
     lines = printed("list").splitlines()
-    assert lines[0].split() == ["requested", "(UTC)", "call", "run", "agent", "tool", "rule", "expires", "(UTC)"]
-    assert lines[1].split() == ["2027-01-15", "08:00:00", "a", "run-1", "desk", "pay", "large", "never"]
+    assert lines[0].split() == [
+        "requested",
+        "(UTC)",
+        "call",
+        "run",
+        "agent",
+        "tool",
+        *("waits", "for", "rule"),
+        "expires",
+        "(UTC)",
+    ]
+    assert lines[1].split() == ["2027-01-15", "08:00:00", "a", "run-1", "desk", "pay", "approval", "large", "never"]
     assert lines[-1] == "2 calls"
     assert 'arguments    {"amount":5}\n' in printed("show", "a")
     edited = ["--arguments", '{"amount": 7}']
@@ -84,6 +94,7 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
         "agent": "desk",
         "conversation_id": "c-1",
         "tool": "pay",
+        "waits_for": "approval",
         "rule": "large",
         "requested_at": "2027-01-15T08:00:00+00:00",
         "expires_at": None,
@@ -164,3 +175,20 @@ def test_an_invalid_option_is_status_two_and_decides_nothing(store: PendingStore
     kept(store, paused("a"))
     assert MARKER not in complaint("approve", "a", *options, status=2)
     assert [each.call_id for each in store.pending()] == ["a"]
+
+
+def test_a_call_that_waits_for_input_is_shown_with_its_questions_and_answered(store: PendingStore) -> None:
+    params = {"message": "How many?", "requestedSchema": {"properties": {"count": {"type": "integer"}}}}
+    question = InputRequest(key="count", method="elicitation/create", params=params)
+    state = kept(store, paused("a", input=PendingInput(requests=(question,), state="opaque")))
+    assert "input" in printed("list")
+    shown = printed("show", "a")
+    assert "How many?" in shown and "opaque" not in shown
+    assert json.loads(printed("show", "a", "--json"))["questions"]["count"]["params"] == params
+    assert "waits for input: pass Provide" in complaint("approve", "a", "--by", "ana", status=1)
+    assert "is invalid" in complaint("answer", "a", "--by", "ana", "--answers", '{"count": {"count": "x"}}', status=1)
+    assert "pass a JSON object" in complaint("answer", "a", "--by", "ana", "--answers", "3", status=2)
+    printed_line = printed("answer", "a", "--by", "ana", "--answers", '{"count": {"count": 3}}')
+    assert printed_line == "answered pay a: run run-1 can resume\n"
+    assert json.loads(printed("show", "a", "--json"))["with"] == {"count": {"count": 3}}
+    assert claimed(store, state) == {"a": Provide({"count": {"count": 3}}, by="ana")}

@@ -26,7 +26,9 @@ in_each_mode_and_era = pytest.mark.parametrize(
 )
 """Runs a test in all modes, and in both eras for blocking and async runs."""
 HERE = Path(__file__).parent
-SERVER, RAW = str(HERE / "server.py"), str(HERE / "raw_server.py")
+SERVER, RAW, ASKING, FASTMCP = (
+    str(HERE / f"{name}.py") for name in ("server", "raw_server", "asking_server", "fastmcp_server")
+)
 
 
 def sdk_server(**options: Any) -> McpToolset:
@@ -40,15 +42,16 @@ def raw_server(*args: str, **options: Any) -> McpToolset:
 
 
 class HttpServer:
-    """The server on the SDK as a process at a port of this machine."""
+    """A server as a process at a port of this machine; by default the one on the SDK."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = SERVER) -> None:
+        self._program = program
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen([sys.executable, SERVER, str(self.port)], stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen([sys.executable, self._program, str(self.port)], stderr=subprocess.DEVNULL)
         until(self._answers)
 
     def _answers(self) -> bool:
@@ -69,9 +72,9 @@ class HttpServer:
 
 
 @contextmanager
-def serving() -> Iterator[HttpServer]:
-    """Run the server over HTTP for a block."""
-    server = HttpServer()
+def serving(program: str = SERVER) -> Iterator[HttpServer]:
+    """Run a server over HTTP for a block."""
+    server = HttpServer(program)
     server.start()
     try:
         yield server

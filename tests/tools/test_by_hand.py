@@ -288,8 +288,8 @@ def test_a_decision_about_an_unknown_call_raises_and_no_tool_runs(how: str) -> N
         executed(how, QUESTION, call, tools=[note], decisions={"1": Approve(), "2": Approve()})
     wrong: Any
     for wrong, says in (
-        (["1"], "decisions must be a mapping of ids of calls to Approve or Reject, not list"),
-        ({"1": "ana"}, r"decisions\['1'\] must be an Approve or a Reject, not str"),
+        (["1"], "decisions must be a mapping of ids of calls to Approve, Reject or Provide, not list"),
+        ({"1": "ana"}, r"decisions\['1'\] must be an Approve, a Reject or a Provide, not str"),
     ):
         with pytest.raises(TypeError, match=says):
             executed(how, QUESTION, call, tools=[note], decisions=wrong)

@@ -40,7 +40,8 @@ class CacheToolAdvisor(Advisor):
         seconds: how long a result is kept.
         max_results: the maximum number of results. If there are more, the oldest one is dropped.
         scope: returns with whom a call shares results. By default, runs of the same principal share them, and so do
-            all runs without a principal. A tool that reads its `ToolContext` needs a scope with what the tool reads.
+            all runs without a principal. A tool that reads its `ToolContext` needs a scope with what the tool reads. A
+            tool that asks for input should not be cached.
         name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
         order: the position among the advisors, by default inside the audit advisor and the policy, which see each call,
             and outside `RetryToolAdvisor`.

@@ -194,7 +194,9 @@ class _Loop:
         if result is None:
             return self.reached("answered")
         if result.pending:
-            return self.reached("awaiting_approval").replace(pending=result.pending)
+            is_for_input = all(each.input is not None or each.held for each in result.pending)
+            paused = self.reached("awaiting_input" if is_for_input else "awaiting_approval")
+            return paused.replace(pending=result.pending)
         if result.ended_by is not None:
             return self._direct([result.ended_by], "advisor")
         return self._direct(result.results, "return_direct") if result.return_direct else None

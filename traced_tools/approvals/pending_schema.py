@@ -1,4 +1,4 @@
-"""The tables of runs that wait for approval, in SQLite and PostgreSQL."""
+"""The tables of runs that wait for approval or input, in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ CALLS: Final = Table(
     Column("rule", _AnyText),
     Column("reason", _AnyText),
     Column("intent", _AnyText),
+    Column("input", Text),  # JSON: the questions of a call that waits for input
     Column("requested_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
-    Column("decision", Text),  # canonical JSON: approve or reject, other arguments, the reason code
+    Column("decision", Text),  # canonical JSON: approve, reject or provide, other arguments or answers, the reason code
     Column("decided_by", _AnyText),
     Column("decided_at", BigInteger),
     Column("decision_reason", _AnyText),
@@ -92,12 +93,16 @@ def _add_withdrawals(connection: Connection) -> None:
     connection.execute(sql("ALTER TABLE pending_runs ADD COLUMN withdrawn_at BIGINT"))
 
 
+def _add_input(connection: Connection) -> None:
+    connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN input TEXT"))
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=2,
-    migrations={1: _add_withdrawals},
+    version=3,
+    migrations={1: _add_withdrawals, 2: _add_input},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

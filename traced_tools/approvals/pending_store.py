@@ -1,4 +1,4 @@
-"""The store in which runs wait for approval: an inbox of calls, their decisions, and states that are spent once.
+"""The store in which runs wait for approval or input: an inbox of calls, decisions, and states that are spent once.
 
 A run's state is *spent* when a run resumes from it, and a call is *decided* once. Both are conditional updates in the
 transaction that relies on them, so they hold for all threads and processes that share the store.
@@ -31,16 +31,18 @@ from sqlalchemy import (
 from sqlalchemy import update as change
 
 from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
-from traced_tools.approvals.state import RunState
-from traced_tools.core.approval import Approve, Denied, Reject
+from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
+from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
+from traced_tools.tools.approval import check_decision
 
 _MOST: Final = 2**31
 """The highest limit of a query, which databases accept."""
@@ -66,6 +68,7 @@ class WaitingApproval:
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in UTC.
         expires_at: when the call can no longer be decided, in UTC; None for never.
+        input: the questions of the tool, if the call waits for input; empty for a call that waits for approval.
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
         decision: the decision, if the call was decided and its run has not resumed yet; else None.
     """
@@ -84,7 +87,8 @@ class WaitingApproval:
     requested_at: datetime
     expires_at: datetime | None
     is_last: bool
-    decision: Approve | Reject | None = None
+    input: tuple[InputRequest, ...] = ()
+    decision: CallDecision | None = None
 
     @property
     def args(self) -> dict[str, Any]:
@@ -94,10 +98,10 @@ class WaitingApproval:
 
 
 class PendingStore:
-    """Keeps runs that wait for approval, in SQLite or PostgreSQL. Threads, event loops and processes may share it.
+    """Keeps runs that wait for approval or input, in SQLite or PostgreSQL.
 
-    It connects, and creates missing tables, when it is first used. Everything in it is plain text: the conversation of
-    each run, and the arguments of its calls.
+    Threads, event loops and processes may share it. It connects, and creates missing tables, when it is first used.
+    Everything in it is plain text: the conversation of each run, and the arguments and questions of its calls.
 
     Args:
         url: the path of an SQLite file, or an SQLAlchemy URL such as `postgresql+psycopg://user@host/database`, which
@@ -130,8 +134,8 @@ class PendingStore:
         await Call[None](self._keep, state, text)
 
     async def claim(
-        self, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> Mapping[str, Approve | Reject | Denied]:
+        self, state: RunState, decisions: Mapping[str, CallDecision]
+    ) -> Mapping[str, CallDecision | Denied]:
         """Spend a state, and return the decisions about its calls, by the call's id. This is a flow.
 
         The given decisions are recorded beside those that the store has. A call that has expired without a decision is
@@ -145,7 +149,7 @@ class PendingStore:
             ResumeError: if the state is spent, if the store does not know it or knows other calls of it, or if a given
                 decision comes too late: the call has expired, or was decided otherwise. Nothing is spent then.
         """
-        return await Call[Mapping[str, Approve | Reject | Denied]](self._claim, state, decisions)
+        return await Call[Mapping[str, CallDecision | Denied]](self._claim, state, decisions)
 
     # What an inbox calls.
 
@@ -205,7 +209,7 @@ class PendingStore:
         return await Call[WaitingApproval](self.find, call_id, run_id=run_id).arun()
 
     @_without_texts
-    def decide(self, call_id: str, decision: Approve | Reject, *, run_id: str | None = None) -> None:
+    def decide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
         """Decide about a call. If several callers decide at once, the decision of one of them is taken.
 
         Args:
@@ -217,6 +221,7 @@ class PendingStore:
             AlreadyDecided: if the call was decided before.
             NotWaiting: if no such call waits, or if it has expired.
             PendingStoreError: if several runs wait for a call with this id; pass `run_id` then.
+            ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
         decided = _columns_of(decision, now := _now())
@@ -224,10 +229,12 @@ class PendingStore:
             states = _states_of_call(call_id, run_id).with_for_update()  # so that no run resumes from it meanwhile
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
+            row = connection.execute(select(CALLS).where(of_call)).one()
+            check_decision(call_id, _questions(row) or None, decision)
             if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(decided)).rowcount != 1:
                 raise _late(connection, state_id, call_id)
 
-    async def adecide(self, call_id: str, decision: Approve | Reject, *, run_id: str | None = None) -> None:
+    async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
         """Decide about a call, on asyncio; see `decide`."""
         await Call[None](self.decide, call_id, decision, run_id=run_id).arun()
 
@@ -422,6 +429,7 @@ class PendingStore:
                     "rule": each.rule,
                     "reason": each.reason,
                     "intent": each.intent,
+                    "input": None if each.input is None else _questions_text(each.input),
                     "requested_at": requested_at,
                     "expires_at": None if self.expires is None else requested_at + self.expires // _MICROSECOND,
                 }
@@ -432,9 +440,7 @@ class PendingStore:
                 connection.execute(insert(CALLS), calls)
 
     @_without_texts
-    def _claim(
-        self, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> Mapping[str, Approve | Reject | Denied]:
+    def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
         now = _now()
         columns = {call_id: _columns_of(decision, now) for call_id, decision in decisions.items()}
         with self._database.transaction() as connection:
@@ -540,7 +546,7 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
 # Rows.
 
 
-def _merged(row: Row[Any], given: Approve | Reject | None) -> Approve | Reject | Denied | None:
+def _merged(row: Row[Any], given: CallDecision | None) -> CallDecision | Denied | None:
     """Return the decision about a call of a state that is being spent; None if the call waits on."""
     if row.decided_at is not None:
         stored = _decision_of(row)
@@ -556,27 +562,29 @@ def _merged(row: Row[Any], given: Approve | Reject | None) -> Approve | Reject |
     return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
 
 
-def _columns_of(decision: Approve | Reject, now: int) -> Mapping[str, Any]:
+def _columns_of(decision: CallDecision, now: int) -> Mapping[str, Any]:
     """Return the columns of a decision.
 
     Raises:
         TypeError, ValueError: for a decision that cannot be recorded.
     """
-    expect("decision", decision, (Approve, Reject), "an Approve or a Reject")
+    expect("decision", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
     if isinstance(decision, Approve) and decision.scope != "call":
         raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
     return {
-        "decision": canonical_text({**_verdict(decision), "code": decision.code}),
+        "decision": canonical_text({**_verdict(decision), "code": getattr(decision, "code", None)}),
         "decided_by": decision.by,
         "decided_at": now,
         "decision_reason": decision.reason if isinstance(decision, Reject) else None,
     }
 
 
-def _verdict(decision: Approve | Reject) -> dict[str, Any]:
+def _verdict(decision: CallDecision) -> dict[str, Any]:
     """Return what a decision decides, as JSON; two decisions with the same verdict don't contradict each other."""
     if isinstance(decision, Reject):
         return {"decision": "reject"}
+    if isinstance(decision, Provide):
+        return {"decision": "provide", "answers": _as_json(decision.answers)}
     return {"decision": "approve", "arguments": _as_json(decision.arguments)}
 
 
@@ -584,7 +592,7 @@ def _as_json(arguments: Mapping[str, Any] | None) -> Any:
     return None if arguments is None else json.loads(json.dumps(dict(arguments)))
 
 
-def _decision_of(row: Row[Any]) -> Approve | Reject:
+def _decision_of(row: Row[Any]) -> CallDecision:
     """Return the decision about a call that was decided."""
     try:
         match json.loads(row.decision):
@@ -592,9 +600,28 @@ def _decision_of(row: Row[Any]) -> Approve | Reject:
                 return Approve(by=row.decided_by, arguments=arguments, code=code, decided_at=row.decided_at / 1_000_000)
             case {"decision": "reject", "code": code}:
                 return Reject(row.decision_reason, by=row.decided_by, code=code, decided_at=row.decided_at / 1_000_000)
+            case {"decision": "provide", "answers": answers}:
+                return Provide(answers, by=row.decided_by, decided_at=row.decided_at / 1_000_000)
     except (TypeError, ValueError, RecursionError):
         pass  # their texts may quote the row
     raise _unreadable(row, "its decision is none of this version")
+
+
+def _questions_text(asked: KeptInput) -> str:
+    """Return the questions of a call as JSON, without what its tool gets back."""
+    return json.dumps([each.model_dump(mode="json") for each in asked.requests])
+
+
+def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
+    """Return the questions of a call; none for a call that waits for approval."""
+    if row.input is None:
+        return ()
+    try:
+        kept = [KeptQuestion.model_validate_json(json.dumps(each)) for each in json.loads(row.input)]
+        return tuple(each.question() for each in kept)
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the row
+    raise _unreadable(row, "its questions are none of this version")
 
 
 def _waiting_approval(row: Row[Any]) -> WaitingApproval:
@@ -615,6 +642,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 requested_at=time_of(row.requested_at),
                 expires_at=None if row.expires_at is None else time_of(row.expires_at),
                 is_last=bool(row.is_last),
+                input=_questions(row),
                 decision=None if row.decided_at is None else _decision_of(row),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -1,4 +1,4 @@
-"""The state of a run that waits for approval, as text with which another process resumes it.
+"""The state of a run that waits for approval or input, as text with which another process resumes it.
 
 The text is a JSON object with `traced_tools_state` (the version of the format), `state`, and `digest`. The digest is
 over the canonical form of `state`: sorted keys and no blanks. Without a key it is SHA-256, which detects an accident.
@@ -15,19 +15,20 @@ from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
-from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
+from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
+from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause
 from traced_tools.stores.columns import escaped, unescaped
-from traced_tools.tools.approval import check_unchanged
+from traced_tools.tools.approval import check_decision, check_unchanged
 
 STATE_VERSION: Final = 1
 _SIGNED: Final = "hmac-sha256"
@@ -69,14 +70,68 @@ class KeptResult(Value):
         return ToolResult(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+def _check_object(text: str) -> str:
+    if not isinstance(json.loads(text), dict):
+        raise ValueError("must be a JSON object")
+    return text
+
+
+class KeptQuestion(Value):
+    """A question of a tool; see `InputRequest`. The parameters are JSON text, whatever characters they contain."""
+
+    key: _AnyText = Field(repr=False)
+    method: InputMethod
+    params: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
+
+    @classmethod
+    def of(cls, question: InputRequest) -> Self:
+        """Return what is kept of a question."""
+        return cls(key=question.key, method=question.method, params=json.dumps({**question.params}))
+
+    def question(self) -> InputRequest:
+        """Return the question."""
+        return InputRequest(key=self.key, method=self.method, params=json.loads(self.params))
+
+
+class KeptInput(Value):
+    """What a tool asks for; see `PendingInput`."""
+
+    requests: tuple[KeptQuestion, ...] = Field(min_length=1)
+    state: _AnyText | None = Field(default=None, repr=False)
+    round: int = Field(ge=1)
+
+    @classmethod
+    def of(cls, pending: PendingInput) -> Self:
+        """Return what a state keeps of the questions."""
+        return cls(
+            requests=tuple(map(KeptQuestion.of, pending.requests)),
+            state=pending.state,
+            round=pending.round,
+        )
+
+    def pending(self) -> PendingInput:
+        """Return the questions."""
+        questions = tuple(each.question() for each in self.requests)
+        return PendingInput(requests=questions, state=self.state, round=self.round)
+
+
+class KeptApproval(Value):
+    """The approval of a call that waits for input."""
+
+    by: _AnyText | None = Field(default=None, repr=False)
+    code: _AnyText | None = None
+
+
 class WaitingCall(Value):
-    """A call that waits for approval, bound to its arguments, and to the definition and the source of its tool.
+    """A call that waits, bound to its arguments, and to the definition and the source of its tool.
 
     Attributes:
         call_id, tool, arguments, bound, source, reason, rule, policy_rule, intent, requested_at, held: as in
             `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
+        input: what the tool asks for; None for a call that waits for approval, or is held.
+        approval: the approval of a call that waits for input; None if it needed none.
     """
 
     call_id: _AnyText
@@ -92,27 +147,43 @@ class WaitingCall(Value):
     intent: _AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
+    input: KeptInput | None = None
+    approval: KeptApproval | None = None
 
     @classmethod
     def of(cls, call: PendingCall) -> Self:
         """Return the call with its digests."""
+        approval = None if call.approval is None else KeptApproval(by=call.approval.by, code=call.approval.code)
         return cls(
             **{name: getattr(call, name) for name in cls._shared()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
+            input=None if call.input is None else KeptInput.of(call.input),
+            approval=approval,
         )
 
     def pending(self, definition: ToolDefinition) -> PendingCall:
         """Return the call with the definition of its tool."""
-        return PendingCall(**{name: getattr(self, name) for name in self._shared()}, definition=definition)
+        approval = None if self.approval is None else Approve(by=self.approval.by, code=self.approval.code)
+        return PendingCall(
+            **{name: getattr(self, name) for name in self._shared()},
+            definition=definition,
+            input=None if self.input is None else self.input.pending(),
+            approval=approval,
+        )
+
+    def check_decision(self, decision: CallDecision) -> None:
+        """Raise `ResumeError` if the call does not wait for a decision of this kind."""
+        check_decision(self.call_id, None if self.input is None else self.input.pending().requests, decision)
 
     @classmethod
     def _shared(cls) -> list[str]:
-        return [name for name in cls.model_fields if not name.endswith("_digest")]
+        own = ("arguments_digest", "definition_digest", "input", "approval")
+        return [name for name in cls.model_fields if name not in own]
 
 
 class RunState(Value):
-    """The state of a run that waits for approval.
+    """The state of a run that waits.
 
     Attributes:
         id: identifies the state.
@@ -230,10 +301,13 @@ class RunState(Value):
         results = [(each.call_id, each.name) for each in self.results]
         return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
 
-    def check_decisions(self, decisions: Mapping[str, Approve | Reject]) -> None:
-        """Raise `ResumeError` if a decision is about a call that does not wait."""
-        if strange := decisions.keys() - {each.call_id for each in self.waiting}:
+    def check_decisions(self, decisions: Mapping[str, CallDecision]) -> None:
+        """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
+        waiting = {each.call_id: each for each in self.waiting}
+        if strange := decisions.keys() - waiting.keys():
             raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+        for call_id, decision in decisions.items():
+            waiting[call_id].check_decision(decision)
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused.
@@ -259,14 +333,14 @@ class RunState(Value):
 
 @runtime_checkable
 class KeepsPausedRuns(Protocol):
-    """A store of runs that wait for approval; see `PendingStore`. `keep` and `claim` are flows."""
+    """A store of runs that wait; see `PendingStore`. `keep` and `claim` are flows."""
 
     async def keep(self, state: RunState, text: str) -> None:
         """Store a state and its text; the calls in it wait for decisions from now on."""
 
     async def claim(
-        self, state: RunState, decisions: Mapping[str, Approve | Reject]
-    ) -> Mapping[str, Approve | Reject | Denied]:
+        self, state: RunState, decisions: Mapping[str, CallDecision]
+    ) -> Mapping[str, CallDecision | Denied]:
         """Spend a state, and return the decisions about its calls: the given ones and those that are stored.
 
         Raises:

@@ -40,7 +40,7 @@ REPEATED_DECISION: Final = "repeated"
 RAN: Final = ("allowed", "approved")
 """The decisions that let a tool start."""
 
-AuditOutcome = Literal["ok", "error", "timeout", "cancelled", "unknown", "invalid_arguments"]
+AuditOutcome = Literal["ok", "error", "timeout", "cancelled", "unknown", "input_required", "invalid_arguments"]
 AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,6 +13,7 @@ from traced_tools.cli.audit.commands import app as audit
 from traced_tools.cli.dashboards.commands import app as dashboards
 from traced_tools.cli.demo.load import run_load
 from traced_tools.cli.demo.run import run_demo
+from traced_tools.cli.doctor.command import doctor
 from traced_tools.cli.mcp.commands import app as mcp
 from traced_tools.cli.policy.commands import app as policy
 from traced_tools.errors import TracedToolsError
@@ -23,6 +24,7 @@ app.add_typer(audit, name="audit")
 app.add_typer(dashboards, name="dashboards")
 app.add_typer(mcp, name="mcp")
 app.add_typer(policy, name="policy")
+app.command()(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Decisions about tool calls that require approval, and the calls that wait for a decision."""
+"""Decisions about tool calls that wait for approval or for input, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
-from traced_tools.core.checks import expect
+from traced_tools.core.checks import check_by, check_json_object, expect
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_input import PendingInput, Provide
 
 ApprovalScope = Literal["call", "run", "arguments", "tool"]
 APPROVAL_SCOPES: Final = get_args(ApprovalScope)
@@ -47,7 +48,7 @@ class Approve:
         check_by(self.by)
         expect("decided_at", self.decided_at, (int, float, type(None)), "a number or None")
         expect("arguments", self.arguments, (Mapping, type(None)), "a mapping or None")
-        _check_json(self.arguments)
+        check_json_object("arguments", self.arguments)
         expect("expires", self.expires, (timedelta, type(None)), "a timedelta or None")
         expect("code", self.code, (str, type(None)), "a str or None")
         if self.scope not in APPROVAL_SCOPES:
@@ -105,11 +106,13 @@ class Denied:
 
 
 ApprovalAnswer = Approve | Reject | Undecided | Denied
+CallDecision = Approve | Reject | Provide
+"""What somebody decides about a call that waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """A tool call that waits for a decision.
+    """A tool call that waits for a decision: an approval, or the input that its tool has asked for.
 
     Attributes:
         call_id: the call's id.
@@ -126,6 +129,8 @@ class PendingCall:
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
+        input: what the tool, which has begun, asks for; None for a call that waits for approval, or is held.
+        approval: the approval that a call has that waits for input; None if it needed none.
     """
 
     call_id: str
@@ -140,27 +145,11 @@ class PendingCall:
     intent: str | None = field(default=None, repr=False)
     requested_at: float
     held: bool = False
+    input: PendingInput | None = None
+    approval: Approve | None = None
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)
         return found
-
-
-def _check_json(arguments: Mapping[str, Any] | None) -> None:
-    try:
-        json.dumps(None if arguments is None else dict(arguments), allow_nan=False)
-        return
-    except (TypeError, ValueError, RecursionError):
-        pass  # their texts may quote the arguments
-    raise ValueError(
-        "arguments must be a JSON object: pass text, finite numbers, True, False, None, and lists and mappings of these"
-    )
-
-
-def check_by(by: object) -> None:
-    """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
-    expect("by", by, (str, type(None)), "a str or None")
-    if isinstance(by, str) and not by.strip():
-        raise ValueError("by must not be blank: it names the person or service that decided; pass None if unknown")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -59,3 +60,22 @@ def _kind(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}; pass an instance of it"
     return "None" if value is None else type(value).__name__
+
+
+def check_by(by: object) -> None:
+    """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
+    expect("by", by, (str, type(None)), "a str or None")
+    if isinstance(by, str) and not by.strip():
+        raise ValueError("by must not be blank: it names the person or service that decided; pass None if unknown")
+
+
+def check_json_object(what: str, value: Mapping[str, Any] | None) -> None:
+    """Raise `ValueError` unless `value` is None or a JSON object; the text never contains the value."""
+    try:
+        json.dumps(None if value is None else dict(value), allow_nan=False)
+        return
+    except (TypeError, ValueError, RecursionError):
+        pass  # their texts may quote the arguments
+    raise ValueError(
+        f"{what} must be a JSON object: pass text, finite numbers, True, False, None, and lists and mappings of these"
+    )

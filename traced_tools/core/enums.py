@@ -28,13 +28,14 @@ StopReason = Literal[
     "deadline",
     "consecutive_errors",
     "awaiting_approval",
+    "awaiting_input",
     "advisor",
     "cancelled",
     "error",
 ]
 STOP_REASONS: Final = get_args(StopReason)
 
-ToolOutcome = Literal["ok", "error", "timeout", "cancelled", "unknown"]
+ToolOutcome = Literal["ok", "error", "timeout", "cancelled", "unknown", "input_required"]
 TOOL_OUTCOMES: Final = get_args(ToolOutcome)
 
 Decision = Literal[
@@ -123,4 +124,4 @@ DROP_REASONS: Final = get_args(DropReason)
 
 AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure")
 
-AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "unknown", "invalid_arguments")
+AUDIT_OUTCOME_VALUES: Final = (*TOOL_OUTCOMES, "invalid_arguments")

@@ -446,6 +446,15 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def encodable_json(value: Any) -> Any:
+    """Return a JSON value whose texts UTF-8 can encode."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(key): encodable_json(each) for key, each in value.items()}
+    return [encodable_json(each) for each in value] if isinstance(value, list) else value
+
+
 def _to_parts(content: Any) -> tuple[Any, ...]:
     if isinstance(content, str):
         return (TextPart(content),) if content else ()

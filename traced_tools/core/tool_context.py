@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.checks import expect
+
+if TYPE_CHECKING:
+    from traced_tools.core.tool_input import GivenInput
 
 OnProgress = Callable[[float, float | None, str | None], object]
 """Takes how far a tool is, the value at which it is done, if known, and what it does now, if known."""
@@ -27,6 +30,8 @@ class ToolContext(Mapping[str, Any]):
             `time.monotonic()`; None without a limit.
         cancelled: whether the tool timed out or the run was cancelled. Long-running blocking tools should check it
             regularly, because nothing else can stop them.
+        input: the questions that the tool asked with `InputRequired`, and the answers; None unless the call goes on
+            with answers.
         on_progress: what `report_progress` calls; None if nothing listens to the progress of the call.
     """
 
@@ -36,6 +41,7 @@ class ToolContext(Mapping[str, Any]):
         "cancelled",
         "conversation_id",
         "deadline",
+        "input",
         "iteration",
         "on_progress",
         "principal",
@@ -66,6 +72,7 @@ class ToolContext(Mapping[str, Any]):
         self.deadline = deadline
         self.on_progress = on_progress
         self.cancelled = False
+        self.input: GivenInput | None = None
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the tool is, as the typed event `tool_progressed`. Any thread may call it.
@@ -93,7 +100,7 @@ class ToolContext(Mapping[str, Any]):
 
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""
-        return ToolContext(
+        copied = ToolContext(
             self._values,
             call_id=self.call_id,
             tool_name=self.tool_name,
@@ -104,6 +111,8 @@ class ToolContext(Mapping[str, Any]):
             deadline=self.deadline,
             on_progress=self.on_progress,
         )
+        copied.input = self.input
+        return copied
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -21,6 +22,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
+    InputResponses,
     PaginatedRequestParams,
     RequestParamsMeta,
     Tool,
@@ -28,9 +30,11 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from traced_tools.core.fork import on_fork
-from traced_tools.core.messages import encodable
+from traced_tools.core.messages import encodable_json
 from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
+from traced_tools.mcp.answering import Answering
+from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
 from traced_tools.mcp.transports import Transport
@@ -54,16 +58,35 @@ class _Lost(Exception):
         self.was_sent = was_sent
 
 
+@dataclass(frozen=True)
+class ServerDescription:
+    """What is known of a server that has listed its tools.
+
+    Args:
+        revision: the revision of the protocol that client and server agreed on.
+        has_handshake: whether it is one of the older revisions, which agree by a handshake.
+        software: the name and the version that the server states, if it does.
+        tools: the names of its tools.
+    """
+
+    revision: str
+    has_handshake: bool
+    software: str | None
+    tools: tuple[str, ...]
+
+
 class Connection:
     """The connection to one MCP server.
 
     Args:
         transport: the way to the server.
+        answering: answers what the server asks.
         timeout: the seconds that the server has for connecting, and for listing its tools; None for no limit.
     """
 
-    def __init__(self, transport: Transport, timeout: float | None) -> None:
+    def __init__(self, transport: Transport, answering: Answering, timeout: float | None) -> None:
         self.name = transport.endpoint.name
+        self.answering = answering
         self._transport = transport
         self._timeout = timeout
         self._tools: tuple[Tool, ...] | None = None
@@ -131,24 +154,25 @@ class Connection:
         self._fresh_until = began + min(lifetimes)
         return tuple({tool.name: tool for tool in tools}.values())
 
+    async def described(self) -> ServerDescription:
+        """Return what is known of the server; raises `McpError` if it can't be reached or lists no tools."""
+        tools = await self.tools()
+        session = await self._connected()
+        info, revision = session.client.server_info, session.client.protocol_version
+        software = None if info is None else f"{info.name} {info.version}".strip()
+        return ServerDescription(str(revision), not session.is_modern, software, tuple(tool.name for tool in tools))
+
     # Calls.
 
     async def call(
-        self,
-        tool: str,
-        arguments: dict[str, Any],
-        meta: dict[str, Any],
-        *,
-        repeatable: bool,
-        on_progress: OnProgress | None = None,
-    ) -> CallToolResult:
-        """Call a tool and return its result, which may say that the tool failed.
+        self, request: CallToolRequest, *, repeatable: bool, ask: Ask, on_progress: OnProgress | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool and return its result, which may say that the tool failed or asks for input.
 
         Args:
-            tool: the name that the server uses.
-            arguments: the arguments.
-            meta: what the request has in `_meta`.
+            request: the request.
             repeatable: whether a call may be repeated whose answer was lost.
+            ask: answers what a server asks during the call.
             on_progress: takes what the server reports of the call; None asks it for no reports.
 
         Raises:
@@ -157,12 +181,6 @@ class Connection:
             McpRequestError: if the server refuses the call, or its answer can't be read.
         """
         OURS.set(True)
-        params = CallToolRequestParams(
-            name=tool,
-            arguments=_encodable(arguments),
-            _meta=cast("RequestParamsMeta", _encodable(meta)) if meta else None,
-        )
-        request = CallToolRequest(params=params)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             assert on_progress is not None
@@ -171,14 +189,11 @@ class Connection:
         reported = None if on_progress is None else report
 
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
-            ask = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
-            return await self._request(session, ask)
+            call = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
+            async with session.answering(ask):
+                return await self._request(session, call)
 
-        result = await self._repeat(send, repeatable=repeatable)
-        if isinstance(result, InputRequiredResult):
-            problem = "asks for input before it answers, which this client doesn't give"
-            raise McpRequestError(self.name, problem)
-        return result
+        return await self._repeat(send, repeatable=repeatable)
 
     async def _repeat(self, request: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
         """Make a request, and make it once more if it was lost, and was not sent or may be repeated."""
@@ -251,7 +266,8 @@ class Connection:
                 return await self._opened(asks=False)
 
     async def _opened(self, *, asks: bool = True) -> Session:
-        self._session = session = Session(self._transport, asks=asks)  # before it is open, so that `close` can end it
+        # before it is open, so that `close` can end it
+        self._session = session = Session(self._transport, self.answering, asks=asks)
         try:
             await session.open(self._timeout)
         except BaseException as error:
@@ -294,10 +310,27 @@ class Connection:
             await self._end(self._session)
 
 
-def _encodable(value: Any) -> Any:
-    """Return arguments without lone surrogates: a text that can't be encoded would end the whole session."""
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, dict):
-        return {encodable(key): _encodable(each) for key, each in value.items()}
-    return [_encodable(each) for each in value] if isinstance(value, list) else value
+def call_request(
+    tool: str,
+    arguments: dict[str, Any],
+    meta: dict[str, Any],
+    responses: InputResponses | None = None,
+    state: str | None = None,
+) -> CallToolRequest:
+    """Return the request that calls a tool.
+
+    Args:
+        tool: the name that the server uses.
+        arguments: the arguments.
+        meta: what the request has in `_meta`.
+        responses: the answers to the questions that the server returned before.
+        state: what the server returned with them.
+    """
+    params = CallToolRequestParams(
+        name=tool,
+        arguments=encodable_json(arguments),
+        _meta=cast("RequestParamsMeta", encodable_json(meta)) if meta else None,
+        input_responses=responses,
+        request_state=state,
+    )
+    return CallToolRequest(params=params)

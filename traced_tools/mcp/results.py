@@ -74,10 +74,13 @@ def _described(what: str, media_type: str | None, size: int) -> str:
 
 
 def _says_the_same(texts: list[str], structured: Any) -> bool:
-    """Return whether the texts are the structured content: its JSON, or what servers wrap as `{"result": ...}`."""
+    """Return whether the texts are the structured content: its JSON, or what a server wraps as `{"result": ...}`.
+
+    Servers wrap a value because older revisions allow objects only. Each chooses the name, such as `content`.
+    """
     wanted = [structured]
-    if isinstance(structured, dict) and [*structured] == ["result"]:
-        wanted.append(structured["result"])
+    if isinstance(structured, dict) and len(structured) == 1:
+        wanted += structured.values()
     read = [_from_json(text) for text in texts]
     return any(each in wanted for each in (*texts, *read, read))
 

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import Context
+from typing import Any, Final, cast
 
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_REQUEST,
     UNSUPPORTED_PROTOCOL_VERSION,
+    ClientCapabilities,
+    CreateMessageRequestParams,
+    CreateMessageResult,
     DiscoverResult,
+    ElicitationCapability,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    FormElicitationCapability,
     Implementation,
+    InputResponse,
+    ListRootsResult,
+    RequestParams,
+    RootsCapability,
+    SamplingCapability,
     ToolListChangedNotification,
+    UrlElicitationCapability,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import context as otel_context
 from pydantic import ValidationError
 
 from traced_tools._version import __version__
+from traced_tools.core.tool_input import InputMethod, InputRequest
+from traced_tools.flow.flow import acall
 from traced_tools.flow.workers import finished_future
+from traced_tools.mcp.answering import Answering, listed_roots
 from traced_tools.mcp.dispatcher import TracedDispatcher
+from traced_tools.mcp.questions import Ask, as_json
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.transports import Transport
 from traced_tools.observe.run_telemetry import current_telemetry
@@ -33,6 +56,7 @@ _PROBE_SECONDS = 10.0
 _LISTEN_AGAIN = 5.0
 """Seconds between the end of a stream of changes and the next one."""
 _HANDSHAKE = "handshake"
+_UNSUPPORTED: Final = ErrorData(code=INVALID_REQUEST, message="the client does not answer such requests")
 _eras: dict[tuple[str, ...], DiscoverResult | str] = {}
 """How this process has agreed with each server: what it said about itself, or by the handshake of older revisions."""
 
@@ -46,6 +70,7 @@ class Session:
 
     Args:
         transport: the way to the server.
+        answering: answers what the server asks.
         asks: whether to ask a server that the process doesn't know what it speaks; otherwise it begins with the
             handshake of the older era.
 
@@ -56,8 +81,11 @@ class Session:
         is_current: whether the tools are those that the server listed last; the connection sets it.
     """
 
-    def __init__(self, transport: Transport, *, asks: bool = True) -> None:
+    def __init__(self, transport: Transport, answering: Answering, *, asks: bool = True) -> None:
         self._transport = transport
+        self._answering = answering
+        self._ask: Ask | None = None
+        self._one_call = asyncio.Lock()
         self._asks = asks
         self._dispatcher: TracedDispatcher | None = None
         self._opened = asyncio.Event()
@@ -146,8 +174,14 @@ class Session:
                 dispatcher = TracedDispatcher(read_stream, write_stream, self._transport.endpoint)
                 dispatcher.on_ended = self._over.set  # type: ignore[method-assign]
                 information = Implementation(name="traced_tools", version=__version__)
-                async with ClientSession(
-                    dispatcher=dispatcher, client_info=information, message_handler=self._on_message
+                async with _Client(
+                    self._answering,
+                    dispatcher=dispatcher,
+                    client_info=information,
+                    message_handler=self._on_message,
+                    elicitation_callback=self._on_elicitation,
+                    sampling_callback=self._on_sampling,
+                    list_roots_callback=self._on_roots,
                 ) as self.client:
                     self._dispatcher = dispatcher
                     self._opened.set()
@@ -185,9 +219,76 @@ class Session:
             self.is_current = False
             await asyncio.sleep(_LISTEN_AGAIN)
 
+    # What an older server asks.
+
+    @asynccontextmanager
+    async def answering(self, ask: Ask) -> AsyncIterator[None]:
+        """Have a call answer what the server asks in the block.
+
+        The requests of an older server don't say to which call they belong, so its calls wait for each other.
+        """
+        if self.is_modern or not self._answering.is_registered:
+            yield
+            return
+        async with self._one_call:
+            self._ask = ask
+            try:
+                yield
+            finally:
+                self._ask = None
+
+    async def _on_elicitation(self, _: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        if self._answering.elicit is None or not isinstance(params, ElicitRequestFormParams):
+            return _UNSUPPORTED
+        return cast("ElicitResult | ErrorData", await self._answer("elicitation/create", params))
+
+    async def _on_sampling(
+        self, _: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | ErrorData:
+        if self._answering.sample is None:
+            return _UNSUPPORTED
+        return cast("CreateMessageResult | ErrorData", await self._answer("sampling/createMessage", params))
+
+    async def _on_roots(self, _: ClientRequestContext) -> ListRootsResult | ErrorData:
+        roots = self._answering.roots
+        if roots is None:
+            return _UNSUPPORTED
+        if self._ask is None:  # servers ask for them after the handshake
+            return await acall(listed_roots(roots))
+        return cast("ListRootsResult | ErrorData", await self._answer("roots/list", None))
+
+    async def _answer(self, method: InputMethod, params: RequestParams | None) -> InputResponse | ErrorData:
+        if self._ask is None:
+            return ErrorData(code=INVALID_REQUEST, message="no tool is called that this could be for")
+        return await self._ask(InputRequest(key=method, method=method, params=as_json(params)))
+
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
             self.is_current = False
+
+
+class _Client(ClientSession):
+    """Tells a server what the application answers.
+
+    A server without a handshake may always ask for input of a user: if nobody can answer now, the run pauses.
+    """
+
+    def __init__(self, answering: Answering, **options: Any) -> None:
+        super().__init__(**options)
+        self._answering = answering
+
+    def _build_capabilities(self, version: str) -> ClientCapabilities:
+        forms, pages = FormElicitationCapability(), UrlElicitationCapability()
+        elicitation: ElicitationCapability | None = None
+        if version in MODERN_PROTOCOL_VERSIONS:
+            elicitation = ElicitationCapability(form=forms, url=pages)
+        elif self._answering.elicit is not None:
+            elicitation = ElicitationCapability(form=forms)
+        return ClientCapabilities(
+            elicitation=elicitation,
+            sampling=None if self._answering.sample is None else SamplingCapability(),
+            roots=None if self._answering.roots is None else RootsCapability(),
+        )
 
 
 def _context_with_span() -> Context:

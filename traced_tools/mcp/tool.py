@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
-from mcp_types import CallToolResult, Tool
+from mcp_types import CallToolResult, InputRequiredResult, Tool
 from pydantic_core import to_jsonable_python
 
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition, ToolMetadata
 from traced_tools.errors import McpRequestError, McpToolError
 from traced_tools.flow.workers import join_portal
-from traced_tools.mcp.connection import Connection
+from traced_tools.mcp.connection import Connection, call_request
+from traced_tools.mcp.questions import Questions
 from traced_tools.mcp.results import content_of_result
 from traced_tools.tools.callback import FunctionToolCallback
 from traced_tools.tools.schema.json_schema import SchemaCheck
@@ -49,11 +51,26 @@ def make_tool(
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
         sent = to_jsonable_python(meta)
-        context = traced_tools_context
-        on_progress = None if context.on_progress is None else context.report_progress
-        result = await join_portal(
-            lambda: connection.call(tool.name, arguments, sent, repeatable=repeatable, on_progress=on_progress)
+        context, questions = (
+            traced_tools_context,
+            Questions(connection.name, connection.answering, traced_tools_context),
         )
+        send = partial(
+            connection.call,
+            repeatable=repeatable,
+            ask=questions.requested,
+            on_progress=None if context.on_progress is None else context.report_progress,
+        )
+        try:
+            responses, state = await questions.given()
+            while True:
+                request = call_request(tool.name, arguments, sent, responses, state)
+                result = await join_portal(partial(send, request))
+                if not isinstance(result, InputRequiredResult):
+                    break
+                responses, state = await questions.answered(result)
+        finally:
+            await questions.close()
         if result.is_error:
             problem = f"reports that its tool {tool.name} failed"
             raise McpToolError(connection.name, problem, content_of_result(result).text or problem)

@@ -16,8 +16,10 @@ from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
 from traced_tools.flow.workers import join_portal, run_async
 from traced_tools.mcp.naming import McpToolName, offered_names
+from traced_tools.models.base import ChatModel
 
 try:
+    from traced_tools.mcp.answering import Answering, Elicit, Roots, Sampling
     from traced_tools.mcp.connection import Connection
     from traced_tools.mcp.pinning import PinFile
     from traced_tools.mcp.tool import make_tool
@@ -50,6 +52,7 @@ class _Server:
     pins: PinFile | None
     context_keys: tuple[str, ...]
     idempotent: frozenset[str]
+    answering: Answering
     timeout: float | None
 
     @property
@@ -105,6 +108,9 @@ class McpToolset:
         on_change: OnChange = "error",
         context_keys: Collection[str] = (),
         idempotent: Collection[str] = (),
+        elicit: Elicit | None = None,
+        sample: ChatModel | Sampling | None = None,
+        roots: Roots | None = None,
         timeout: float | None = 60.0,
     ) -> Self:
         """Return the tools of a server that is a program; it runs from the first use until the end of the block.
@@ -127,7 +133,12 @@ class McpToolset:
             context_keys: the keys of `tool_context=` that the server gets, in `_meta`. It gets nothing else of it.
             idempotent: the server's names of tools that may be called again if the connection was lost during a call,
                 beside those whose hints say that they only read or are idempotent.
-            timeout: the seconds that a call, connecting, or listing the tools may take; None for no limit.
+            elicit: asks a user what the server wants to know during a call. It takes a message and a JSON Schema, and
+                returns what the user has entered, None if the user declines, or `Undecided()` if nobody can answer now.
+            sample: the model that answers when the server wants to ask one; a `Sampling` has other limits.
+            roots: returns the folders that the server may work in, as paths or `file://` URLs.
+            timeout: the seconds that a call, connecting, or listing the tools may take, with the time for answers to
+                the server; None for no limit.
 
         Raises:
             ConfigurationError: if `name` is no such name, or a context key has a meaning in the protocol.
@@ -137,7 +148,8 @@ class McpToolset:
         expect("cwd", cwd, (str, os.PathLike, type(None)), "a path or None")
         _check_texts("env", env)
         transport = StdioTransport(_checked_name(name), command, args, env, cwd)
-        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, timeout)
+        answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
+        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
     @classmethod
     def http(
@@ -152,6 +164,9 @@ class McpToolset:
         on_change: OnChange = "error",
         context_keys: Collection[str] = (),
         idempotent: Collection[str] = (),
+        elicit: Elicit | None = None,
+        sample: ChatModel | Sampling | None = None,
+        roots: Roots | None = None,
         timeout: float | None = 60.0,
     ) -> Self:
         """Return the tools of a server at the URL of its streamable HTTP endpoint.
@@ -166,6 +181,9 @@ class McpToolset:
             on_change: what follows if a tool is new or has changed.
             context_keys: the keys of `tool_context=` that the server gets.
             idempotent: the server's names of tools that may be called again.
+            elicit: asks a user.
+            sample: the model that the server may ask.
+            roots: returns folders.
             timeout: the seconds that a call may take.
 
         Raises:
@@ -174,7 +192,8 @@ class McpToolset:
         expect("url", url, str, "a str")
         _check_texts("headers", headers)
         transport = HttpTransport(_checked_name(name), url, headers)
-        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, timeout)
+        answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
+        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
     @classmethod
     def _of(
@@ -186,6 +205,7 @@ class McpToolset:
         on_change: OnChange,
         context_keys: Collection[str],
         idempotent: Collection[str],
+        answering: Answering,
         timeout: float | None,
     ) -> Self:
         expect_callable("filter", chooses)
@@ -200,7 +220,7 @@ class McpToolset:
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
         toolset._servers = (
-            _Server(transport, chooses, prefix, pins, tuple(context_keys), frozenset(idempotent), timeout),
+            _Server(transport, chooses, prefix, pins, tuple(context_keys), frozenset(idempotent), answering, timeout),
         )
         return toolset
 
@@ -254,7 +274,7 @@ class McpToolset:
 
     def _connection(self, server: _Server) -> Connection:
         if server.name not in self._connections:
-            self._connections[server.name] = Connection(server.transport, server.timeout)
+            self._connections[server.name] = Connection(server.transport, server.answering, server.timeout)
         return self._connections[server.name]
 
     def __enter__(self) -> Self:

@@ -26,7 +26,8 @@ class NullScope:
         return self
 
     chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
-    repaired = stated = approved = advised = started = progressed = stopped = waited = retrying = late = ignore
+    repaired = stated = approved = provided = advised = started = progressed = stopped = waited = ignore
+    retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore
     found = ignore
     read = stored = conflict = compacted = unchanged = superseded = ignore

@@ -225,6 +225,21 @@ class RunContext:
             deadline=self.tally.deadline,
         )
 
+    def nested(self) -> RunContext:
+        """Return the context of a run for calls that a tool of this run makes, which pass the same advisors.
+
+        It must be created, and entered, in the context of the tool.
+        """
+        return RunContext(
+            agent=self.agent,
+            conversation_id=self.conversation_id,
+            tool_context=self.tool_context,
+            telemetry=self.telemetry.options,
+            tool_advisors=self.tool_advisors,
+            approvers=self.approvers,
+            listeners=self.events.listeners,
+        )
+
     def spent(self) -> UsageSum:
         """Return the tokens of the run, of all runs nested in it, and of the runs that it resumes."""
         if self.resumption is None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from traced_tools.core.approval import Approve, Denied, Reject
+from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.messages import AssistantMessage, Message, Usage
 from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.core.tool_result import ToolExecutionResult
@@ -14,7 +14,7 @@ from traced_tools.core.tool_result import ToolExecutionResult
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Where a run ended because calls of an answer wait for approval.
+    """Where a run ended because calls of an answer wait for approval or input.
 
     Attributes:
         added: what the loop added to its first request before the answer.
@@ -68,5 +68,5 @@ class Resumption:
     """
 
     paused: PausedRun
-    claim: Callable[[], Awaitable[Mapping[str, Approve | Reject | Denied]]] = field(repr=False)
+    claim: Callable[[], Awaitable[Mapping[str, CallDecision | Denied]]] = field(repr=False)
     has_begun: bool = False

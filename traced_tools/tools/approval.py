@@ -1,15 +1,20 @@
-"""A request to decide about a tool call, the approval of one, and the tool that a decision is about."""
+"""A request to decide about a tool call, the approval of one, and what a decision must fit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from traced_tools.core.approval import PendingCall
+from traced_tools.core.approval import CallDecision, Denied, PendingCall, Reject
 from traced_tools.core.tool_definition import ToolCallback, definition_digest
+from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import ResumeError
+from traced_tools.tools.schema.json_schema import SchemaCheck
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traced_tools.run.context import RunContext
 
 
@@ -43,6 +48,49 @@ class Approval:
     code: str | None = None
     arguments: str | None = field(default=None, repr=False)
     instead: str | None = field(default=None, repr=False)
+
+
+def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision: CallDecision | Denied) -> None:
+    """Check that a decision is of the kind that a call waits for.
+
+    Args:
+        call_id: the call's id.
+        asked: what the tool of the call asks for; None if the call waits for approval, or has not waited.
+        decision: the decision.
+
+    Raises:
+        ResumeError: if the decision is an approval and the call waits for input, or the other way round; if an answer
+            has no question, or is not one to its question.
+    """
+    if isinstance(decision, Reject | Denied):
+        return
+    if not isinstance(decision, Provide):
+        if asked is not None:
+            raise ResumeError(f"the call {call_id!r} waits for input: pass Provide(answers) or Reject(reason)")
+        return
+    if asked is None:
+        raise ResumeError(f"the call {call_id!r} does not wait for input: pass Approve() or Reject(reason)")
+    questions = {each.key: each for each in asked}
+    if strange := decision.answers.keys() - questions.keys():
+        raise ResumeError(f"the call {call_id!r} has no question {min(strange)!r}: {', '.join(questions)} wait")
+    for key, answer in decision.answers.items():
+        if problem := answer_problem(questions[key], answer):
+            raise ResumeError(f"the answer to the question {key!r} of the call {call_id!r} is invalid: {problem}")
+
+
+def answer_problem(question: InputRequest, answer: object) -> str | None:
+    """Return why a JSON value is no answer to a question, without quoting it; None if it is one."""
+    if question.method == "sampling/createMessage":
+        return None if isinstance(answer, str) else "it must be the text of a model, a str"
+    if question.method == "roots/list":
+        is_list = isinstance(answer, list | tuple) and all(isinstance(each, str) for each in answer)
+        return None if is_list else "it must be a list of folders, each a str"
+    if answer is None:
+        return None
+    if not isinstance(answer, Mapping):
+        return "it must be what the user has entered, a mapping, or None if the user declines"
+    problems = SchemaCheck(question.schema or {}, "an elicitation").problems(dict(answer))
+    return "; ".join(each.text for each in problems) or None
 
 
 def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:

@@ -4,6 +4,8 @@ admit: limits, the name, arguments -> advise, outermost first -> approve -> atte
 |                                     |                          |
 limited, repeated, unknown_tool,      denied, answered           rejected, denied, pending
 invalid_arguments                                                                 refused before the tool ran
+
+A tool that asks for input pauses its run as a call does that waits for approval, with the outcome `input_required`.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns, time
 from typing import TYPE_CHECKING, Any
 
-from traced_tools.core.approval import Approve, Denied, Reject, Undecided, check_by
-from traced_tools.core.checks import expect
+from traced_tools.core.approval import Approve, Denied, Reject, Undecided
+from traced_tools.core.checks import check_by, expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.enums import SUPERSEDED, Decision, Repair, ToolOutcome
 from traced_tools.core.messages import ToolCall, ToolResultPart, result_part_of_text
@@ -25,10 +27,12 @@ from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import Collected
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+from traced_tools.core.tool_input import GivenInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
 from traced_tools.errors import (
     Abandoned,
+    InputRequired,
     InvalidArguments,
     McpError,
     ToolExecutionError,
@@ -53,6 +57,7 @@ from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
+    from traced_tools.core.approval import PendingCall
     from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.function import ConvertedValue
@@ -237,6 +242,17 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
             observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
 
 
+def without_input(result: ToolResult, reason: str) -> ToolResult:
+    """Return the result of a call that nobody gives the input that its tool, which has begun, asked for."""
+    return replace(result, content=f"{UNKNOWN_OUTCOME}it asked for input and did not get any. {reason}")
+
+
+def waiting_result(call: PendingCall) -> ToolResult:
+    """Return the result of a call that has waited for input, and waits on."""
+    text = f"{UNKNOWN_OUTCOME}it waits for input."
+    return ToolResult(call.call_id, call.tool, text, decision="pending", rule=call.policy_rule, pending=call)
+
+
 def interrupted_result(call: ToolCall, *, has_begun: bool) -> ToolResultPart:
     """Return the result of a call whose run was interrupted: its outcome is unknown if its tool has begun."""
     text = f"{UNKNOWN_OUTCOME}the run was interrupted." if has_begun else f"{NOT_RUN}the run ended before."
@@ -268,6 +284,7 @@ class ToolExecution:
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
         shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
             has seen any.
+        given: the input with which the call goes on; None for a call that begins.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -286,6 +303,7 @@ class ToolExecution:
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
         shown: str | None = None,
+        given: GivenInput | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -300,9 +318,11 @@ class ToolExecution:
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._additional: SeparatedArguments | None = None
-        self._is_delivered = False
+        self._is_delivered = given is not None  # when the call began
         self._source = call.arguments
         self._shown = shown
+        self._given = given
+        self._advised: ToolInvocation | None = None
         self._context: ToolContext | None = None
         self._binding: ArgumentBinding
         self._repairs: tuple[Repair, ...] = ()
@@ -550,12 +570,13 @@ class ToolExecution:
                     return edited
                 self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
-        if self._may_run is not None:
+        if self._may_run is not None and self._given is None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
                 return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
         observed.advised(call, is_changed=call.arguments != self._shown)
+        self._advised = call
         return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
 
     def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
@@ -565,7 +586,8 @@ class ToolExecution:
         if (approved := self._approved) is not None:
             code = approved.code or code
             return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
-        return result if code is rule is None else replace(result, reason_code=code, rule=rule)
+        by = None if self._given is None else self._given.provided.by
+        return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
@@ -646,6 +668,9 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
+        if self._given is not None and self._given.arguments == self._binding.shown()[0]:
+            context.input = self._given
+            observed.provided(self._given.provided.by)
         if self._additional is not None and not self._is_delivered:
             self._is_delivered = True  # an advisor may run the tool again
             await self._additional.deliver(context)
@@ -702,6 +727,8 @@ class ToolExecution:
             return self._succeeded(returned)
         if self._cancelled:
             raise Abandoned
+        if isinstance(failure, InputRequired):
+            return self._asking(failure, context)
         shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
@@ -729,6 +756,14 @@ class ToolExecution:
             error_type=TIMEOUT if timed_out else error_type(error),
             error=error,
         )
+
+    def _asking(self, asked: InputRequired, context: ToolContext) -> ToolResult:
+        """Return the result of a call whose tool has begun and waits for input."""
+        approval = None if self._approved is None else Approve(by=self._approved.by, code=self._approved.code)
+        request = self._request(self._advised or self._invocation(context))
+        pending = replace(request.pending(), held=False, input=asked.pending, approval=approval)
+        text = f"{UNKNOWN_OUTCOME}it waits for input."
+        return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:
         """Return the error that makes the run fail, as the error policy specifies; None if the run goes on."""

@@ -10,7 +10,7 @@ from time import perf_counter, perf_counter_ns, time
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
-from traced_tools.core.approval import Approve, Denied, PendingCall, Reject
+from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools.core.conversation import NOT_RUN, with_results
 from traced_tools.core.enums import Decision, StopReason
@@ -28,6 +28,7 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, definition_digest
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.core.tool_input import GivenInput, Provide
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
@@ -48,17 +49,24 @@ from traced_tools.tools.advice import (
     listening_to_calls,
     sort_advisors,
 )
-from traced_tools.tools.approval import Approval, check_unchanged
+from traced_tools.tools.approval import Approval, check_decision, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.binding import ArgumentBinding
-from traced_tools.tools.execution import ToolExecution, denied_result, interrupted_result, rejected_result
+from traced_tools.tools.execution import (
+    ToolExecution,
+    denied_result,
+    interrupted_result,
+    rejected_result,
+    waiting_result,
+    without_input,
+)
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
 Hold = Literal["call", "batch"]
-Decisions = Mapping[str, Approve | Reject | Denied]
-"""Decisions about calls that require approval, by the call's id."""
+Decisions = Mapping[str, CallDecision | Denied]
+"""Decisions about calls that wait, or that require approval, by the call's id."""
 _NONE_DECIDED: Final[Decisions] = MappingProxyType({})
 _NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _LIMITED: Final = ("limited", "repeated")
@@ -94,6 +102,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_approved",
         "_batch",
         "_cancelled",
+        "_given",
         "_hold",
         "_iteration",
         "_most_characters",
@@ -132,6 +141,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._iteration = iteration
         self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
+        self._given: dict[int, GivenInput] = {}
         before = [waited.get(call.id or "") for call in calls]
         self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
 
@@ -179,8 +189,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         """
         self.decide(call_id, Approve(by=by, arguments=arguments))
 
-    def decide(self, call_id: str | None, decision: Approve | Reject | Denied) -> None:
-        """Decide about a call that requires approval.
+    def decide(self, call_id: str | None, decision: CallDecision | Denied) -> None:
+        """Decide about a call that requires approval, or that waits for input.
 
         The decision is for the arguments with which the call has waited; for the arguments before any advisor, if the
         call has not waited.
@@ -191,20 +201,30 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
         Raises:
             KeyError: if no call of the batch has the id.
-            ResumeError: for an approval of a call that waited, if its tool is gone or has another definition or source.
+            ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
+                for it, also if its tool is gone or has another definition or source.
         """
         waited = self._waited.get(call_id or "")
-        if waited is not None and isinstance(decision, Approve):
+        asked = None if waited is None else waited.input
+        check_decision(call_id or "", None if asked is None else asked.requests, decision)
+        if waited is not None and isinstance(decision, Approve | Provide):
             digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
             check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
             if isinstance(decision, Reject):
                 code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
-                self._set(index, rejected_result(call.id or "", call.name, decision, code, rule))
+                result = rejected_result(call.id or "", call.name, decision, code, rule)
+                self._set(index, result if asked is None else without_input(result, decision.reason))
             elif isinstance(decision, Denied):
                 result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
-                self._set(index, result if waited is None else replace(result, rule=waited.policy_rule))
+                result = result if waited is None else replace(result, rule=waited.policy_rule)
+                self._set(index, result if asked is None else without_input(result, decision.reason))
+            elif isinstance(decision, Provide):
+                assert waited is not None and asked is not None
+                self._given[index] = GivenInput(asked, decision, waited.arguments)
+                if (approval := waited.approval) is not None:
+                    self._approve(index, Approval(approval.by, approval.code, waited.arguments))
             elif decision.scope != "call":
                 raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
             elif decision.arguments is not None:
@@ -237,14 +257,23 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         for index in self._places(call_id):
             self.refuse(index, "answered", content, value)
 
-    def refuse(self, index: int, decision: Decision, content: str, value: Any = None, code: str | None = None) -> None:
+    def refuse(
+        self,
+        index: int,
+        decision: Decision,
+        content: str,
+        value: Any = None,
+        code: str | None = None,
+        by: str | None = None,
+    ) -> None:
         """Set the decision on the call at `index` (from 0), so that its tool does not run.
 
-        The model reads `content`; `code` is the reason code.
+        The model reads `content`; `code` is the reason code, and `by` who decided.
         """
         call = self.calls[index]
         self._set(
-            index, ToolResult(call.id or "", call.name, content, value=value, decision=decision, reason_code=code)
+            index,
+            ToolResult(call.id or "", call.name, content, value=value, decision=decision, reason_code=code, by=by),
         )
 
     def _set(self, index: int, result: ToolResult) -> None:
@@ -312,13 +341,20 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self.calls[index],
             self._batch[index],
             self._iteration,
-            self._refusals.get(index),
+            self._refusals.get(index) or self._waits_on(index),
             now,
             self._approved.get(index),
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
             self._shown.get(index),
+            self._given.get(index),
         )
+
+    def _waits_on(self, index: int) -> ToolResult | None:
+        """Return the result of a call that waits for input which nobody has given; None for another call."""
+        waited = self._waited.get(self.calls[index].id or "")
+        is_open = waited is not None and waited.input is not None and index not in self._given
+        return waiting_result(waited) if waited is not None and is_open else None
 
     def _are_all_decided(self) -> bool:
         return all(execution.is_decided for execution in self._under_way)
@@ -451,7 +487,7 @@ class ToolCallingManager:
         finally:
             run.telemetry.clock.downstream_ns += perf_counter_ns() - began
         for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
-            if result.outcome is not None or result.decision == "answered":
+            if result.pending is None and (result.outcome is not None or result.decision == "answered"):
                 run.tally.record_result(asked, result)
         if earlier is not None:
             results = _with_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
@@ -634,9 +670,9 @@ class ToolCallingManager:
             ),
         )
         expect("earlier", earlier, (ToolExecutionResult, type(None)), "a ToolExecutionResult or None")
-        expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve or Reject")
+        expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve, Reject or Provide")
         for call_id, decision in decisions.items():
-            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject), "an Approve or a Reject")
+            expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
         if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)
@@ -694,7 +730,7 @@ def _with_earlier(
     results = list(earlier.results)
     for index, result in now.items():
         before = results[index].pending
-        if before is not None and result.pending is None and result.call_id in decisions:
+        if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
             observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
         results[index] = _still_waiting(result, before)
@@ -702,10 +738,11 @@ def _with_earlier(
 
 
 def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult:
-    """Return the result of a call that waited; if it waits on with the same arguments, it has waited all the time."""
-    if before is None or result.pending is None or result.pending.arguments != before.arguments:
+    """Return the result of a call that waited; if it waits on for the same, it has waited all the time."""
+    now = result.pending
+    if before is None or now is None or (now.arguments, now.input) != (before.arguments, before.input):
         return result
-    return replace(result, pending=replace(result.pending, requested_at=before.requested_at))
+    return replace(result, pending=replace(now, requested_at=before.requested_at))
 
 
 def _count_conversation(run: RunContext, messages: Sequence[Message], tools: ToolSet) -> int:

@@ -20,12 +20,14 @@ from rich.table import Table
 from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
 from traced_tools.cli.audit.formatting import as_text, escape, escape_json, json_text, make_console, pluralize
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
-from traced_tools.core.approval import Approve, Reject
-from traced_tools.errors import AlreadyDecided, NotWaiting
+from traced_tools.core.approval import Approve, CallDecision, Reject
+from traced_tools.core.tool_input import Provide
+from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
-_HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "rule", "expires (UTC)")
+_HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "waits for", "rule", "expires (UTC)")
+_VERBS: Final = {Approve: "approved", Reject: "rejected", Provide: "answered"}
 
-app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait for approval in a pending store.")
+app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait in a pending store.")
 
 
 def _not_blank(text: str) -> str:
@@ -34,15 +36,13 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _arguments(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
+def _json_object(text: str, option: str) -> dict[str, Any]:
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise typer.BadParameter("pass a JSON object", param_hint="--arguments")
+        raise typer.BadParameter("pass a JSON object", param_hint=option)
     return found
 
 
@@ -85,6 +85,7 @@ def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> N
         found = pending.find(call, run_id=run)
         if json:
             contents = {"reason": found.reason, "intent": found.intent, "arguments": found.args}
+            contents |= {"questions": _questions(found)} if found.input else {}
             contents |= _decided(found.decision)
             print(json_text({**_listed_json(found), "principal": found.principal, **contents}))
         else:
@@ -103,7 +104,24 @@ def approve(
     json: _Json = False,
 ) -> None:
     """Approve a call. It runs when its run resumes. Exit with status 1 if it was decided before or does not wait."""
-    _decide(store, call, Approve(by=by, arguments=_arguments(arguments)), run, json)
+    instead = None if arguments is None else _json_object(arguments, "--arguments")
+    _decide(store, call, Approve(by=by, arguments=instead), run, json)
+
+
+@app.command()
+def answer(
+    call: _Call,
+    store: _Store,
+    by: _By,
+    answers: Annotated[
+        str,
+        typer.Option(metavar="JSON", help="The answers by the keys of the questions, as a JSON object; null declines."),
+    ],
+    run: _Run = None,
+    json: _Json = False,
+) -> None:
+    """Answer the questions of a call, which goes on when its run resumes. Exit with status 1 if it does not wait."""
+    _decide(store, call, Provide(_json_object(answers, "--answers"), by=by), run, json)
 
 
 @app.command()
@@ -139,15 +157,15 @@ def _opened(url: str) -> Iterator[PendingStore]:
             exit_with("approvals", FAILED, problem)
         try:
             yield store
-        except (AlreadyDecided, NotWaiting) as error:
+        except (AlreadyDecided, NotWaiting, ResumeError) as error:
             exit_with("approvals", NEGATIVE, escape(str(error), most=2000))
 
 
-def _decide(store: str, call: str, decision: Approve | Reject, run: str | None, json: bool) -> None:
+def _decide(store: str, call: str, decision: CallDecision, run: str | None, json: bool) -> None:
     with _opened(store) as pending:
         found = pending.find(call, run_id=run)
         pending.decide(call, decision, run_id=found.run_id)
-        verb = "approved" if isinstance(decision, Approve) else "rejected"
+        verb = _VERBS[type(decision)]
         if json:
             print(json_text({"call_id": call, "run_id": found.run_id, "decision": verb, "is_last": found.is_last}))
         else:
@@ -163,6 +181,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
         "agent": call.agent,
         "conversation_id": call.conversation_id,
         "tool": call.tool,
+        "waits_for": _waits_for(call),
         "rule": call.rule,
         "requested_at": call.requested_at.isoformat(),
         "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
@@ -178,7 +197,7 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) 
     for heading in _HEADINGS:
         table.add_column(heading, overflow="fold")
     for each in calls:
-        shown = (each.call_id, each.run_id, each.agent, each.tool, each.rule)
+        shown = (each.call_id, each.run_id, each.agent, each.tool, _waits_for(each), each.rule)
         table.add_row(_time(each.requested_at), *map(as_text, shown), _time(each.expires_at))
     console.print(table)
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
@@ -196,6 +215,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         "rule": call.rule,
         "reason": call.reason,
         "intent": call.intent,
+        "waits for": _waits_for(call),
         "requested": _time(call.requested_at),
         "expires": _time(call.expires_at),
     }
@@ -203,13 +223,25 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         if value is not None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
     console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+    for key, question in _questions(call).items():
+        text = json_text(question)
+        console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")
     for name, fact in _decided(call.decision).items():
         text = json_text(fact) if isinstance(fact, dict) else fact
         if text is not None:
             console.print(f"{name:<12} {escape(text, most=len(text))}")
 
 
-def _decided(decision: Approve | Reject | None) -> dict[str, Any]:
+def _waits_for(call: WaitingApproval) -> str:
+    return "input" if call.input else "approval"
+
+
+def _questions(call: WaitingApproval) -> dict[str, Any]:
+    """Return the questions by their keys."""
+    return {each.key: {"method": each.method, "params": dict(each.params)} for each in call.input}
+
+
+def _decided(decision: CallDecision | None) -> dict[str, Any]:
     """Return who decided what and when; nothing for a call that waits for its decision."""
     if decision is None or decision.decided_at is None:
         return {}
@@ -217,6 +249,8 @@ def _decided(decision: Approve | Reject | None) -> dict[str, Any]:
     facts = {"decided": at.isoformat(" ", "seconds").removesuffix("+00:00"), "by": decision.by}
     if isinstance(decision, Reject):
         return {"decision": "rejected", **facts, "because": decision.reason}
+    if isinstance(decision, Provide):
+        return {"decision": "answered", **facts, "with": dict(decision.answers)}
     return {"decision": "approved", **facts, "with": None if decision.arguments is None else dict(decision.arguments)}
 
 

@@ -28,6 +28,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
         "awaiting_approval": "A call requires approval, and nobody decided during the run.",
+        "awaiting_input": "A tool asked for input, and nobody answered during the run.",
         "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
         "answer.",
         "cancelled": "The run was cancelled, or its stream was closed early.",
@@ -51,6 +52,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended, such as after a lost connection.",
+        "input_required": "The tool asked for input, and nobody answered during the run.",
     },
     at.NETWORK_TRANSPORT: {
         "pipe": "The standard input and output of a process.",
@@ -121,6 +123,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended.",
+        "input_required": "The tool asked for input, and nobody answered during the run.",
         "invalid_arguments": "The tool did not run because its arguments are invalid.",
     },
     at.DROP_REASON: {

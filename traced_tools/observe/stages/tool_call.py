@@ -180,6 +180,10 @@ class ToolCallObservation(Observation):
         self._approved_by = by
         self._approved_for = code
 
+    def provided(self, by: str | None) -> None:
+        """Record who gave the input with which the call goes on; who approved it counts more."""
+        self._approved_by = by if self._approved_by is None else self._approved_by
+
     def stated(self, intent: str | None) -> None:
         """Record the reason that the model stated; an advisor may replace it."""
         self.intent = intent

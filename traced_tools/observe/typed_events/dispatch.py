@@ -74,6 +74,7 @@ class RunEventDispatcher:
         parent_run_id: the run that this run is nested in, if any.
 
     Attributes:
+        listeners: the callbacks.
         has_listeners: whether anything listens to events of the run.
         wanted: whether anything listens to more than the run's start and end.
         wants_deltas: whether anything listens to deltas.
@@ -83,12 +84,12 @@ class RunEventDispatcher:
     __slots__ = (
         "_deltas",
         "_identity",
-        "_listeners",
         "_lock",
         "_sequence",
         "_telemetry",
         "content",
         "has_listeners",
+        "listeners",
         "wanted",
         "wants_deltas",
     )
@@ -97,7 +98,7 @@ class RunEventDispatcher:
         self, telemetry: RunTelemetry, listeners: EventListeners = NO_LISTENERS, parent_run_id: str | None = None
     ) -> None:
         self._telemetry = telemetry
-        self._listeners = listeners
+        self.listeners = listeners
         self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
             "agent": telemetry.agent,
@@ -147,7 +148,7 @@ class RunEventDispatcher:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
             if (event := self._made(kind, fields)) is not None:
                 self._deltas += 1
-                self._hand(event, self._listeners.deltas, failing=False)
+                self._hand(event, self.listeners.deltas, failing=False)
 
     def dispatch(
         self,
@@ -178,15 +179,15 @@ class RunEventDispatcher:
             self._hand_over(kind, fields, call, failing=failing)
 
     def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
-        outside = self._listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
-        calls = () if call is None else [partial(take, call) for take in self._listeners.calls]
+        outside = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        calls = () if call is None else [partial(take, call) for take in self.listeners.calls]
         with self._lock:
             fields["sequence"] = self._sequence + 1
             event = self._made(kind, fields)
             if event is None:
                 return
             self._sequence += 1
-            self._hand(event, (*outside, *self._listeners.inside, *calls), failing)
+            self._hand(event, (*outside, *self.listeners.inside, *calls), failing)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, if a value of an application's object fits no event."""

@@ -384,6 +384,12 @@ def awaiting_approval(run: ScenarioRun) -> None:
     run.ends(run.prompt([run.asks("refund")], agent=AGENTS[2], tools=[tools.refund]), "awaiting_approval")
 
 
+@_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "awaiting_input"})
+def awaiting_input(run: ScenarioRun) -> None:
+    """A tool asks for input, nobody can answer, and the run ends."""
+    run.ends(run.prompt([run.asks("send_parcel")], agent=AGENTS[2], tools=[tools.send_parcel]), "awaiting_input")
+
+
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "advisor"})
 def ended_by_advisor(run: ScenarioRun) -> None:
     """An advisor ends the run with the result of a call."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from traced_tools.core.messages import ImagePart
 from traced_tools.core.tool_definition import ToolMetadata
+from traced_tools.core.tool_input import InputRequest, PendingInput
+from traced_tools.errors import InputRequired
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
@@ -85,6 +87,15 @@ def refund(seconds: float) -> str:
     """Refund a payment, which a person approves or refuses."""
     time.sleep(seconds)
     return "refunded"
+
+
+@tool
+def send_parcel(seconds: float) -> str:
+    """Send a parcel, whose size only the user knows."""
+    time.sleep(seconds)
+    schema = {"type": "object", "properties": {"centimetres": {"type": "integer"}}}
+    params = {"message": "How large is the parcel?", "requestedSchema": schema}
+    raise InputRequired(PendingInput(requests=(InputRequest(key="size", method="elicitation/create", params=params),)))
 
 
 @tool(return_direct=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, Field
 
 from traced_tools.core.checks import expect, expect_positive, expect_whole
-from traced_tools.core.messages import Message, SystemMessage, UserMessage
+from traced_tools.core.messages import SystemMessage, UserMessage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import InvalidResponse
@@ -20,6 +20,7 @@ from traced_tools.flow.flow import Flow, Step, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.model_call import call_model
+from traced_tools.tools.model_input import ToollessInput
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, output_format
 from traced_tools.tools.search.index import (
     ToolIndex,
@@ -30,7 +31,6 @@ from traced_tools.tools.search.index import (
     names_of,
 )
 from traced_tools.tools.search.texts import texts_of
-from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
@@ -143,7 +143,7 @@ class DecisionToolIndex(ToolIndex):
         found = await self.candidates.search_in_run(run, query, max(self.max_candidates, max_results))
 
         async def ask(request: ChatRequest) -> ChatResponse:
-            return await call_model(run, self.model, request, _Asked(request.messages, request.options))
+            return await call_model(run, self.model, request, ToollessInput(request.messages, request.options))
 
         return await self._decide(ask, query, found, max_results)
 
@@ -213,16 +213,6 @@ def _shortened(definition: ToolDefinition) -> dict[str, str]:
         "description": texts.description[:_MOST_OF_DESCRIPTION],
         "parameters": texts.parameters.replace("\n", ", ")[:_MOST_OF_PARAMETERS],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the model is asked, as its observation sees it."""
-
-    messages: tuple[Message, ...]
-    options: ChatOptions
-    iteration: int = 0
-    tools: ToolSet = NO_TOOLS
 
 
 @dataclass(slots=True)

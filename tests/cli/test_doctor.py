@@ -1,0 +1,66 @@
+"""`traced-tools doctor`: what MCP servers speak."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.mcp.servers import RAW, SERVER, HttpServer, serving
+from tests.mcp.test_runs import tasks_left
+from traced_tools.cli.app import app
+
+HANDSHAKE, MODERN = (shlex.join([sys.executable, *each]) for each in ((RAW, "chats"), (SERVER,)))
+ENDS = shlex.join([sys.executable, RAW, "dies"])
+
+
+def doctor(*servers: str, json: bool = False) -> Result:
+    options = [word for server in servers for word in ("--mcp", server)]
+    return CliRunner().invoke(app, ["doctor", *options, *(["--json"] if json else [])])
+
+
+def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    found = doctor(HANDSHAKE, MODERN)
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert lines[0] == HANDSHAKE and lines[4] == MODERN
+    assert lines[1] == "  revision  2025-06-18 (by handshake, an older revision)"
+    assert lines[2] == "  software  raw 1"
+    assert lines[3].startswith("  tools     21: echo, garbage, ")
+    assert lines[5] == "  revision  2026-07-28 (without handshake)"
+    assert tasks_left() == []
+
+
+def test_a_server_over_http_is_found_by_its_url() -> None:
+    with serving() as server:
+        (found,) = json.loads(doctor(server.url, json=True).stdout)
+    assert (found["server"], found["revision"], found["handshake"]) == (server.url, "2026-07-28", False)
+    assert "add" in found["tools"]
+
+
+def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -> None:
+    nowhere = HttpServer().url
+    found = doctor(ENDS, nowhere, "no-such-program-anywhere", HANDSHAKE, json=True)
+    assert found.exit_code == 1
+    problems = [each.get("problem") for each in json.loads(found.stdout)]
+    assert problems == [
+        "cannot be reached: it closed the connection",
+        "cannot be reached: httpx2.ConnectError",
+        "cannot be reached: FileNotFoundError",
+        None,
+    ]
+    printed = doctor(ENDS)
+    assert printed.exit_code == 1
+    assert printed.stdout.splitlines()[1] == "  cannot be reached: it closed the connection"
+
+
+def test_what_is_no_command_and_no_url_is_status_2() -> None:
+    for wrong in ("", "'unclosed", "http://"):
+        found = doctor(wrong)
+        assert found.exit_code == 2
+        assert found.stderr.startswith("doctor: ") and found.stderr.count("\n") == 1
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == 2

@@ -1,0 +1,113 @@
+"""`traced-tools doctor` says what the servers that agents use speak.
+
+Exit status: 0 if each server answers, 1 if one does not, 2 if the check itself fails.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from traced_tools.cli.audit import options
+from traced_tools.cli.audit.formatting import as_text, json_text, make_console
+from traced_tools.cli.exits import NEGATIVE, exit_statuses
+from traced_tools.errors import ConfigurationError, McpError
+from traced_tools.flow.workers import run_async
+
+if TYPE_CHECKING:
+    from traced_tools.mcp.connection import ServerDescription
+
+_COMMAND: Final = "doctor"
+_NAME: Final = "checked"
+_SECONDS: Final = 30.0
+_SHOWN_TOOLS: Final = 20
+
+
+def doctor(
+    mcp: Annotated[
+        list[str],
+        typer.Option(
+            metavar="URL_OR_COMMAND", help="An MCP server to check: its URL, or the command that starts it. Repeatable."
+        ),
+    ],
+    json: options.Json = False,
+) -> None:
+    """Check MCP servers: which revision of the protocol they speak, and which tools they have.
+
+    Exit with status 1 if a server can't be used. A command is split like in a shell, and runs until the server has
+    answered. It inherits few variables of the environment.
+    """
+    with exit_statuses(_COMMAND) as command:
+        found = [(server, _checked(server)) for server in mcp]
+        command.status = NEGATIVE if any(isinstance(each, McpError) for _, each in found) else 0
+        if json:
+            print(json_text([_json(server, each) for server, each in found]))
+        else:
+            _print(found)
+
+
+def _checked(server: str) -> ServerDescription | McpError:
+    """Ask a server, and end the connection."""
+    try:
+        from traced_tools.mcp.answering import Answering
+        from traced_tools.mcp.connection import Connection
+        from traced_tools.mcp.transports import HttpTransport, StdioTransport, Transport
+    except ModuleNotFoundError:
+        raise ConfigurationError("MCP servers need an extra: pip install 'traced_tools[mcp]'") from None
+    transport: Transport
+    if server.startswith(("http://", "https://")):
+        transport = HttpTransport(_NAME, server, None)
+    else:
+        program, *arguments = _split(server)
+        transport = StdioTransport(_NAME, program, arguments, None, None)
+    connection = Connection(transport, Answering(_NAME, None, None, None), _SECONDS)
+    try:
+        return run_async(connection.described)
+    except McpError as error:
+        return error
+    finally:
+        run_async(connection.close)
+
+
+def _split(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigurationError(f"a command of an MCP server can't be split into words: {error}") from None
+    if not words:
+        raise ConfigurationError("--mcp needs the URL of an MCP server or the command that starts it")
+    return words
+
+
+def _problem(error: McpError) -> str:
+    return str(error).removeprefix(f"the MCP server {_NAME!r} ")
+
+
+def _json(server: str, found: ServerDescription | McpError) -> dict[str, Any]:
+    if isinstance(found, McpError):
+        return {"server": server, "problem": _problem(found)}
+    return {
+        "server": server,
+        "revision": found.revision,
+        "handshake": found.has_handshake,
+        "software": found.software,
+        "tools": list(found.tools),
+    }
+
+
+def _print(found: Sequence[tuple[str, ServerDescription | McpError]]) -> None:
+    console = make_console(sys.stdout)
+    for server, each in found:
+        console.print(as_text(server, "bold"))
+        if isinstance(each, McpError):
+            console.print(as_text(f"  {_problem(each)}", "red"))
+            continue
+        era = "by handshake, an older revision" if each.has_handshake else "without handshake"
+        console.print(as_text(f"  revision  {each.revision} ({era})"))
+        console.print(as_text(f"  software  {each.software or 'unknown'}"))
+        more = "" if len(each.tools) <= _SHOWN_TOOLS else ", …"
+        console.print(as_text(f"  tools     {len(each.tools)}: {', '.join(each.tools[:_SHOWN_TOOLS])}{more}"))
