@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from traced_tools import tool
-from traced_tools.mcp import McpServer, serve
+from traced_tools.mcp import serve
 
 
 class LinesExporter(SpanExporter):
@@ -95,7 +95,7 @@ def main(way: str) -> None:
         provider.add_span_processor(SimpleSpanProcessor(LinesExporter()))
         trace.set_tracer_provider(provider)
         over_http = way.endswith("http")
-        serve(McpServer(TOOLS, name="shop"), transport="http" if over_http else "stdio", port=0, on_ready=show)
+        serve(TOOLS, name="shop", transport="http" if over_http else "stdio", port=0, on_ready=show)
     elif way == "http":
         serve(TOOLS, transport="http", port=0, on_ready=show)
     else:

@@ -37,6 +37,7 @@ from traced_tools import (
     Policy,
     PolicyAdvisor,
     Rule,
+    ToolAnnotations,
     ToolContext,
     ToolDefinition,
     ToolDefinitionError,
@@ -46,7 +47,6 @@ from traced_tools import (
     tool,
 )
 from traced_tools.audit import AuditTrail
-from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.mcp import McpApp, McpServer, McpToolset
 from traced_tools.tools.advice import ToolAdvice

@@ -154,6 +154,8 @@ def test_wrong_settings_are_errors_that_quote_no_token() -> None:
             McpApp(server, **options)
     with pytest.raises(TypeError, match="McpServer"):
         McpApp([whose])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="an McpServer has its own settings: pass name to it"):
+        serve(server, name="shop")
     with pytest.raises(ValueError, match="transport must be"):
         serve([whose], transport="sse")  # type: ignore[arg-type]
 

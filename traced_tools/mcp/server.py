@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import anyio
 from mcp.server.caching import CacheHint
@@ -68,6 +68,18 @@ _HAS_MODES = "2025-11-25"
 """The first revision whose elicitations have a mode."""
 
 
+class ServerSettings(TypedDict, total=False):
+    """The settings of an `McpServer`, which describes them."""
+
+    name: str
+    instructions: str | None
+    advisors: Iterable[ToolAdvice]
+    tool_errors: ToolErrors
+    tool_context: Mapping[str, Any] | None
+    telemetry: TelemetryOptions | None
+    ttl: float
+
+
 class McpServer:
     """Tools as a server of the Model Context Protocol, for clients of all revisions.
 
@@ -84,6 +96,9 @@ class McpServer:
         tool_context: data for tools.
         telemetry: which telemetry to emit, and to which providers.
         ttl: the seconds for which clients of newer revisions may keep the list of tools.
+
+    Attributes:
+        sdk: the server of the SDK, for a transport of your own, or for a client of the SDK in the same process.
 
     Raises:
         TypeError, ValueError: for an invalid argument.

@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
+from typing import Literal, Unpack
 
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.errors import ConfigurationError
@@ -22,6 +22,7 @@ try:
     from traced_tools.mcp.http_app import Message, Receive, Send, Token
     from traced_tools.mcp.sdk_logs import OURS
     from traced_tools.mcp.server import McpServer as McpServer
+    from traced_tools.mcp.server import ServerSettings
     from traced_tools.mcp.stdio import stdio_streams
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "starlette", "uvicorn"):
@@ -46,15 +47,16 @@ def serve(
     origins: Collection[str] = (),
     stateless: bool = False,
     on_ready: Callable[[str], object] | None = None,
+    **settings: Unpack[ServerSettings],
 ) -> None:
     """Serve tools to MCP clients until the client leaves (stdio), or the process gets SIGINT or SIGTERM.
 
-        serve([WeatherTools()])
+        serve([WeatherTools()], name="weather", advisors=[AuditAdvisor(trail)])
 
     Over stdio, what tools print goes to standard error. Over HTTP, the path is `/mcp`.
 
     Args:
-        tools: what `tools=` of a client accepts; or an `McpServer`, which has further settings, such as advisors.
+        tools: what `tools=` of a client accepts; or an `McpServer`.
         transport: `stdio` or `http`.
         host: the address of the interface to listen at. Any other than those of the loopback interface needs a token.
         port: the port to listen at; 0 for a free one.
@@ -63,6 +65,7 @@ def serve(
         origins: the origins of web pages that may use the server.
         stateless: whether clients of older revisions get no session.
         on_ready: called with the URL when the server listens.
+        settings: the settings of the `McpServer` that is made of the tools.
 
     Raises:
         TypeError, ValueError: for an invalid argument.
@@ -71,7 +74,9 @@ def serve(
     """
     if transport not in ("stdio", "http"):
         raise ValueError("transport must be 'stdio' or 'http'")
-    server = tools if isinstance(tools, McpServer) else McpServer(tools)
+    if isinstance(tools, McpServer) and settings:
+        raise TypeError(f"an McpServer has its own settings: pass {', '.join(settings)} to it")
+    server = tools if isinstance(tools, McpServer) else McpServer(tools, **settings)
     if transport == "stdio":
         asyncio.run(_until_signal(lambda: _serve_stdio(server)))
         return
