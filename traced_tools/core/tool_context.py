@@ -85,8 +85,8 @@ class ToolContext(Mapping[str, Any]):
         expect("progress", progress, (int, float), "a number")
         expect("total", total, (int, float, type(None)), "a number or None")
         expect("message", message, (str, type(None)), "a str or None")
-        if self.on_progress is not None and not self.cancelled:
-            self.on_progress(progress, total, message)
+        if (on_progress := self.on_progress) is not None and not self.cancelled:
+            on_progress(progress, total, message)
 
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""

@@ -140,6 +140,8 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "unknown": _followed("unknown"),
     "tokens_before": _followed("tokens before"),
     "tokens_after": _followed("tokens after"),
+    "progress": lambda progress: f"at {progress:g}",
+    "total": lambda total: f"of {total:g}",
     "attempts": _counted("attempt"),
     "duration": format_seconds,
     "arguments_size": _counted("byte"),
