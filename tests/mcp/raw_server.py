@@ -10,6 +10,7 @@ Further arguments:
 - `restless`: it has another tool in each list, and reports a change with each answer;
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
+- `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
 - `marked`: it has tools with marks for headers, all but one of them invalid.
 """
 
@@ -25,6 +26,7 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
+    *("request", "nothing", "list_of_numbers", "odd_progress"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
@@ -43,8 +45,8 @@ def tool(name: str) -> dict[str, Any]:
     return found
 
 
-def result(name: str, arguments: dict[str, Any]) -> Any:
-    text = arguments.get("text", "")
+def result(name: str, params: dict[str, Any]) -> Any:
+    text = params.get("arguments", {}).get("text", "")
     match name:
         case "wrong_result":
             return {"content": f"no list: {text}"}
@@ -66,6 +68,16 @@ def result(name: str, arguments: dict[str, Any]) -> Any:
         case "floods":
             for number in range(1000):
                 send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}})
+        case "odd_progress":
+            token = params["_meta"]["progressToken"]
+            for progress in ("1", None, True, float("nan"), 1, 10**400):
+                send(
+                    {
+                        "jsonrpc": "2.0",
+                        "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": progress},
+                    }
+                )
         case "answers_others":
             for other in (None, 10**30, "x", -1, [], {}):
                 send({"jsonrpc": "2.0", "id": other, "result": {"content": []}})
@@ -73,6 +85,12 @@ def result(name: str, arguments: dict[str, Any]) -> Any:
         case "asks":
             send({"jsonrpc": "2.0", "id": "s1", "method": "elicitation/create", "params": {"message": text}})
             return {"content": [{"type": "text", "text": sys.stdin.readline()}]}
+        case "request":
+            return {"content": [{"type": "text", "text": json.dumps(params)}]}
+        case "nothing":
+            return {"content": []}
+        case "list_of_numbers":
+            return {"content": [], "structuredContent": [1, 2]}
         case "counts":
             return {"content": [{"type": "text", "text": json.dumps(COUNTS)}]}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}
@@ -105,6 +123,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "server/discover" if "dies_of_probe" in sys.argv:
             os._exit(4)
+        case "server/discover" if "picky" in sys.argv and COUNTS[method] == 1:
+            raise LookupError(method)
         case "server/discover" if MODERN:
             return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities}
         case "initialize" if not MODERN:
@@ -121,7 +141,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/call":
             if params["name"] == "garbage":
                 print(f"this is no JSON: {params['arguments']}", '{"jsonrpc": "2.0", "id": []}', sep="\n", flush=True)
-            found: dict[str, Any] = result(params["name"], params.get("arguments", {}))
+            found: dict[str, Any] = result(params["name"], params)
             return found
     raise LookupError(method)
 
@@ -139,9 +159,16 @@ def main() -> None:
         try:
             reply["result"] = answer(message["method"], message.get("params", {}))
             if MODERN:
-                reply["result"] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **reply["result"]}
+                kind = {} if "bare" in sys.argv else {"resultType": "complete"}
+                reply["result"] = {**kind, "ttlMs": 0, "cacheScope": "private", **reply["result"]}
         except LookupError:
             reply["error"] = {"code": -32601, "message": f"no method {message['method']}"}
+            if "picky" in sys.argv:
+                reply["error"] = {
+                    "code": -32022,
+                    "message": "no",
+                    "data": {"supported": ["2026-07-28"], "requested": "?"},
+                }
         if "restless" in sys.argv:
             send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         if "chats" in sys.argv:

@@ -54,8 +54,8 @@ def result_of(mode: str, toolset: McpToolset | FunctionToolCallback, call: ToolC
     return response.tool_results[0]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_model_reads_what_a_failed_tool_reports(mode: str, http_server: HttpServer) -> None:
+@in_each_mode_and_era
+def test_the_model_reads_what_a_failed_tool_reports(mode: str, era: str, http_server: HttpServer) -> None:
     with http_server.tools() as toolset:
         result = result_of(mode, toolset, ToolCall("fail", {"text": "no such file"}))
     assert (result.outcome, type(result.error)) == ("error", McpToolError)
@@ -118,9 +118,11 @@ def test_a_retrying_advisor_does_not_repeat_a_call_of_unknown_outcome(mode: str,
 
 
 @in_each_mode_and_era
-def test_a_server_that_hangs_is_told_that_the_call_is_cancelled(mode: str, era: str, tmp_path: Path) -> None:
+def test_a_server_that_hangs_is_told_that_the_call_is_cancelled(
+    mode: str, era: str, tmp_path: Path, http_server: HttpServer
+) -> None:
     path = tmp_path / "cancelled"
-    with sdk_server() as toolset:
+    with http_server.tools() as toolset:
         result = result_of(mode, impatient(toolset), ToolCall("hang", {"path": str(path)}))
         assert result.outcome == "timeout"
         until(path.exists)
@@ -128,9 +130,10 @@ def test_a_server_that_hangs_is_told_that_the_call_is_cancelled(mode: str, era: 
     assert tasks_left() == []
 
 
-def test_a_server_over_http_that_hangs_is_told_so_too(http_server: HttpServer, era: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_server_over_stdio_that_hangs_is_told_so_too(era: str, tmp_path: Path) -> None:
     path = tmp_path / "cancelled"
-    with http_server.tools() as toolset:
+    with sdk_server() as toolset:
         assert result_of("acall", impatient(toolset), ToolCall("hang", {"path": str(path)})).outcome == "timeout"
         until(path.exists)
 

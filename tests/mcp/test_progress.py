@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.events.watching import Watching, check_sequence
-from tests.mcp.servers import HttpServer, in_each_mode_and_era, sdk_server
+from tests.mcp.servers import HttpServer, in_each_mode_and_era, raw_server, sdk_server
 from tests.mcp.test_failures import impatient
+from tests.mcp.test_misbehaving import eras
 from tests.mcp.test_runs import calling
 from tests.modes import run
 from traced_tools import ContentCapture, TelemetryOptions, ToolCall
@@ -14,7 +15,7 @@ from traced_tools.events import ToolProgressed
 
 
 @in_each_mode_and_era
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_what_a_server_reports_of_a_call_is_an_event(
     mode: str, era: str, transport: str, http_server: HttpServer
 ) -> None:
@@ -38,6 +39,16 @@ def test_without_a_listener_no_reports_are_asked_for(http_server: HttpServer) ->
         (heard,) = client.prompt("?", tools=[toolset]).call().tool_results
     assert "progress_token" not in silent.content
     assert "progress_token" in heard.content
+
+
+@eras
+def test_reports_that_are_none_are_passed_over(speaks: list[str]) -> None:
+    watching = Watching()
+    with raw_server(*speaks) as toolset:
+        client = calling(ToolCall("odd_progress"), advisors=[watching])
+        response = client.prompt("?", tools=[toolset]).call()
+    assert response.tool_results[0].content == "odd_progress: "
+    assert [event.progress for event in watching.events if isinstance(event, ToolProgressed)] == [1]
 
 
 def test_reports_do_not_prolong_the_time_out(http_server: HttpServer, era: str) -> None:

@@ -17,9 +17,9 @@ from mcp_types import (
 )
 
 from tests.mcp.server import PIXEL
-from tests.mcp.servers import HttpServer
+from tests.mcp.servers import HttpServer, in_each_mode_and_era
 from tests.mcp.test_runs import calling
-from tests.modes import MODES, run
+from tests.modes import run
 from traced_tools import ToolCall
 from traced_tools.mcp.results import content_of_result
 
@@ -28,8 +28,8 @@ def text_of(*content: ContentBlock, **fields: Any) -> str:
     return content_of_result(CallToolResult(content=list(content), **fields)).text
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_each_kind_of_content_reaches_the_model(mode: str, http_server: HttpServer) -> None:
+@in_each_mode_and_era
+def test_each_kind_of_content_reaches_the_model(mode: str, era: str, http_server: HttpServer) -> None:
     with http_server.tools() as toolset:
         (result,) = run(mode, calling(ToolCall("parts")).prompt("?", tools=[toolset])).tool_results
     assert result.content.splitlines() == [

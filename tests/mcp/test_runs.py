@@ -48,7 +48,7 @@ def tasks_left() -> list[str]:
     return asyncio.run_coroutine_threadsafe(look(), loop).result()
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_calls_a_tool_of_a_server_in_every_mode_and_era(
     mode: str, transport: str, era: str, http_server: HttpServer
@@ -70,8 +70,9 @@ def test_a_run_calls_a_tool_of_a_server_in_every_mode_and_era(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_process_is_left_after_the_block(mode: str) -> None:
-    with raw_server() as toolset:
+@pytest.mark.parametrize("speaks", [[], ["modern"]], ids=["handshake", "modern"])
+def test_no_process_is_left_after_the_block(mode: str, speaks: list[str]) -> None:
+    with raw_server(*speaks) as toolset:
         response = run(mode, calling(ToolCall("process_id")).prompt("?", tools=[toolset]))
         process_id = int(response.tool_results[0].content)
         assert is_alive(process_id)
@@ -179,17 +180,17 @@ def test_blocking_code_in_an_async_tool_of_a_blocking_run_is_told_instead_of_wai
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_policy_decides_by_the_servers_hints(mode: str) -> None:
+def test_a_policy_decides_by_the_servers_hints(mode: str, http_server: HttpServer) -> None:
     rules = [Rule("reads", annotations={"read_only": True}, then="allow")]
-    with sdk_server() as toolset:
+    with http_server.tools() as toolset:
         client = calling(ToolCall("add", {"a": 1, "b": 1}), ToolCall("echo", {"text": "x"}))
         policed = client.replace(advisors=[PolicyAdvisor(Policy(rules, default="deny"))])
         response = run(mode, policed.prompt("?", tools=[toolset]))
     assert [result.decision for result in response.tool_results] == ["allowed", "denied"]
 
 
-def test_tools_know_their_server_and_its_hints() -> None:
-    with sdk_server() as toolset:
+def test_tools_know_their_server_and_its_hints(http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         add = tools_of(toolset)["add"]
     assert add.metadata.source == "tests"
     assert add.metadata.annotations.read_only is True
@@ -197,32 +198,32 @@ def test_tools_know_their_server_and_its_hints() -> None:
     assert add.definition.input_schema["required"] == ["a", "b"]
 
 
-def test_a_name_that_a_local_tool_has_as_well_is_an_error_that_names_both() -> None:
+def test_a_name_that_a_local_tool_has_as_well_is_an_error_that_names_both(era: str, http_server: HttpServer) -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    with sdk_server() as toolset, pytest.raises(ToolDefinitionError, match=r"add \(local and tests\)"):
+    with http_server.tools() as toolset, pytest.raises(ToolDefinitionError, match=r"add \(local and tests\)"):
         calling().prompt("?", tools=[add, toolset]).call()
 
 
-def test_tools_of_several_servers_have_the_servers_name_where_both_have_one() -> None:
-    with McpToolset(sdk_server(), raw_server()) as both:
+def test_tools_of_several_servers_have_the_servers_name_where_both_have_one(era: str, http_server: HttpServer) -> None:
+    with McpToolset(http_server.tools(), raw_server()) as both:
         tools = tools_of(both)
         assert tools["raw_echo"].call('{"text": "a"}') == "echo: a"
         assert tools["tests_echo"].call('{"text": "b"}') == "b"
     assert "add" in tools and "garbage" in tools and "echo" not in tools
 
 
-def test_a_prefix_is_before_the_name_of_each_tool() -> None:
-    with sdk_server(prefix=True) as toolset:
+def test_a_prefix_is_before_the_name_of_each_tool(http_server: HttpServer) -> None:
+    with http_server.tools(prefix=True) as toolset:
         assert all(name.startswith("tests_") for name in tools_of(toolset))
 
 
-def test_a_filter_chooses_tools_by_server_and_description() -> None:
+def test_a_filter_chooses_tools_by_server_and_description(http_server: HttpServer) -> None:
     def chosen(server: str, tool: Any) -> bool:
         return server == "tests" and tool.annotations is not None and tool.annotations.read_only_hint is True
 
-    with sdk_server(filter=chosen) as toolset:
+    with http_server.tools(filter=chosen) as toolset:
         assert [*tools_of(toolset)] == ["add"]
 
 
@@ -249,17 +250,19 @@ def test_a_server_of_the_older_era_is_recognized_and_remembered(monkeypatch: pyt
     assert '"server/discover"' not in second and '"initialize": 1' in second
 
 
-def test_the_description_of_a_server_of_the_newer_era_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_description_of_a_server_of_the_newer_era_is_remembered(
+    monkeypatch: pytest.MonkeyPatch, http_server: HttpServer
+) -> None:
     telemetry = Telemetry()
     for _ in range(2):
-        with sdk_server() as toolset:
+        with http_server.tools() as toolset:
             calling(ToolCall("echo", {"text": "x"}), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     assert len(telemetry.named("server/discover")) == 1
     assert [span for span in telemetry.spans if span.name == "initialize"] == []
 
 
 def test_what_is_remembered_of_a_server_is_forgotten_if_the_server_refuses_it() -> None:
-    with sdk_server() as toolset:
+    with raw_server("modern") as toolset:
         tools_of(toolset)
     (described,) = session._eras.values()
     with raw_server() as toolset:
@@ -291,15 +294,15 @@ def test_tools_are_listed_again_when_their_time_is_over(lifetime: str, times: in
     assert len(telemetry.named("tools/list")) == times
 
 
-def test_tools_that_are_listed_again_unchanged_stay_the_same_objects() -> None:
-    with sdk_server() as toolset:
+def test_tools_that_are_listed_again_unchanged_stay_the_same_objects(http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         assert tools_of(toolset)["add"] is tools_of(toolset)["add"]
 
 
-def test_speaking_both_eras_is_what_the_tests_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speaking_both_eras_is_what_the_tests_do(monkeypatch: pytest.MonkeyPatch, http_server: HttpServer) -> None:
     speak("handshake", monkeypatch)
     telemetry = Telemetry()
-    with sdk_server() as toolset:
+    with http_server.tools() as toolset:
         ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     assert [span.name for span in telemetry.spans if span.name in ("initialize", "server/discover")] == ["initialize"]
 

@@ -31,9 +31,9 @@ def wire_spans(telemetry: Telemetry) -> list[str]:
 
 
 @in_each_mode_and_era
-def test_each_request_has_one_span_below_what_it_is_for(mode: str, era: str) -> None:
+def test_each_request_has_one_span_below_what_it_is_for(mode: str, era: str, http_server: HttpServer) -> None:
     telemetry = Telemetry()
-    with sdk_server(env={"TTL_MS": "3600000"}) as toolset:
+    with http_server.tools() as toolset:
         run(mode, calling(ToolCall("add", {"a": 1, "b": 2}), telemetry=telemetry.options).prompt("?", tools=[toolset]))
     first = "server/discover" if era == "modern" else "initialize"
     assert wire_spans(telemetry) == [first, "tools/list", "tools/call add"]
@@ -105,9 +105,11 @@ def test_each_request_is_measured_with_the_labels_of_the_conventions(
 
 
 @pytest.mark.parametrize(("tool", "error", "code"), [("fail", "tool_error", None), ("refuse", "-32050", "-32050")])
-def test_a_failure_is_on_both_spans_with_its_code_and_no_text(tool: str, error: str, code: str | None) -> None:
+def test_a_failure_is_on_both_spans_with_its_code_and_no_text(
+    tool: str, error: str, code: str | None, http_server: HttpServer
+) -> None:
     telemetry = Telemetry()
-    with sdk_server() as toolset:
+    with http_server.tools() as toolset:
         calling(ToolCall(tool, {"text": MARKER}), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     for span in (telemetry.one(f"tools/call {tool}"), telemetry.one(f"execute_tool {tool}")):
         assert span.status.status_code is StatusCode.ERROR
@@ -117,9 +119,9 @@ def test_a_failure_is_on_both_spans_with_its_code_and_no_text(tool: str, error: 
     assert (attributes["error.type"], attributes.get("rpc.response.status_code")) == (error, code)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@in_each_mode_and_era
 def test_the_server_gets_the_trace_context_of_the_span_and_the_named_keys_of_the_tool_context(
-    mode: str, http_server: HttpServer
+    mode: str, era: str, http_server: HttpServer
 ) -> None:
     telemetry = Telemetry()
     context = {"user": {"id": 7}, "password": MARKER}
@@ -138,8 +140,8 @@ def test_the_server_gets_the_trace_context_of_the_span_and_the_named_keys_of_the
     assert sent == {"baggage": "tenant=a", "user": {"id": 7}}
 
 
-def test_nothing_of_the_tool_context_leaves_the_process_unless_it_is_named() -> None:
-    with sdk_server() as toolset:
+def test_nothing_of_the_tool_context_leaves_the_process_unless_it_is_named(http_server: HttpServer) -> None:
+    with http_server.tools() as toolset:
         spec = calling(ToolCall("meta")).prompt("?", tools=[toolset], tool_context={"password": MARKER})
         assert MARKER not in spec.call().tool_results[0].content
 
@@ -220,9 +222,9 @@ def test_no_content_of_either_direction_is_in_anything_that_is_exported(
         assert MARKER.encode() not in file.read_bytes()
 
 
-def test_content_is_on_the_span_of_the_tool_alone_if_it_is_captured() -> None:
+def test_content_is_on_the_span_of_the_tool_alone_if_it_is_captured(http_server: HttpServer) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
-    with sdk_server() as toolset:
+    with http_server.tools() as toolset:
         calling(ToolCall("fail", {"text": MARKER}), telemetry=telemetry.options).prompt("?", tools=[toolset]).call()
     assert MARKER in str(telemetry.one("execute_tool fail").attributes)
     assert MARKER not in str(telemetry.one("tools/call fail").attributes)

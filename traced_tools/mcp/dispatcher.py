@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -11,6 +11,7 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -88,11 +89,18 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
                 except MCPError as error:
                     scope.refused(error.code)
                     raise
+                if self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    result.setdefault("resultType", "complete")  # as the specification reads it; the SDK refuses it
                 if is_call and result.get("isError") is True:
                     scope.tool_failed()
         finally:
             self.calls -= is_call
         return result
+
+    def _dispatch_notification(self, *arguments: Any) -> None:
+        """Pass over a progress that is no float: the SDK would end the session with all of its calls."""
+        with suppress(OverflowError):
+            super()._dispatch_notification(*arguments)
 
     async def run(
         self,
