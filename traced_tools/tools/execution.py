@@ -360,8 +360,6 @@ class ToolExecution:
                 result = refusal
             else:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
-                if self._run.events.wanted:
-                    context.on_progress = observed.progressed
                 if self._clock is None:
                     result = self._permitted(await self._attempt(self._source, context, observed))
                 else:
@@ -705,6 +703,7 @@ class ToolExecution:
             raise Abandoned
         self._has_begun = True
         observed.started()
+        context.on_progress = observed.progressed if self._run.events.wanted else None
         try:
             if failure is None:
                 asked, step = perf_counter(), tool.step(bound.value, context)
@@ -719,6 +718,7 @@ class ToolExecution:
             self.cancel()
             raise
         finally:
+            context.on_progress = None  # what the tool has left running reports nothing more
             observed.stopped()
         # not inside the `except`: later errors would have the tool's error, and its text, as their context
         self._has_run = returned is not None
