@@ -83,10 +83,12 @@ PARENTS: Final = {
     names.HOOK_SPAN: "the run, `iteration`, or the outer `advise` span; for `advise_tool` the tool's span",
     names.CHAT_SPAN: "the innermost `advise` span, else `iteration`",
     names.EMBEDDINGS_SPAN: "the span that is current when the model is called, if any",
-    names.EXECUTE_TOOL_SPAN: "`iteration`",
-    names.REFUSE_TOOL_SPAN: "`iteration`",
+    names.EXECUTE_TOOL_SPAN: "`iteration`; of a served tool, `tools/call {tool}` of the server",
+    names.REFUSE_TOOL_SPAN: "`iteration`; of a served tool, `tools/call {tool}` of the server",
     names.MCP_CALL_SPAN: "the tool's span",
     names.MCP_REQUEST_SPAN: "the span that is current when the request is made, such as the run",
+    names.SERVED_CALL_SPAN: "the client's span, which the `_meta` of the request names, else the current span",
+    names.SERVED_REQUEST_SPAN: "the client's span, which the `_meta` of the request names, else the current span",
     names.AWAIT_APPROVAL_SPAN: "the innermost `advise_tool` span, else the tool's span",
     names.RETRIEVAL_SPAN: "the `execute_tool` span of the search tool, or the innermost `advise_tool` span in it",
     names.SEARCH_MEMORY_SPAN: "the span that is current when memory is read, such as the hook of the memory advisor",
@@ -264,13 +266,18 @@ def spans_page() -> Iterator[str]:
     yield "status `ERROR`, and both `error.type` and the status description have the type of the error."
     yield "All attributes with their values: [attributes](attributes.md)."
     yield ""
-    yield from table(("span", "description"), [(code(each.name), each.brief) for each in names.SPANS])
+    yield from table(("span", "description"), [(title(each), each.brief) for each in names.SPANS])
     for each in names.SPANS:
-        yield from ("", f"## {code(each.name)}", "", each.brief, "")
+        yield from ("", f"## {title(each)}", "", each.brief, "")
         yield f"- Kind: {each.kind}"
         yield f"- Parent: {PARENTS[each]}"
         yield f"- OpenInference kind, if enabled: {code(each.openinference)}"
         yield from carried(each.attributes, each.content)
+
+
+def title(each: SpanType) -> str:
+    """Return the title of a span; those of an MCP server have the names of those of its client."""
+    return f"{code(each.name)}, server" if each.kind == "server" else code(each.name)
 
 
 def metrics_page() -> Iterator[str]:

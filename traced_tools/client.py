@@ -16,7 +16,7 @@ from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, OutputT
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
-from traced_tools.approvals.state import KeepsPausedRuns, RunState, StateKey
+from traced_tools.approvals.state import KeepsPausedRuns, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
@@ -32,6 +32,7 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide

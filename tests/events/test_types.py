@@ -52,9 +52,9 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         "time": st.datetimes(timezones=st.just(UTC)),
         "usage": usages,
         "duration": st.floats(0, 1e9),
+        "score": st.none() | st.floats(0, 1),
         "progress": st.floats(allow_nan=False, allow_infinity=False),
         "total": st.none() | st.floats(allow_nan=False, allow_infinity=False),
-        "score": st.none() | st.floats(0, 1),
     }
     if name in found:
         return found[name]

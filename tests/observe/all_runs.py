@@ -54,6 +54,7 @@ from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
+from traced_tools.observe.scopes.mcp_server import McpServerScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 from traced_tools.tools.search import RegexToolIndex, ToolMatch
@@ -323,6 +324,16 @@ def requests_to_mcp_servers(telemetry: Telemetry) -> None:
         scope.refused(-32000)
 
 
+def requests_of_mcp_clients(telemetry: Telemetry) -> None:
+    """Make the spans of requests to served tools; that real requests have them is shown in `tests/mcp`."""
+    run_telemetry = RunTelemetry(telemetry.options, "shop")
+    with McpServerScope(run_telemetry, "tcp", "tools/call", 1, "2026-07-28") as scope:
+        scope.calls("price")
+        scope.tool_failed()
+    with McpServerScope(run_telemetry, "pipe", "tools/list", "a", "2025-11-25") as scope:
+        scope.refused(-32602)
+
+
 def export(telemetry: Telemetry) -> None:
     """Have an exporter count, as `configure` does; that the counts are right is shown in `test_collectors`."""
     instruments = instruments_of(telemetry.meter_provider)
@@ -388,6 +399,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_that_are_judged,
     calls_by_hand,
     requests_to_mcp_servers,
+    requests_of_mcp_clients,
     export,
     export_events,
     audit,

@@ -36,9 +36,10 @@ _TOOL = {
     names.TOOL_QUEUE_TIME,
 }
 _MODEL = {names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL}
-_MCP = {names.MCP_METHOD, names.JSONRPC_REQUEST_ID, names.NETWORK_TRANSPORT, names.TOOL_SOURCE}
-REQUIRED: Mapping[str, set[str]] = {
-    names.AGENT_SPAN.name: {
+_MCP = {names.MCP_METHOD, names.JSONRPC_REQUEST_ID, names.NETWORK_TRANSPORT}
+_SERVED = {*_MCP, names.MCP_PROTOCOL_VERSION, names.AGENT_NAME}
+REQUIRED: Mapping[SpanType, set[str]] = {
+    names.AGENT_SPAN: {
         names.OPERATION_NAME,
         names.AGENT_NAME,
         names.REQUEST_MODEL,
@@ -47,25 +48,27 @@ REQUIRED: Mapping[str, set[str]] = {
         names.LOOP_TOOL_CALLS,
         names.LOOP_STOP_REASON,
     },
-    names.ITERATION_SPAN.name: {names.ITERATION_INDEX, names.ITERATION_TOOL_CALLS},
-    names.HOOK_SPAN.name: {names.ADVISOR_NAME, names.ADVISOR_HOOK, names.ADVISOR_ORDER},
-    names.CHAT_SPAN.name: {*_MODEL, names.AGENT_NAME},
-    names.EMBEDDINGS_SPAN.name: _MODEL,
-    names.EXECUTE_TOOL_SPAN.name: {
+    names.ITERATION_SPAN: {names.ITERATION_INDEX, names.ITERATION_TOOL_CALLS},
+    names.HOOK_SPAN: {names.ADVISOR_NAME, names.ADVISOR_HOOK, names.ADVISOR_ORDER},
+    names.CHAT_SPAN: {*_MODEL, names.AGENT_NAME},
+    names.EMBEDDINGS_SPAN: _MODEL,
+    names.EXECUTE_TOOL_SPAN: {
         *_TOOL,
         names.OPERATION_NAME,
         names.TOOL_OUTCOME,
         names.TOOL_ATTEMPTS,
         names.TOOL_DECISION,
     },
-    names.REFUSE_TOOL_SPAN.name: _TOOL,
-    names.MCP_CALL_SPAN.name: {names.TOOL_NAME, *_MCP},
-    names.MCP_REQUEST_SPAN.name: _MCP,
-    names.AWAIT_APPROVAL_SPAN.name: {names.TOOL_NAME, names.TOOL_CALL_ID, names.AGENT_NAME},
-    names.RETRIEVAL_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME, names.TOOL_SEARCH_INDEX},
-    names.SEARCH_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
-    names.UPSERT_MEMORY_SPAN.name: {names.OPERATION_NAME, names.AGENT_NAME},
-    names.COMPACT_MEMORY_SPAN.name: {names.AGENT_NAME, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
+    names.REFUSE_TOOL_SPAN: _TOOL,
+    names.MCP_CALL_SPAN: {names.TOOL_NAME, names.TOOL_SOURCE, *_MCP},
+    names.MCP_REQUEST_SPAN: {names.TOOL_SOURCE, *_MCP},
+    names.SERVED_CALL_SPAN: {names.TOOL_NAME, *_SERVED},
+    names.SERVED_REQUEST_SPAN: _SERVED,
+    names.AWAIT_APPROVAL_SPAN: {names.TOOL_NAME, names.TOOL_CALL_ID, names.AGENT_NAME},
+    names.RETRIEVAL_SPAN: {names.OPERATION_NAME, names.AGENT_NAME, names.TOOL_SEARCH_INDEX},
+    names.SEARCH_MEMORY_SPAN: {names.OPERATION_NAME, names.AGENT_NAME},
+    names.UPSERT_MEMORY_SPAN: {names.OPERATION_NAME, names.AGENT_NAME},
+    names.COMPACT_MEMORY_SPAN: {names.AGENT_NAME, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},
 }
 _RUN_EVENT = {names.RUN_ID, names.AGENT_NAME}
 _CALL_EVENT = {*_RUN_EVENT, names.TOOL_NAME, names.TOOL_TYPE, names.TOOL_CALL_ID, names.TOOL_SOURCE}
@@ -136,6 +139,7 @@ OPTIONAL_LABELS = {
     names.POLICY_RULE,
     names.TOOL_RESULT_CUT,
     names.COMPACTION_STRATEGY,
+    names.RPC_STATUS_CODE,
 }
 """What only some series of a metric have; of the advisor only those of decisions, of the agent those outside a run."""
 
@@ -150,8 +154,8 @@ PARENTS: Mapping[str, set[str]] = {
     "after": {*_AROUND, *_PASS},
     "chat": {*_AROUND, *_PASS, "compact_memory", "retrieval"},
     "advise_tool": {*_TOOL_SPANS, "advise_tool"},
-    "execute_tool": {*_AROUND, *_PASS},
-    "refuse_tool": {*_AROUND, *_PASS},
+    "execute_tool": {*_AROUND, *_PASS, "tools/call"},
+    "refuse_tool": {*_AROUND, *_PASS, "tools/call"},
     "await_approval": {*_TOOL_SPANS, "advise_tool"},
     "retrieval": {"execute_tool", "advise_tool"},
     "compact_memory": {*_AROUND, *_PASS, "before", "after", "finalize"},
@@ -184,7 +188,8 @@ def span_type(span: ReadableSpan) -> SpanType:
     word = "{hook}" if word_of(span) in HOOKS else word_of(span)
     if names.MCP_METHOD in (span.attributes or {}) and names.TOOL_NAME not in (span.attributes or {}):
         word = "{method}"
-    found = [each for each in names.SPANS if each.name.split(" ")[0] == word]
+    is_served = span.kind is SpanKind.SERVER
+    found = [each for each in names.SPANS if each.name.split(" ")[0] == word and is_served is (each.kind == "server")]
     assert len(found) == 1, f"{span.name} is not in the table"
     return found[0]
 
@@ -205,15 +210,19 @@ def assert_declared_span(span: ReadableSpan, *, content: bool = False) -> None:
     declared, attributes = span_type(span), span.attributes or {}
     assert scope_of(span) == names.SCOPE
     allowed = {*declared.attributes, *(declared.content if content else ())}
-    assert_attributes(span.name, attributes, allowed, REQUIRED[declared.name], assert_value_of_span)
+    assert_attributes(span.name, attributes, allowed, REQUIRED[declared], assert_value_of_span)
     assert (names.ADVISOR_SELF_TIME in attributes) is (word_of(span) == "advise"), span.name
     assert (names.OPERATION_NAME in attributes) is (word_of(span) in OPERATIONS), span.name
     assert span.name == expected_name(declared, attributes)
     assert_status(span)
     assert attributes.get(names.OPENINFERENCE_KIND) in (None, declared.openinference)
-    assert list(span.events) == [] and list(span.links) == []
-    kinds = {SpanKind.INTERNAL} if declared.kind == "internal" else {SpanKind.INTERNAL, SpanKind.CLIENT}
-    assert span.kind in kinds, span.name
+    assert list(span.events) == [] and (list(span.links) == [] or declared.kind == "server")
+    kinds = {
+        "internal": {SpanKind.INTERNAL},
+        "client": {SpanKind.INTERNAL, SpanKind.CLIENT},
+        "server": {SpanKind.SERVER},
+    }
+    assert span.kind in kinds[declared.kind], span.name
     assert (span.kind is SpanKind.CLIENT) is (declared.kind == "client" and names.SERVER_ADDRESS in attributes)
 
 
@@ -253,6 +262,8 @@ def assert_declared_point(point: MetricPoint) -> None:
     """Hold a series to its metric."""
     metric = names.METRICS[point.name]
     optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE, names.AGENT_NAME}
+    if metric is names.MCP_SERVER_DURATION:  # only a call has a tool
+        optional = optional | {names.TOOL_NAME}
     if metric is names.APPROVAL_WAIT:  # a wait that an error ends has no decision
         optional = optional | {names.TOOL_DECISION}
     if metric is names.MCP_CLIENT_DURATION:  # a request may call no tool, precede the agreement, or succeed

@@ -56,7 +56,7 @@ def test_every_attribute_of_the_registry_is_used() -> None:
 
 def test_required_attributes_are_declared() -> None:
     for span in names.SPANS:
-        assert REQUIRED[span.name] <= set(span.attributes)
+        assert REQUIRED[span] <= set(span.attributes)
     for event in names.EVENTS.values():
         assert REQUIRED_ON_EVENTS[event.name] <= set(event.attributes)
 
@@ -91,6 +91,7 @@ def test_content_is_opt_in_wherever_it_is_declared_and_never_a_label() -> None:
 def test_our_own_spans_do_not_declare_an_operation_of_the_conventions() -> None:
     ours = (names.ITERATION_SPAN, names.HOOK_SPAN, names.REFUSE_TOOL_SPAN, names.COMPACT_MEMORY_SPAN)
     ours += (names.AWAIT_APPROVAL_SPAN, names.MCP_CALL_SPAN, names.MCP_REQUEST_SPAN)
+    ours += (names.SERVED_CALL_SPAN, names.SERVED_REQUEST_SPAN)
     assert [span.name for span in ours if names.OPERATION_NAME in span.attributes] == []
     assert all(names.OPERATION_NAME in span.attributes for span in names.SPANS if span not in ours)
 

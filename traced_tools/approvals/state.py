@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
 
@@ -20,7 +19,7 @@ from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCal
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
-from traced_tools.core.secret_key import SecretKey
+from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -32,35 +31,9 @@ from traced_tools.stores.columns import escaped, unescaped
 from traced_tools.tools.approval import check_decision, check_unchanged
 
 STATE_VERSION: Final = 1
-KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"
 _SIGNED: Final = "hmac-sha256"
 _Message = Annotated[Message, Field(discriminator="role")]
 _Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
-
-
-class StateKey(SecretKey):
-    """A key for the digests of states; see `SecretKey`."""
-
-    __slots__ = ()
-
-    _purpose = "key of states"
-
-    @classmethod
-    def configured(cls, secrets: bytes | str | Sequence[bytes | str] | None) -> tuple[StateKey, ...]:
-        """Return the keys of an application, of which the first one signs.
-
-        Args:
-            secrets: the keys, or a single one. None for those in the variable `TRACED_TOOLS_STATE_KEY`, which are
-                separated by commas.
-        """
-        if secrets is None:
-            secrets = [each.strip() for each in os.environ.get(KEY_VARIABLE, "").split(",") if each.strip()]
-        several = (secrets,) if isinstance(secrets, bytes | str) else secrets
-        return tuple(cls(each.encode() if isinstance(each, str) else each) for each in several)
-
-    def digest(self, canonical: bytes) -> str:
-        """Return the HMAC of a canonical state, in hex."""
-        return self._hmac(b"state\0" + canonical)
 
 
 def _read_text(text: str, info: ValidationInfo) -> str:

@@ -14,6 +14,7 @@ from traced_tools.cli.dashboards.commands import app as dashboards
 from traced_tools.cli.demo.load import run_load
 from traced_tools.cli.demo.run import run_demo
 from traced_tools.cli.doctor.command import doctor
+from traced_tools.cli.mcp.commands import app as mcp
 from traced_tools.cli.policy.commands import app as policy
 from traced_tools.errors import TracedToolsError
 
@@ -21,6 +22,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(approvals, name="approvals")
 app.add_typer(audit, name="audit")
 app.add_typer(dashboards, name="dashboards")
+app.add_typer(mcp, name="mcp")
 app.add_typer(policy, name="policy")
 app.command()(doctor)
 

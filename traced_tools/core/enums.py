@@ -55,6 +55,13 @@ DECISIONS: Final = get_args(Decision)
 SUPERSEDED: Final = "superseded"
 """The reason code of a call that a run left without a result, and that the conversation has passed by."""
 
+ASKED_CLIENT: Final = "mcp_client"
+"""The reason code of a call about which the user of an MCP client has decided."""
+CANNOT_ASK_CLIENT: Final = "mcp_client_cannot_ask"
+"""The reason code of a call that requires approval and whose MCP client cannot ask its user."""
+INVALID_STATE: Final = "mcp_state_invalid"
+"""The reason code of a call with an approval that is for another call, was used before, or has expired."""
+
 REASON_CODES: Final = (
     "max_tool_calls",
     "max_calls_per_tool",
@@ -69,6 +76,9 @@ REASON_CODES: Final = (
     "audit_unavailable",
     "policy_default",
     "policy_error",
+    ASKED_CLIENT,
+    CANNOT_ASK_CLIENT,
+    INVALID_STATE,
 )
 """The reason codes that this package sets. Advisors and drivers may set others."""
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 OURS: ContextVar[bool] = ContextVar("traced_tools_mcp", default=False)
 """Whether the code that runs belongs to a connection of this package, and not to another user of the SDK."""
-_PREFIXES = ("mcp.", "httpx2", "httpcore2")
+_PREFIXES = ("mcp.", "httpx2", "httpcore2", "sse_starlette")
 _OTHERS = ("client",)  # the name of the logger of the SDK's sessions
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -47,6 +47,7 @@ from traced_tools.tools.schema.callable_schema import (
     schema_of,
     signature_of,
 )
+from traced_tools.tools.schema.returned import ReturnedSchema, returned_schema
 from traced_tools.tools.schema.signature import Signature
 from traced_tools.tools.tool_options import ToolOptions, tool_options_of
 
@@ -148,6 +149,11 @@ class FunctionToolCallback:
         if type(self) is not FunctionToolCallback:
             as_invocable(self)  # raises for an override that cannot be called
 
+    @cached_property
+    def returned(self) -> ReturnedSchema | None:
+        """The schema of what the function returns; None if that is text, or if a converter changes it."""
+        return returned_schema(self._function) if self._convert is None else None
+
     def bind(self, arguments: str) -> BoundArguments:
         """Validate JSON text and return the function's keyword arguments; raise `InvalidArguments` if it is invalid."""
         return bind_arguments(self._arguments.check, arguments, self.definition.input_schema)
@@ -160,7 +166,7 @@ class FunctionToolCallback:
         """Return the step that calls the function."""
         if self._context_parameters:
             arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, arguments, self.convert, self._is_async)
+        return CallFunction(self._function, arguments, self.convert, self._is_async, context.report_item)
 
     def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the function's value; raise `TypeError` if it cannot be converted."""

@@ -368,7 +368,7 @@ class ToolExecution:
                     else:
                         result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
                 finally:
-                    for each in (context, self._context):  # a tool may keep its context
+                    for each in (context, self._context):  # a tool that goes on has nobody to tell
                         if each is not None:
                             each.on_progress = None
             if self._most_characters is not None and not result.ends_run:

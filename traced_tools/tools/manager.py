@@ -580,6 +580,8 @@ class ToolCallingManager:
         advisors: Iterable[ToolAdvice] = (),
         decisions: Decisions = _NONE_DECIDED,
         earlier: ToolExecutionResult | None = None,
+        agent: str = "assistant",
+        principal: str | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, blocking, without a tool loop.
 
@@ -600,6 +602,8 @@ class ToolCallingManager:
                 one, such a call is in `pending` of the result and does not run.
             earlier: the result of an earlier execution of this response. Only its pending calls are then decided; the
                 others keep their results.
+            agent: the name under which the calls are recorded.
+            principal: on whose behalf the calls are; None for the principal of the enclosing run, if there is one.
 
         Raises:
             TypeError, ValueError: for an invalid argument, or a response without tool calls.
@@ -608,7 +612,8 @@ class ToolCallingManager:
             LoopLimitExceeded: if a limit is reached with `on_limit="raise"`; `.result` has the results of the calls.
             ToolExecutionError: if a tool failed and the error policy raises its error.
         """
-        settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
+        settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
+        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal}
         return call(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     async def aexecute_tool_calls(
@@ -624,9 +629,12 @@ class ToolCallingManager:
         advisors: Iterable[ToolAdvice] = (),
         decisions: Decisions = _NONE_DECIDED,
         earlier: ToolExecutionResult | None = None,
+        agent: str = "assistant",
+        principal: str | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
-        settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
+        settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
+        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal}
         return await acall(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     def _by_hand(
@@ -639,6 +647,8 @@ class ToolCallingManager:
         earlier: ToolExecutionResult | None,
         settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
+        expect("agent", settings["agent"], str, "a str")
+        expect("principal", settings["principal"], (str, type(None)), "a str or None")
         expect("tool_errors", settings["tool_errors"], ToolErrors, "a ToolErrors")
         expect("limits", settings["limits"], LoopLimits, "a LoopLimits")
         expect("messages", messages, Iterable, "a sequence of messages")

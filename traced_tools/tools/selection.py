@@ -50,6 +50,11 @@ class ToolSelection:
         self._known = ToolSet(each for each in self._items if not is_provider(each))
         self._is_complete = len(self._known) == len(self._items)
 
+    @property
+    def providers(self) -> tuple[ToolCallbackProvider, ...]:
+        """The providers, in order."""
+        return tuple(each for each in self._items if is_provider(each))
+
     async def tool_set(self) -> ToolSet:
         """Return the tools, as a flow; it calls each provider once."""
         if self._is_complete:

@@ -191,7 +191,11 @@ EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The class of the
 EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The text of the exception.")
 EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "The stack trace of the exception.")
 
-MCP_METHOD: Final = _attribute("mcp.method.name", "string", "The method of the request to the MCP server.")
+MCP_METHOD: Final = _attribute(
+    "mcp.method.name",
+    "string",
+    f"The method of the request to the MCP server; `{OTHER}` if the protocol has no such method.",
+)
 MCP_PROTOCOL_VERSION: Final = _attribute(
     "mcp.protocol.version", "string", "The revision of the Model Context Protocol that client and server agreed on."
 )
@@ -200,7 +204,7 @@ RPC_STATUS_CODE: Final = _attribute(
     "rpc.response.status_code", "string", "The code of the JSON-RPC error, if the server answered with one."
 )
 NETWORK_TRANSPORT: Final = _attribute(
-    "network.transport", "string", "How the MCP server is reached: by stdio, or by HTTP.", MCP_TRANSPORTS
+    "network.transport", "string", "How client and MCP server are connected: by stdio, or by HTTP.", MCP_TRANSPORTS
 )
 
 # An attribute of another convention.

@@ -246,6 +246,22 @@ SAFEGUARD_BLOCKS: Final = _metric(
     "Requests and answers that a safeguard blocked.",
     (at.ADVISOR_NAME, at.AGENT_NAME, at.SAFEGUARD_WHERE),
 )
+MCP_SERVER_DURATION: Final = _metric(
+    "mcp.server.operation.duration",
+    "histogram",
+    "s",
+    "Duration of requests of MCP clients to the served tools.",
+    (
+        at.MCP_METHOD,
+        at.TOOL_NAME,
+        at.MCP_PROTOCOL_VERSION,
+        at.NETWORK_TRANSPORT,
+        at.RPC_STATUS_CODE,
+        at.AGENT_NAME,
+        at.ERROR_TYPE,
+    ),
+    _MCP_SECONDS,
+)
 TOOL_DECISIONS: Final = _metric(
     "traced_tools.tool.decisions",
     "counter",

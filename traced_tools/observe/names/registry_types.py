@@ -44,7 +44,7 @@ class SpanType:
     """
 
     name: str
-    kind: Literal["internal", "client"]
+    kind: Literal["internal", "client", "server"]
     brief: str
     attributes: tuple[str, ...]
     content: tuple[str, ...] = ()

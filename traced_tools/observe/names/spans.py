@@ -195,6 +195,28 @@ MCP_REQUEST_SPAN: Final = SpanType(
     "One other request to an MCP server, such as `initialize`, `server/discover` or `tools/list`.",
     _MCP,
 )
+_SERVED = (
+    at.MCP_METHOD,
+    at.MCP_PROTOCOL_VERSION,
+    at.JSONRPC_REQUEST_ID,
+    at.RPC_STATUS_CODE,
+    at.NETWORK_TRANSPORT,
+    at.AGENT_NAME,
+    at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
+)
+SERVED_CALL_SPAN: Final = SpanType(
+    "tools/call {tool}",
+    "server",
+    "One call of an MCP client to a served tool. It has a link to the span that is current, if that isn't its parent.",
+    (at.TOOL_NAME, *_SERVED),
+)
+SERVED_REQUEST_SPAN: Final = SpanType(
+    "{method}",
+    "server",
+    "One other request of an MCP client, such as `initialize`, `server/discover` or `tools/list`.",
+    _SERVED,
+)
 AWAIT_APPROVAL_SPAN: Final = SpanType(
     "await_approval {tool}",
     "internal",
@@ -270,6 +292,8 @@ SPANS: Final = (
     REFUSE_TOOL_SPAN,
     MCP_CALL_SPAN,
     MCP_REQUEST_SPAN,
+    SERVED_CALL_SPAN,
+    SERVED_REQUEST_SPAN,
     AWAIT_APPROVAL_SPAN,
     RETRIEVAL_SPAN,
     SEARCH_MEMORY_SPAN,

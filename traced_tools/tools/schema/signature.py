@@ -71,7 +71,7 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name: str = getattr(function, "__qualname__", type(function).__name__)
-        annotated = _annotated(function)
+        annotated = annotated_function(function)
         hints = _hints(self.name, annotated)
         docstring = read_docstring(function)
         self._given = tuple(function.keywords) if isinstance(function, functools.partial) else ()
@@ -218,7 +218,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Paramet
     return [each for each in found if each.name not in given]
 
 
-def _annotated(function: Callable[..., Any]) -> Any:
+def annotated_function(function: Callable[..., Any]) -> Any:
     """Return the object that has the annotations of a callable."""
     target = inspect.unwrap(getattr(function, "__func__", function))
     while isinstance(target, functools.partial):

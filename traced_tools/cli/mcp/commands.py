@@ -1,0 +1,110 @@
+"""The commands of `traced-tools mcp`.
+
+Exit status: 0 if the client leaves or the process is interrupted, 2 if the tools cannot be served.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
+
+TOKEN_VARIABLE: Final = "TRACED_TOOLS_MCP_TOKEN"
+_COMMAND: Final = "mcp"
+
+app = typer.Typer(no_args_is_help=True, help="Serve tools to MCP clients.")
+
+
+class Transport(StrEnum):
+    """How clients are connected."""
+
+    STDIO = "stdio"
+    HTTP = "http"
+
+
+@app.callback()
+def mcp() -> None:
+    """Serve tools to MCP clients."""
+
+
+@app.command()
+def serve(
+    tools: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:OBJECT",
+            help="What is served: an object of a Python module, such as a list of functions, or an `McpServer`.",
+        ),
+    ],
+    transport: Annotated[Transport, typer.Option(help="Standard input and output, or HTTP at /mcp.")] = Transport.STDIO,
+    host: Annotated[str, typer.Option(help="The address to listen at, with HTTP.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen at, with HTTP; 0 for a free one.")
+    ] = 8000,
+) -> None:
+    """Serve tools to MCP clients, until the client leaves or the process is interrupted.
+
+    With HTTP, clients must send the token in the variable TRACED_TOOLS_MCP_TOKEN, if it is set. Set it to serve at an
+    address that other machines reach.
+    """
+    with exit_statuses(_COMMAND, printing=False):
+        from traced_tools import mcp
+
+        token = os.environ.get(TOKEN_VARIABLE) or None
+        with _printing_to_stderr():
+            served = _loaded(tools)
+        try:
+            mcp.serve(
+                served,
+                transport=transport.value,
+                host=host,
+                port=port,
+                token=token,
+                on_ready=lambda url: typer.echo(f"{_COMMAND}: serving at {url}", err=True),
+            )
+        except OSError as error:
+            exit_with(
+                _COMMAND, FAILED, f"cannot serve at {host}, port {port}: {error.strerror or type(error).__name__}"
+            )
+
+
+def _loaded(name: str) -> Any:
+    """Return the object of a module; modules of the current directory come first."""
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        exit_with(_COMMAND, FAILED, f"{name!a} is not of the form MODULE:OBJECT, such as shop.tools:tools")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            exit_with(_COMMAND, FAILED, f"there is no module {error.name}: pass its name, and run this where it is")
+        exit_with(_COMMAND, FAILED, f"the module {module_name} cannot be imported: {type(error).__name__}: {error}")
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            exit_with(_COMMAND, FAILED, f"the module {module_name} has no object {path}")
+    return found
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Have what a module prints when it is imported go to standard error: standard output is for the protocol."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(output, 1)
+        os.close(output)

@@ -1,0 +1,224 @@
+"""An MCP server as an ASGI application: who may reach it, and the sessions of clients of older revisions."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from contextvars import Context
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from traced_tools.core.checks import expect, expect_each, expect_whole
+from traced_tools.errors import ConfigurationError
+from traced_tools.flow.workers import finished_future
+from traced_tools.mcp.sdk_logs import OURS
+from traced_tools.mcp.server import PRINCIPAL, McpServer
+from traced_tools.observe.failures import error_type
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Token = str | Mapping[str, str]
+"""The token that clients must send; or several, by the names of their holders."""
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOG = logging.getLogger(__name__)
+_LEAST_TOKEN = 16
+
+
+class McpApp:
+    """An MCP server as an ASGI application, for streamable HTTP at any path.
+
+    It works below another application, which need not know that it has a lifespan.
+
+    Args:
+        server: the server.
+        token: the token that clients must send as `Authorization: Bearer …`. If it is a mapping, it has the tokens by
+            the names of their holders, and the name of the holder is the principal of the calls.
+        hosts: the names by which clients may address the server. With a token, by default any; without one, those of
+            the loopback interface.
+        origins: the origins of web pages that may use the server, such as `https://example.org`. Without a token, also
+            those of the loopback interface.
+        max_body: the maximum size of a request in bytes.
+        stateless: whether clients of older revisions get no session, so that any process can answer each request; the
+            server can't ask them for approvals then.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument.
+        ConfigurationError: for a token that is too short.
+    """
+
+    def __init__(
+        self,
+        server: McpServer,
+        *,
+        token: Token | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        max_body: int = 4 * 1024 * 1024,
+        stateless: bool = False,
+    ) -> None:
+        expect("server", server, McpServer, "an McpServer")
+        for what, texts in (("hosts", hosts), ("origins", origins)):
+            if isinstance(texts, str):
+                raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
+            expect_each(what, tuple(texts), str, "a str")
+        expect_whole("max_body", max_body, 1)
+        expect("stateless", stateless, bool, "True or False")
+        self._server = server
+        self._digests = _digests_of(token)
+        self._hosts = {*hosts} or (None if self._digests else {*LOOPBACK})
+        self._origins = {*origins}
+        self._max_body = max_body
+        self._stateless = stateless
+        self._sessions: _Sessions | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan of the application."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            await self._current().started()
+            await send({"type": "lifespan.startup.complete"})
+        if self._sessions is not None:
+            await self._sessions.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refusal = self._refusal_of(headers)
+        holder = None if refusal is not None else self._holder_of(headers)
+        if refusal is None and holder is None:
+            refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
+        if holder is None or refusal is not None:
+            assert refusal is not None
+            await refusal(scope, receive, send)
+            return
+        # the SDK serves a session only to the user who began it
+        user = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
+        known = {**scope, PRINCIPAL: holder.name, **({"user": user} if holder.digest else {})}
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        OURS.set(True)
+        try:
+            await (await self._current().started()).handle_request(known, receive, send_on)
+            return
+        except Exception as error:  # whose traceback the server of the application would log
+            _LOG.error("an HTTP request of an MCP client failed: %s", error_type(error))
+        if not has_begun:
+            await Response("the request failed", 500)(scope, receive, send)
+
+    def _refusal_of(self, headers: Headers) -> Response | None:
+        """Return the answer to a request that a web page may have made behind the back of its user."""
+        if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:
+            return Response("this server is not addressed by that host", 421)
+        origin = headers.get("origin")
+        if origin is None or origin in self._origins:
+            return None
+        if not self._digests and _host_of(origin.partition("://")[2]) in LOOPBACK:
+            return None
+        return Response("pages of that origin may not use this server", 403)
+
+    def _holder_of(self, headers: Headers) -> _Holder | None:
+        """Return whose token a request has; None if it has no valid one."""
+        if not self._digests:
+            return _Holder("", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = _digest(token.strip())
+        found = [each for each in self._digests if hmac.compare_digest(each.digest, given)]
+        return found[0] if found and scheme.lower() == "bearer" else None
+
+    def _current(self) -> _Sessions:
+        """Return the sessions on the current event loop. They begin with the first request, if not before."""
+        if self._sessions is None or not self._sessions.are_open:
+            self._sessions = _Sessions(self._server, self._stateless, self._max_body)
+        return self._sessions
+
+
+class _Holder(NamedTuple):
+    """The holder of a token.
+
+    Args:
+        digest: identifies the token.
+        name: the name of the holder, if it has one.
+    """
+
+    digest: str
+    name: str | None
+
+
+class _Sessions:
+    """The SDK's sessions of clients on one event loop. A task of their own holds them."""
+
+    def __init__(self, server: McpServer, stateless: bool, max_body: int) -> None:
+        self._manager = StreamableHTTPSessionManager(server.sdk, stateless=stateless, max_request_body_size=max_body)
+        self._loop = asyncio.get_running_loop()
+        self._begun = asyncio.Event()
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(finished_future(self._hold), context=Context())
+
+    @property
+    def are_open(self) -> bool:
+        """Whether they are open on the current event loop."""
+        return self._loop is asyncio.get_running_loop() and not self._task.done()
+
+    async def started(self) -> StreamableHTTPSessionManager:
+        """Return what answers requests, once it can."""
+        await self._begun.wait()
+        return self._manager
+
+    async def _hold(self) -> None:
+        OURS.set(True)
+        async with self._manager.run():
+            self._begun.set()
+            await self._over.wait()
+
+    async def close(self) -> None:
+        """End them, with the calls that are under way."""
+        self._over.set()
+        await asyncio.wait([self._task])
+
+
+def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
+    expect("token", token, (str, Mapping, type(None)), "a str, a mapping of names to str, or None")
+    if token is None:
+        return ()
+    named: list[tuple[str | None, str]] = [(None, token)] if isinstance(token, str) else [*token.items()]
+    expect_each("token", [text for each in named for text in each if text is not None], str, "a str")
+    if not named or any(len(each) < _LEAST_TOKEN for _, each in named):
+        raise ConfigurationError(
+            f"a token must have at least {_LEAST_TOKEN} characters: `openssl rand -hex 32` prints a good one"
+        )
+    return tuple(_Holder(_digest(each), name) for name, each in named)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _host_of(header: str) -> str:
+    """Return the host in a `Host` header, without its port."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""

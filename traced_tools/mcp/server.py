@@ -1,0 +1,318 @@
+"""Tools as a server of the Model Context Protocol: each call runs as those of a model's answer run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, TypeVar
+
+import anyio
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from mcp_types.methods import SPEC_CLIENT_METHODS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import context as otel_context
+from opentelemetry.trace import SpanContext, get_current_span
+from pydantic import ValidationError
+
+from traced_tools._version import __version__
+from traced_tools.core.checks import checked_mapping, expect, expect_positive
+from traced_tools.core.enums import McpTransport
+from traced_tools.core.messages import AssistantMessage, ToolCall
+from traced_tools.core.state_key import StateKey
+from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.errors import ToolExecutionError, ToolNotFoundError
+from traced_tools.flow.flow import acall, call
+from traced_tools.flow.workers import finished_future
+from traced_tools.mcp.client_approver import ClientApprover, answer_in
+from traced_tools.mcp.dispatcher import _PROPAGATORS, _send
+from traced_tools.mcp.progress import ProgressSender
+from traced_tools.mcp.request_states import RequestStates
+from traced_tools.mcp.sdk_logs import OURS, silence_sdk
+from traced_tools.mcp.served_tool import ServedTool
+from traced_tools.mcp.toolset import McpToolset
+from traced_tools.models.base import ChatResponse
+from traced_tools.observe import names
+from traced_tools.observe.failures import error_type
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
+from traced_tools.observe.scopes.mcp_server import McpServerScope
+from traced_tools.tools.advice import ToolAdvice, check_advisors
+from traced_tools.tools.manager import ToolCallingManager
+from traced_tools.tools.selection import ToolSelection
+from traced_tools.tools.toolset import ToolSet
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_CLEAN_UP = 5.0
+"""Seconds that a cancelled call has to end."""
+_REQUEST = ServerRequestContext[Any, Any]
+_SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
+_HAS_MODES = "2025-11-25"
+"""The first revision whose elicitations have a mode."""
+
+
+class McpServer:
+    """Tools as a server of the Model Context Protocol, for clients of all revisions.
+
+    Each call runs as `ToolCallingManager.execute_tool_calls` runs it, so advisors, time-outs, retries, spans, events
+    and the audit trail are those of a call of a model.
+
+    Args:
+        tools: what `tools=` of a client accepts, also toolsets of other MCP servers, which are open while the server
+            runs.
+        name: the name of the server, for clients, and for telemetry and the audit trail as that of the agent.
+        instructions: how to use the tools, for the model of the client.
+        advisors: advisors in any order. Only their `advise_tool`, `decide_approval` and `on_event` are called.
+        tool_errors: the error policy: what clients read when a tool fails.
+        tool_context: data for tools.
+        telemetry: which telemetry to emit, and to which providers.
+        ttl: the seconds for which clients of newer revisions may keep the list of tools.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument.
+        ToolDefinitionError: for an object without tools, and for tools with equal names.
+    """
+
+    def __init__(
+        self,
+        tools: object,
+        *,
+        name: str = "traced_tools",
+        instructions: str | None = None,
+        advisors: Iterable[ToolAdvice] = (),
+        tool_errors: ToolErrors = ANSWER_ERRORS,
+        tool_context: Mapping[str, Any] | None = None,
+        telemetry: TelemetryOptions | None = None,
+        ttl: float = 60.0,
+    ) -> None:
+        expect("name", name, str, "a str")
+        expect("instructions", instructions, (str, type(None)), "a str or None")
+        expect("tool_errors", tool_errors, ToolErrors, "a ToolErrors")
+        expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        expect_positive("ttl", ttl)
+        self._advisors = tuple(advisors)
+        check_advisors(self._advisors)
+        self.name = name
+        self._selection = ToolSelection(tools)
+        self._manager = ToolCallingManager(max_result_characters=None)
+        self._tool_errors = tool_errors
+        self._tool_context = checked_mapping("tool_context", tool_context)
+        self._telemetry = telemetry or TelemetryOptions()
+        self._states = RequestStates(StateKey.configured(None))
+        self._served_of = ToolSet()
+        self._served: dict[str, ServedTool] = {}
+        if not self._selection.providers:
+            self._serve(call(self._selection.tool_set()))
+        lifetime = CacheHint(ttl_ms=int(ttl * 1000))
+        self.sdk: Server[Any] = Server(
+            name,
+            version=__version__,
+            instructions=instructions,
+            cache_hints={"tools/list": lifetime, "server/discover": lifetime},
+            lifespan=self._lifespan,
+            get_tool_input_schema=self._schema_of,  # otherwise the SDK lists the tools before each call over HTTP
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+        # in place of the middleware that makes the SDK's spans, whose status quotes errors
+        self.sdk.middleware = [self._observe]
+        silence_sdk()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: object) -> AsyncIterator[None]:
+        """Keep the toolsets of other servers open while the server runs."""
+        async with AsyncExitStack() as stack:
+            for provider in self._selection.providers:
+                if isinstance(provider, McpToolset):
+                    await stack.enter_async_context(provider)
+            yield
+
+    async def _tools(self) -> ToolSet:
+        """Return the tools, in order."""
+        tools = await acall(self._selection.tool_set())
+        self._serve(tools)
+        return tools
+
+    def _serve(self, tools: ToolSet) -> None:
+        if self._served_of is not tools:
+            self._served_of, self._served = tools, {each.name: each for each in map(ServedTool, tools)}
+
+    def _schema_of(self, name: str) -> Mapping[str, Any] | None:
+        return self._served[name].input_schema if name in self._served else None
+
+    # Requests.
+
+    async def _observe(self, ctx: _REQUEST, call_next: CallNext) -> HandlerResult:
+        """Answer a request in a span, and let no text of an unexpected error out."""
+        if ctx.request_id is None:  # a notification
+            return await call_next(ctx)
+        OURS.set(True)
+        with _trace_of(ctx) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
+            _SCOPE.set(scope)
+            try:
+                result = await call_next(ctx)
+            except MCPError as error:
+                scope.refused(error.code)
+                raise
+            except ValidationError:
+                scope.refused(INVALID_PARAMS)
+                raise
+            except Exception as error:  # whose text may hold contents, and the SDK sends and logs it
+                _LOG.error("a request of an MCP client failed: %s", error_type(error))
+                scope.refused(INTERNAL_ERROR)
+            else:
+                if isinstance(result, dict) and result.get("isError") is True:
+                    scope.tool_failed()
+                return result
+            raise MCPError(INTERNAL_ERROR, "the request failed")
+
+    def _scope(self, request: _REQUEST, request_id: int | str, ambient: SpanContext | None) -> McpServerScope:
+        method = request.method if request.method in SPEC_CLIENT_METHODS else names.OTHER
+        transport: McpTransport = "pipe" if request.request is None else "tcp"
+        run = RunTelemetry(self._telemetry, self.name)
+        scope = McpServerScope(run, transport, method, request_id, request.protocol_version, ambient)
+        if method == names.TOOLS_CALL and (name := str((request.params or {}).get("name"))) in self._served:
+            scope.calls(self._served[name].original)
+        return scope
+
+    async def _list(self, request: _REQUEST, params: PaginatedRequestParams | None) -> ListToolsResult:
+        await _apart(self._tools)
+        return ListToolsResult(tools=[each.described() for each in self._served.values()])
+
+    async def _call(self, request: _REQUEST, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        principal, can_elicit = principal_of(request.request), _can_elicit(request)
+        approver = ClientApprover(
+            principal,
+            elicit=_Elicitation(request) if can_elicit and not is_modern else None,
+            states=self._states if can_elicit and is_modern else None,
+            answer=answer_in(params.input_responses),
+            state=params.request_state,
+        )
+        tools = await _apart(self._tools)
+        tool = self._served.get(params.name)
+        _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
+        wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
+        if "progress_token" not in (request.meta or {}):
+            result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
+        else:
+            async with ProgressSender(request.session).sending() as progress:
+                result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
+        if result.pending is not None and approver.required is not None:
+            return approver.required
+        if approver.is_state_invalid:
+            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState")
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, result.content)
+        return tool.result(result, only_objects=not is_modern)
+
+    async def _executed(
+        self, wanted: ToolCall, tools: ToolSet, principal: str | None, *of_call: ToolAdvice
+    ) -> ToolResult:
+        try:
+            executed = await self._manager.aexecute_tool_calls(
+                (),
+                ChatResponse(AssistantMessage([wanted])),
+                tools=tools,
+                tool_context=self._tool_context,
+                tool_errors=self._tool_errors,
+                telemetry=self._telemetry,
+                advisors=(*self._advisors, *of_call),
+                agent=self.name,
+                principal=principal,
+            )
+        except ToolNotFoundError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+        except ToolExecutionError as error:  # whose text names the tool and the type of its error
+            raise MCPError(INTERNAL_ERROR, str(error)) from None
+        return executed.results[0]
+
+
+@contextmanager
+def _trace_of(request: _REQUEST) -> Iterator[SpanContext | None]:
+    """Continue the trace of the client, and return the span that is current here if it is another one."""
+    current = otel_context.get_current()
+    carrier = {key: value for key, value in (request.meta or {}).items() if isinstance(value, str)}
+    context = current
+    for propagator in _PROPAGATORS:
+        context = propagator.extract(carrier, context)
+    ambient, remote = get_current_span(current).get_span_context(), get_current_span(context).get_span_context()
+    otel_context.attach(context)
+    try:
+        yield ambient if ambient.is_valid and ambient != remote else None
+    finally:
+        otel_context.attach(current)  # by value, as the scopes do
+
+
+async def _apart(begin: Callable[[], Awaitable[T]]) -> T:
+    """Await `begin()` in a task of its own, as if no code of the SDK were around it.
+
+    The SDK's way to cancel a request would also cancel each `await` with which the run of a call ends.
+    """
+    context = copy_context()
+    context.run(OURS.set, False)
+    task = asyncio.create_task(finished_future(begin), context=context)
+    try:
+        await asyncio.wait([task])
+    finally:
+        if not task.done():
+            task.cancel()
+            with anyio.move_on_after(_CLEAN_UP, shield=True):
+                await asyncio.wait([task])
+    return task.result().result()
+
+
+# Callers.
+
+PRINCIPAL: Final = "traced_tools.principal"
+"""Where the scope of an HTTP request has the name of the caller."""
+
+
+def principal_of(request: Any) -> str | None:
+    """Return the name of the caller of an HTTP request; None if it has none, or for a request over stdio."""
+    return None if request is None else request.scope.get(PRINCIPAL)
+
+
+def _can_elicit(request: _REQUEST) -> bool:
+    """Return whether the client can ask its user with a form."""
+    capabilities, is_modern = request.session.client_capabilities, request.protocol_version in MODERN_PROTOCOL_VERSIONS
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    return is_modern or request.session.can_send_request
+
+
+class _Elicitation:
+    """Asks a client of an older revision while its request waits."""
+
+    def __init__(self, request: _REQUEST) -> None:
+        self._request = request
+
+    async def __call__(self, params: ElicitRequestFormParams) -> ElicitResult:
+        """Return the answer; raises `MCPError`."""
+        request = self._request
+        outbound: Any = request.session._request_outbound  # to send the request without a span of the SDK
+        sent = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if request.protocol_version < _HAS_MODES:
+            sent.pop("mode")
+        answer = await _send(
+            outbound._dispatcher, "elicitation/create", sent, None, _related_request_id=request.request_id
+        )
+        return ElicitResult.model_validate(answer, by_name=False)

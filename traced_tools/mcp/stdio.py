@@ -1,0 +1,140 @@
+"""The standard input and output of this process as the connection to an MCP client."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import wait
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from traced_tools.flow.workers import wait_until_done, workers
+
+T = TypeVar("T")
+_CHUNK = 64 * 1024
+_MOST_BYTES = 64 * 1024 * 1024
+"""The maximum size of one message. A larger one is dropped."""
+
+
+@asynccontextmanager
+async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
+    """Read messages from standard input and write messages to standard output, for the length of an `async with` block.
+
+    In the block, what else writes to standard output writes to standard error, and standard input is empty, so that
+    tools and their processes do not disturb the protocol. The block ends also if no message comes.
+    """
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    with _Pipes() as pipes:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_read, pipes, incoming)
+            group.start_soon(_write, pipes, outgoing)
+            yield read_stream, write_stream
+            group.cancel_scope.cancel()
+
+
+async def _read(pipes: _Pipes, incoming: Any) -> None:
+    async with incoming:
+        async for line in _lines(pipes):
+            try:
+                message: SessionMessage | Exception = SessionMessage(
+                    jsonrpc_message_adapter.validate_json(line, by_name=False)
+                )
+            except ValueError as error:
+                message = error
+            await incoming.send(message)
+
+
+async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
+    line, is_too_long = bytearray(), False
+    while chunk := await pipes.read():
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line += end
+            if not is_too_long and line.strip():
+                yield bytes(line)
+            line, is_too_long = bytearray(), False
+        line += rest
+        if len(line) > _MOST_BYTES:
+            line, is_too_long = bytearray(), True
+
+
+async def _write(pipes: _Pipes, outgoing: Any) -> None:
+    async with outgoing:
+        async for sent in outgoing:
+            text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                await pipes.write(text.encode() + b"\n")
+            except OSError:  # the client is gone
+                return
+
+
+class _Pipes:
+    """Takes standard input and output for the length of a `with` block, and reads and writes them in threads."""
+
+    def __enter__(self) -> _Pipes:
+        _flush()
+        self._input, self._output = os.dup(0), os.dup(1)
+        self._wake, self._waker = os.pipe()
+        with _open_null() as nothing:
+            os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _flush()
+        os.dup2(self._input, 0)
+        os.dup2(self._output, 1)
+        for fd in (self._input, self._output, self._wake, self._waker):
+            os.close(fd)
+
+    async def read(self) -> bytes:
+        """Return the next bytes; none at the end."""
+        return await self._in_thread(self._read_now)
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`."""
+        await self._in_thread(partial(self._write_now, data))
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        future = workers().submit(function, beyond=True)
+        try:
+            await wait_until_done(future)
+        except BaseException:
+            os.write(self._waker, b".")
+            wait([future])  # it ends at once
+            raise
+        return future.result()
+
+    def _read_now(self) -> bytes:
+        readable, _, _ = select.select([self._input, self._wake], [], [])
+        return b"" if self._wake in readable else os.read(self._input, _CHUNK)
+
+    def _write_now(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            woken, _, _ = select.select([self._wake], [self._output], [])
+            if woken:
+                return
+            left = left[os.write(self._output, left[: select.PIPE_BUF]) :]  # so many bytes never block
+
+
+@contextmanager
+def _open_null() -> Iterator[int]:
+    fd = os.open(os.devnull, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _flush() -> None:
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()

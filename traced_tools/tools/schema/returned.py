@@ -1,0 +1,105 @@
+"""The JSON Schema of what a function returns, from its annotation."""
+
+from __future__ import annotations
+
+import functools
+import json
+import types
+from collections.abc import AsyncIterable, Callable, Iterable
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict, get_type_hints
+
+from traced_tools.core.messages import ImagePart, TextPart
+from traced_tools.core.result_conversion import ToolContent
+from traced_tools.tools.schema.callable_schema import SchemaGenerator, simplify_schema
+from traced_tools.tools.schema.json_schema import SchemaCheck
+from traced_tools.tools.schema.signature import annotated_function
+
+RESULT = "result"
+"""The property that holds a value that is not an object."""
+_TEXTS = (str, bytes, bytearray, memoryview, Any, object)
+_PARTS = (ImagePart, TextPart, ToolContent)
+_UNIONS = (Union, types.UnionType)
+
+
+class ReturnedSchema(NamedTuple):
+    """The schema of the values that a tool returns, which is always one of objects.
+
+    Attributes:
+        schema: the JSON Schema.
+        is_wrapped: whether the value is the property `result` of an object, because it is no object itself.
+        check: validates values.
+    """
+
+    schema: dict[str, Any]
+    is_wrapped: bool
+    check: SchemaCheck
+
+    def value_of(self, text: str) -> dict[str, Any] | None:
+        """Return the value in the text that the model reads of it; None if the text is not that of such a value."""
+        for value in (_from_json(text), text):  # the members of a closed list of texts are written without quotes
+            found = {RESULT: value} if self.is_wrapped else value
+            if isinstance(found, dict) and not self.check.problems(found):
+                return found
+        return None
+
+
+def returned_schema(function: Callable[..., Any]) -> ReturnedSchema | None:
+    """Return the schema of what a function returns.
+
+    None if its annotation does not say more than that it is text, if it may return images or an iterator, and if the
+    annotation cannot be read, since it is often imported for type checkers only.
+    """
+    try:
+        kind = _annotation(annotated_function(function))
+        if kind in (None, type(None)) or not _is_data(kind):
+            return None
+        schema = _schema(kind)
+        is_wrapped = schema.get("type") != "object"
+        if is_wrapped:
+            fields: Any = {RESULT: kind}
+            wrapper: Any = TypedDict("Result", fields)  # type: ignore[misc]
+            schema = _schema(wrapper)
+    except Exception:  # of any type that pydantic does not know
+        return None
+    check = SchemaCheck(schema)
+    return ReturnedSchema(schema, is_wrapped, check) if check.usable else None
+
+
+def _annotation(annotated: Any) -> Any:
+    annotations = getattr(annotated, "__annotations__", {})
+    stand_in = functools.update_wrapper(lambda: None, annotated)
+    stand_in.__annotations__ = {"return": annotations["return"]} if "return" in annotations else {}
+    return get_type_hints(stand_in, include_extras=True).get("return")
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    return simplify_schema(TypeAdapter(kind).json_schema(mode="serialization", schema_generator=SchemaGenerator))
+
+
+def _is_data(kind: Any) -> bool:
+    """Return whether values of a type are written as JSON, and not as text, and are no images."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in _UNIONS:
+        return all(map(_is_data, get_args(kind)))
+    is_iterator = _is_lazy(get_origin(kind) or kind)
+    return kind not in _TEXTS and not is_iterator and not _mentions_parts(kind)
+
+
+def _is_lazy(kind: Any) -> bool:
+    """Return whether a type is one of iterators, of which the tool's items are read."""
+    return kind in (Iterable, AsyncIterable) or hasattr(kind, "__next__") or hasattr(kind, "__anext__")
+
+
+def _mentions_parts(kind: Any) -> bool:
+    return kind in _PARTS or any(map(_mentions_parts, get_args(kind)))
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
