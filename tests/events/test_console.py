@@ -47,6 +47,7 @@ def test_the_console_prints_the_steps_of_a_run() -> None:
         "       words intended  words, 16 bytes, arguments «words»",
         "       words decided  words, denied, by words, reason «words»",
         "       words started  words",
+        "       words progressed  words, 1, of 4, message «words»",
         "       words finished  words, ok, 2 attempts, 500.0 ms, 7 bytes, result «words»",
         "     missing results answered  2 not run, 1 unknown",
         "     tools discovered  keyword, get_weather, get_time",

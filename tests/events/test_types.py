@@ -53,6 +53,8 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         "usage": usages,
         "duration": st.floats(0, 1e9),
         "score": st.none() | st.floats(0, 1),
+        "progress": st.floats(allow_nan=False, allow_infinity=False),
+        "total": st.none() | st.floats(allow_nan=False, allow_infinity=False),
     }
     if name in found:
         return found[name]
@@ -117,7 +119,7 @@ def test_the_schema_distinguishes_event_types_and_their_fields(kind: type[Event]
 
 def test_the_schema_has_all_event_types_and_no_python_terms() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    assert len(SCHEMA["oneOf"]) == len(KINDS) == 17
+    assert len(SCHEMA["oneOf"]) == len(KINDS) == 18
     assert "may_export" not in json.dumps(SCHEMA)
     assert "Args:" not in json.dumps(SCHEMA)
 

@@ -85,8 +85,8 @@ class ToolContext(Mapping[str, Any]):
         expect("progress", progress, (int, float), "a number")
         expect("total", total, (int, float, type(None)), "a number or None")
         expect("message", message, (str, type(None)), "a str or None")
-        if self.on_progress is not None and not self.cancelled:
-            self.on_progress(progress, total, message)
+        if (on_progress := self.on_progress) is not None and not self.cancelled:  # another thread may end it
+            on_progress(progress, total, message)
 
     def report_item(self, number: int, item: Any) -> None:
         """Report that the tool, which returns an iterator, has given an item.

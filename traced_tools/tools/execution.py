@@ -362,10 +362,15 @@ class ToolExecution:
                 context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
                 if self._run.events.wanted:
                     context.on_progress = observed.progressed
-                if self._clock is None:
-                    result = self._permitted(await self._attempt(self._source, context, observed))
-                else:
-                    result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
+                try:
+                    if self._clock is None:
+                        result = self._permitted(await self._attempt(self._source, context, observed))
+                    else:
+                        result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
+                finally:
+                    for each in (context, self._context):  # a tool that goes on has nobody to tell
+                        if each is not None:
+                            each.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result

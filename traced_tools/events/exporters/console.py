@@ -140,6 +140,8 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "unknown": _followed("unknown"),
     "tokens_before": _followed("tokens before"),
     "tokens_after": _followed("tokens after"),
+    "progress": lambda value: f"{value:g}",
+    "total": lambda value: f"of {value:g}",
     "attempts": _counted("attempt"),
     "duration": format_seconds,
     "arguments_size": _counted("byte"),
@@ -150,6 +152,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "arguments": _quoted("arguments"),
     "result": _quoted("result"),
     "text": _quoted("text"),
+    "message": _quoted("message"),
 }
 """How each field is printed, in the order of the line. Fields with content are present only if it is captured."""
 

@@ -15,7 +15,6 @@ from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    FiniteFloat,
     PlainSerializer,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -229,8 +228,8 @@ class ToolProgressed(ToolEvent):
     """
 
     type: Literal["tool_progressed"] = "tool_progressed"
-    progress: FiniteFloat
-    total: FiniteFloat | None = None
+    progress: float = Field(allow_inf_nan=False)
+    total: float | None = Field(default=None, allow_inf_nan=False)
     message: Text | None = Field(default=None, repr=False)
 
 
