@@ -439,7 +439,7 @@ def test_a_tool_that_asks_for_input_is_an_error_that_says_so(era: str) -> None:
     def question() -> str:
         """Ask for input."""
         raise InputRequired(
-            PendingInput((InputRequest(key="name", method="elicitation/create", params={"message": "Who?"}),))
+            PendingInput(requests=(InputRequest(key="name", method="elicitation/create", params={"message": "Who?"}),))
         )
 
     with serving_http([question]) as url:
