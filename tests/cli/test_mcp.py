@@ -101,6 +101,7 @@ def test_only_the_protocol_is_on_standard_output(shop: Path) -> None:
     assert {"imported", "imported by a process", "called"} <= {*error.splitlines()}
 
 
+@pytest.mark.slow
 def test_a_server_with_advisors_is_served(shop: Path) -> None:
     with serve(shop, "shop:server") as process:
         assert "It is closed." in called(process)["content"][0]["text"]
@@ -158,6 +159,7 @@ def test_a_port_that_is_taken_and_a_short_token_are_errors(shop: Path, monkeypat
     assert line.startswith("mcp: a token must have at least 16 characters") and "short" not in line
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_error_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; from traced_tools.cli import main; "

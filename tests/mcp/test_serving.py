@@ -33,7 +33,10 @@ from tests.waiting import patiently, until
 from traced_tools import (
     AuditAdvisor,
     ImagePart,
+    InputRequest,
+    InputRequired,
     InvalidArguments,
+    PendingInput,
     Policy,
     PolicyAdvisor,
     Rule,
@@ -423,6 +426,19 @@ def test_a_cancelled_request_cancels_its_tool(era: str, name: str) -> None:
     with serving_http([wait, block, echo]) as url:
         assert talk(url, era, cancelling) == "still here"
         until(ended.is_set)
+
+
+@in_each_era
+def test_a_tool_that_asks_for_input_is_an_error_that_says_so(era: str) -> None:
+    def question() -> str:
+        """Ask for input."""
+        raise InputRequired(
+            PendingInput((InputRequest(key="name", method="elicitation/create", params={"message": "Who?"}),))
+        )
+
+    with serving_http([question]) as url:
+        result = calling(url, era, "question")
+    assert result.is_error and "it waits for input" in text_of(result)
 
 
 # Gateways.

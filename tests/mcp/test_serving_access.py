@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -30,14 +31,27 @@ def whose(context: ToolContext) -> str:
     return str(context.principal)
 
 
+@pytest.fixture(scope="module")
+def open_url() -> Iterator[str]:
+    """The URL of a server without a token."""
+    with serving_http([whose]) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def closed_url() -> Iterator[str]:
+    """The URL of a server that wants the token of Ana."""
+    with serving_http([whose], app={"token": ANA}) as url:
+        yield url
+
+
 def post(url: str, headers: dict[str, str] | None = None, body: Any = INITIALIZE) -> httpx.Response:
     return httpx.post(url, json=body, headers={**HEADERS, **(headers or {})}, trust_env=False)
 
 
 @in_each_era
-def test_without_a_token_calls_have_no_principal(era: str) -> None:
-    with serving_http([whose]) as url:
-        assert text_of(calling(url, era, "whose")) == "None"
+def test_without_a_token_calls_have_no_principal(era: str, open_url: str) -> None:
+    assert text_of(calling(open_url, era, "whose")) == "None"
 
 
 @in_each_era
@@ -54,9 +68,8 @@ def test_the_principal_of_a_call_is_the_holder_of_its_token(era: str) -> None:
 @pytest.mark.parametrize(
     "given", [None, "", f"Basic {ANA}", "Bearer", f"Bearer {ANA}x", f"Bearer {ANA[:-1]}", "Bearer \xe4"]
 )
-def test_without_a_valid_token_the_answer_says_that_one_is_required(given: str | None) -> None:
-    with serving_http([whose], app={"token": ANA}) as url:
-        answer = post(url, {} if given is None else {"Authorization": given.encode("latin-1")})  # type: ignore[dict-item]
+def test_without_a_valid_token_the_answer_says_that_one_is_required(given: str | None, closed_url: str) -> None:
+    answer = post(closed_url, {} if given is None else {"Authorization": given.encode("latin-1")})  # type: ignore[dict-item]
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert ANA not in answer.text
 
@@ -86,9 +99,10 @@ def test_a_session_belongs_to_the_token_that_began_it() -> None:
         ({"Origin": "null"}, 403),
     ],
 )
-def test_pages_of_other_origins_and_names_of_other_hosts_reach_nothing(headers: dict[str, str], status: int) -> None:
-    with serving_http([whose]) as url:
-        assert post(url, headers).status_code == status
+def test_pages_of_other_origins_and_names_of_other_hosts_reach_nothing(
+    headers: dict[str, str], status: int, open_url: str
+) -> None:
+    assert post(open_url, headers).status_code == status
 
 
 def test_with_a_token_any_host_reaches_the_server_and_only_named_origins() -> None:
@@ -121,12 +135,10 @@ def test_a_large_request_is_refused() -> None:
 
 @pytest.mark.parametrize("body", [b"no json", b"[]", b"[1]", b"null", b'{"id": {}}', b"\xff", b"[" * 100_000])
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28", "1999-01-01"])
-def test_malformed_requests_are_refused_and_the_server_goes_on(body: bytes, version: str) -> None:
-    with serving_http([whose]) as url:
-        headers = {**HEADERS, "Content-Type": "application/json", "MCP-Protocol-Version": version}
-        answer = httpx.post(url, content=body, headers=headers, trust_env=False)
-        assert answer.status_code == 400
-        assert post(url).status_code == 200
+def test_malformed_requests_are_refused_and_the_server_goes_on(body: bytes, version: str, open_url: str) -> None:
+    headers = {**HEADERS, "Content-Type": "application/json", "MCP-Protocol-Version": version}
+    assert httpx.post(open_url, content=body, headers=headers, trust_env=False).status_code == 400
+    assert post(open_url).status_code == 200
 
 
 def test_other_machines_need_a_token() -> None:

@@ -90,11 +90,13 @@ def test_frames_that_are_no_messages_are_skipped() -> None:
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "a")
 
 
+@pytest.mark.slow
 def test_large_messages_arrive_whole_in_both_directions() -> None:
     text = "x" * 5_000_000
     assert text_of(calling("stdio", "modern", "echo", {"text": text})) == text
 
 
+@pytest.mark.slow
 def test_an_initialization_after_the_newer_era_has_begun_is_refused() -> None:
     with program() as shop:
         shop.call(1, "echo", text="a")
@@ -103,6 +105,7 @@ def test_an_initialization_after_the_newer_era_has_begun_is_refused() -> None:
         assert shop.answer()["error"]["code"] == -32022
 
 
+@pytest.mark.slow
 def test_a_client_that_disappears_during_a_call_ends_the_call_and_the_program(tmp_path: Path) -> None:
     file = tmp_path / "called"
     with program() as shop:
@@ -115,7 +118,7 @@ def test_a_client_that_disappears_during_a_call_ends_the_call_and_the_program(tm
     assert Path(f"{file}.cancelled").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_cancels_calls_and_ends_the_program_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     file = tmp_path / "called"
     with program() as shop:
@@ -128,6 +131,7 @@ def test_a_signal_cancels_calls_and_ends_the_program_cleanly(number: signal.Sign
     assert Path(f"{file}.cancelled").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_program_that_waits_for_its_first_message() -> None:
     with program() as shop:
         shop.ask(1, "server/discover")
@@ -136,6 +140,7 @@ def test_a_signal_ends_a_program_that_waits_for_its_first_message() -> None:
         assert shop.process.wait(PATIENCE) == 0
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_does_not_keep_the_program_from_ending() -> None:
     with program() as shop:
         for number in range(3):

@@ -399,21 +399,15 @@ def test_consecutive_errors_count_since_the_last_user_message(how: str) -> None:
     assert [each.decision for each in in_turns(how, wrong, limits=limits)] == [*["invalid_arguments"] * 2, "limited"]
 
 
-@pytest.mark.parametrize("mode", ["blocking", "async"])
-def test_calls_by_hand_have_the_agent_and_the_principal_that_are_passed(mode: str) -> None:
+def test_calls_by_hand_have_the_agent_and_the_principal_that_are_passed(how: str) -> None:
     def whose(context: ToolContext) -> str:
         """Return on whose behalf the call is."""
         return str(context.principal)
 
-    telemetry, manager = Telemetry(), ToolCallingManager()
-    answer = ChatResponse(AssistantMessage([ToolCall("whose")]))
-    settings: dict[str, Any] = {"tools": [whose], "telemetry": telemetry.options, "agent": "desk", "principal": "ana"}
-    if mode == "blocking":
-        done = manager.execute_tool_calls([], answer, **settings)
-    else:
-        done = asyncio.run(manager.aexecute_tool_calls([], answer, **settings))
-    assert done.results[0].content == "ana"
+    telemetry = Telemetry()
+    settings = {"tools": [whose], "telemetry": telemetry.options, "agent": "desk", "principal": "ana"}
+    assert executed(how, QUESTION, ToolCall("whose"), **settings).results[0].content == "ana"
     assert (telemetry.one("execute_tool whose").attributes or {})["gen_ai.agent.name"] == "desk"
     for name in ("agent", "principal"):
         with pytest.raises(TypeError, match=name):
-            manager.execute_tool_calls([], answer, **{**settings, name: 7})
+            executed(how, QUESTION, ToolCall("whose"), **{**settings, name: 7})
