@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -128,22 +127,3 @@ def test_a_number_that_is_none_is_counted_as_lost_and_the_tool_goes_on(number: f
         return "done"
 
     assert progress_of("call", odd) == []
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_each_item_of_an_iterator_is_a_report(mode: str) -> None:
-    @tool
-    def items() -> Iterator[Any]:
-        """Give items."""
-        yield "one"
-        yield 2
-
-    @tool
-    async def aitems() -> AsyncIterator[str]:
-        """Give an item on the event loop."""
-        yield MARKER
-
-    options: dict[str, Any] = {"telemetry": TelemetryOptions(capture="SPAN_AND_EVENT")}
-    found = progress_of(mode, items, aitems, **options)
-    reports = sorted((each.tool, each.progress, each.total, each.message) for each in found)
-    assert reports == [("aitems", 1, None, f'"{MARKER}"'), ("items", 1, None, '"one"'), ("items", 2, None, None)]

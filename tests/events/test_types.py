@@ -167,6 +167,7 @@ def test_a_repr_shows_no_content(event: Event) -> None:
         *({"explanation"} if event.type == "answer_evaluated" else ()),
         *({"arguments"} if event.type == "tool_intended" else ()),
         *({"intent", "arguments"} if event.type == "tool_decided" else ()),
+        *({"message"} if event.type == "tool_progressed" else ()),
         *({"result"} if event.type == "tool_finished" else ()),
         *({"text", "may_export"} if event.type == "text_delta" else ()),
         *({"tool_name", "arguments", "may_export", "names_tool"} if event.type == "tool_arguments_delta" else ()),

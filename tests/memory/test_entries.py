@@ -25,10 +25,10 @@ def test_an_entry_makes_an_id_that_sorts_by_time_and_a_time_with_a_zone() -> Non
 
 
 def test_an_entry_is_json_and_back_without_its_place() -> None:
-    entry = said("hello", 3, run_id="r", branch="a.b", agent="b").at("c-1", 7)
-    assert (entry.conversation_id, entry.position) == ("c-1", 7)
-    assert "c-1" not in dump_entry(entry)
-    assert load_entry(dump_entry(entry)).at("c-1", 7) == entry
+    entry = said("hello", 3, run_id="r", branch="a.b", agent="b").at("a conversation", 7)
+    assert (entry.conversation_id, entry.position) == ("a conversation", 7)
+    assert "a conversation" not in dump_entry(entry)
+    assert load_entry(dump_entry(entry)).at("a conversation", 7) == entry
 
 
 def test_an_entry_cannot_be_changed() -> None:

@@ -91,15 +91,7 @@ def content_from_converter(value: Any, tool: str) -> ToolContent:
     return _joined(_parts(value))
 
 
-OnItem = Callable[[int, Any], object]
-"""Takes the number of items so far, and the last one of them."""
-
-
-def ignore_item(number: int, item: Any) -> None:
-    """Do nothing with an item."""
-
-
-def collect(items: Iterator[Any], on_item: OnItem = ignore_item) -> Collected:
+def collect(items: Iterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
     found = Collected()
     for item in items:
@@ -107,13 +99,12 @@ def collect(items: Iterator[Any], on_item: OnItem = ignore_item) -> Collected:
             found.cut = True
             break
         found.append(item)
-        on_item(len(found), item)
     if found.cut and hasattr(items, "close"):
         items.close()
     return found
 
 
-async def acollect(items: AsyncIterator[Any], on_item: OnItem = ignore_item) -> Collected:
+async def acollect(items: AsyncIterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
     found = Collected()
     async for item in items:
@@ -121,7 +112,6 @@ async def acollect(items: AsyncIterator[Any], on_item: OnItem = ignore_item) -> 
             found.cut = True
             break
         found.append(item)
-        on_item(len(found), item)
     if found.cut and hasattr(items, "aclose"):
         await items.aclose()
     return found

@@ -88,16 +88,6 @@ class ToolContext(Mapping[str, Any]):
         if (on_progress := self.on_progress) is not None and not self.cancelled:  # another thread may end it
             on_progress(progress, total, message)
 
-    def report_item(self, number: int, item: Any) -> None:
-        """Report that the tool, which returns an iterator, has given an item.
-
-        Args:
-            number: how many items it has given.
-            item: the item.
-        """
-        if self.on_progress is not None:
-            self.report_progress(number, None, item if isinstance(item, str) else None)
-
     def copy(self) -> ToolContext:
         """Return a copy for another attempt, which can be cancelled separately."""
         copied = ToolContext(

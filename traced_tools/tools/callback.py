@@ -166,7 +166,7 @@ class FunctionToolCallback:
         """Return the step that calls the function."""
         if self._context_parameters:
             arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, arguments, self.convert, self._is_async, context.report_item)
+        return CallFunction(self._function, arguments, self.convert, self._is_async)
 
     def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the function's value; raise `TypeError` if it cannot be converted."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from traced_tools.core.result_conversion import OnItem, ToolContent, acollect, collect, ignore_item
+from traced_tools.core.result_conversion import ToolContent, acollect, collect
 from traced_tools.flow.steps import Call, is_async
 
 Convert = Callable[[Any], ToolContent]
@@ -49,24 +49,17 @@ class CallFunction(Call[ConvertedValue]):
         keywords: its arguments.
         convert: converts its value into what the model reads.
         is_async: whether the function runs on the event loop; see `runs_on_event_loop`.
-        on_item: takes the number of items of an iterator that were read, and the last one.
     """
 
-    __slots__ = ("_convert", "_is_async", "_on_item", "began")
+    __slots__ = ("_convert", "_is_async", "began")
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        keywords: dict[str, Any],
-        convert: Convert,
-        is_async: bool,
-        on_item: OnItem = ignore_item,
+        self, function: Callable[..., Any], keywords: dict[str, Any], convert: Convert, is_async: bool
     ) -> None:
         self._function = function
         self._keywords = keywords
         self._convert = convert
         self._is_async = is_async
-        self._on_item = on_item
 
     @property
     def is_async(self) -> bool:
@@ -80,19 +73,19 @@ class CallFunction(Call[ConvertedValue]):
         if hasattr(result, "__await__"):
             return self._awaited(result)
         if hasattr(result, "__anext__"):
-            return self._awaited(acollect(result, self._on_item))
-        return convert_value(self._read(result), self._convert)
+            return self._awaited(acollect(result))
+        return convert_value(_read_iterator(result), self._convert)
 
     async def _awaited(self, awaitable: Awaitable[Any]) -> ConvertedValue:
         result = await awaitable
-        result = await acollect(result, self._on_item) if hasattr(result, "__anext__") else self._read(result)
+        result = await acollect(result) if hasattr(result, "__anext__") else _read_iterator(result)
         return convert_value(result, self._convert)
-
-    def _read(self, result: Any) -> Any:
-        is_iterator = hasattr(result, "__next__") and not isinstance(result, io.IOBase)
-        return collect(result, self._on_item) if is_iterator else result
 
 
 def runs_on_event_loop(function: Callable[..., Any]) -> bool:
     """Whether a tool's function runs on the event loop: it is an async function or an async generator."""
     return is_async(function) or inspect.isasyncgenfunction(function)
+
+
+def _read_iterator(result: Any) -> Any:
+    return collect(result) if hasattr(result, "__next__") and not isinstance(result, io.IOBase) else result
