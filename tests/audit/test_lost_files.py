@@ -92,6 +92,7 @@ def test_a_chain_that_another_writer_continues_is_abandoned_and_the_next_one_rec
     check_abandoned(path, chain_id, sequence, digest)
 
 
+@pytest.mark.slow
 def test_the_end_of_an_abandoned_chain_is_recorded_after_any_number_of_failures(
     path: Path, quick: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.test_demo import demo
 from tests.otel.collector import collecting
 from traced_tools.testing import OUTCOMES
 
 
+@pytest.mark.slow
 def test_the_telemetry_is_sent_and_a_table_of_outcomes_is_printed() -> None:
     with collecting() as collector:
         arguments = ("--otlp", collector.url, "--duration", "1", "--rate", "40", "--without", "answered")

@@ -271,6 +271,7 @@ def test_a_run_pauses_if_nobody_can_answer_now_and_resumes_with_another_toolset(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.slow
 def test_a_server_gets_its_state_back_byte_for_byte_from_another_process(shop: HttpServer, tmp_path: Path) -> None:
     """The state of the run goes through a file, and the process that resumes knows nothing else."""
     with shop_process("raw") as toolset:

@@ -154,6 +154,7 @@ def test_runs_start_at_the_rate_until_the_duration_is_over() -> None:
     assert 1 <= sum(outcomes.values()) <= 7
 
 
+@pytest.mark.slow
 def test_an_outage_of_a_load_lasts_until_a_scraper_has_seen_it_and_of_a_round_does_not() -> None:
     with capture_telemetry() as captured, ThreadPoolExecutor(1) as pool:
 

@@ -166,6 +166,7 @@ def test_the_tools_that_run_are_those_of_the_request_and_not_of_another_with_the
     assert replies == ["ana's balance", "bo's balance"]
 
 
+@pytest.mark.slow
 def test_a_thousand_sessions_over_one_catalogue_stay_under_20_mb() -> None:
     advisor = searching(eviction=Never())
     asking, model = client(advisor)

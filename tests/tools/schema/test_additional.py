@@ -229,6 +229,7 @@ def test_an_invalid_schema_of_an_argument_stays_as_it_is(a: Any) -> None:
     assert merged(Thinking, {"properties": {"a": a}})["properties"] == {"thought": {"type": "string"}, "a": a}
 
 
+@pytest.mark.slow
 def test_published_tools_can_be_augmented() -> None:
     model = create_model("Model", inner_thought=(str, ...))
     published = [*(tool["parameters"] for tool in bfcl_tools()), *(tool["inputSchema"] for tool in livemcp_tools())]
