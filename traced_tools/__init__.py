@@ -155,7 +155,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.augmented_tool import AugmentedArguments as AugmentedArguments
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.decorator import tool as tool
-    from traced_tools.tools.execution import ToolInvocation as ToolInvocation
+    from traced_tools.tools.invocation import ToolInvocation as ToolInvocation
     from traced_tools.tools.manager import ExecuteTools as ExecuteTools
     from traced_tools.tools.manager import ToolCallingManager as ToolCallingManager
     from traced_tools.tools.resolver import DelegatingToolCallbackResolver as DelegatingToolCallbackResolver
@@ -289,7 +289,7 @@ _EXPORTS = {
     "ToolExecutionError": "traced_tools.errors",
     "ToolExecutionResult": "traced_tools.core.tool_result",
     "ToolIndexError": "traced_tools.errors",
-    "ToolInvocation": "traced_tools.tools.execution",
+    "ToolInvocation": "traced_tools.tools.invocation",
     "ToolLoopAdvisor": "traced_tools.advisors.base",
     "ToolMessage": "traced_tools.core.messages",
     "ToolMetadata": "traced_tools.core.tool_definition",

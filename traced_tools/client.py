@@ -48,7 +48,7 @@ from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.execution import refuse_superseded
+from traced_tools.tools.refusals import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 

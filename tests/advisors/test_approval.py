@@ -48,7 +48,7 @@ from traced_tools import (
 from traced_tools.core.approval import Denied
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 SENT: list[int] = []
 

@@ -34,7 +34,7 @@ from traced_tools.core.tool_definition import definition_digest
 from traced_tools.models.base import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 @pytest.fixture

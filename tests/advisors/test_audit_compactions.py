@@ -34,7 +34,7 @@ from traced_tools.models import ChatResponse
 from traced_tools.observe.observations import observe_compaction
 from traced_tools.run.context import _CURRENT
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 INSIDE, OUTSIDE = 350, 200
 FIELDS = {

@@ -23,7 +23,7 @@ from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, Content
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 @pytest.fixture

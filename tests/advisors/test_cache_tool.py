@@ -40,7 +40,7 @@ from traced_tools import (
 from traced_tools.core import expiring
 from traced_tools.core.canonical import canonical_json
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Counting:

@@ -41,7 +41,7 @@ from traced_tools.events import ToolDecided
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 SMALL = Rule("small", then="allow", tool="add", where=lambda args: args["a"] < 100)
 LARGE = Rule("large", then="deny", tool="add", reason="only small numbers")

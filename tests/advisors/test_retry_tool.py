@@ -24,7 +24,7 @@ from traced_tools import (
     ToolResult,
 )
 from traced_tools.tools import retries
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 READ_ONLY = ToolAnnotations(read_only=True)
 

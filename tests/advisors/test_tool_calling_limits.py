@@ -26,7 +26,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)
 

@@ -13,7 +13,7 @@ from traced_tools.audit.records import Draft
 from traced_tools.errors import AuditUnavailable
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 RAN = ["intent add", "allowed", "ok"]
 """The story of a call of `add` that ran."""

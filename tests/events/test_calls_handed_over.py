@@ -18,7 +18,7 @@ from traced_tools.events import Event, ToolDecided, ToolEvent, ToolFinished, Too
 from traced_tools.models import ChatResponse
 from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Listening(Watching, ToolCallListener):

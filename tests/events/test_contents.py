@@ -27,7 +27,7 @@ from traced_tools import (
 from traced_tools.events import Delta, ToolFinished, ToolIntended
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 CONTENTS = ("input_messages", "output_messages", "arguments", "result", "intent")
 

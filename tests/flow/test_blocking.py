@@ -33,7 +33,7 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 def has_running_loop() -> bool:

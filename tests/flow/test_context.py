@@ -32,7 +32,7 @@ from traced_tools.core.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 

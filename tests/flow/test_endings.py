@@ -36,7 +36,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.models.base import ChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Finalizing(ToolCallingAdvisor):

@@ -25,7 +25,7 @@ from tests.observe.embedders import RemoteEmbedder
 from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolInvocation, ToolResult, Usage, tool
 from traced_tools.models import EmbeddingResponse, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 USAGE = Usage(input_tokens=812, output_tokens=93, cache_read_tokens=512, reasoning_tokens=40)
 """What each answer reports to have cost."""

@@ -56,7 +56,7 @@ from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 from traced_tools.observe.scopes.mcp_server import McpServerScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.search import RegexToolIndex, ToolMatch
 
 _EXPORTER = ExportStats("otlp.traces", "spans", 1)

@@ -21,7 +21,7 @@ from traced_tools import (
 from traced_tools.observe import content, names
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 CONTENT = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
 

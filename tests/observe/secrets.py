@@ -32,7 +32,7 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 def rejected(secret: str, checked: int = 0) -> str:

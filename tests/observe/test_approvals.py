@@ -40,7 +40,7 @@ from traced_tools import (
 from traced_tools.audit.reading.matching import match
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 LABELS = {names.TOOL_NAME: "pay", names.AGENT_NAME: "desk"}
 

@@ -26,7 +26,7 @@ from traced_tools import (
 from traced_tools.models import ChatRequest
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -34,7 +34,7 @@ from traced_tools.events import ToolDecided
 from traced_tools.observe import names
 from traced_tools.observe.settings import PSEUDONYM_KEY
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 WHO_AND_WHY = (names.ADVISOR_NAME, names.REASON_CODE, names.APPROVAL_BY)
 

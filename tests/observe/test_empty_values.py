@@ -24,7 +24,7 @@ from traced_tools.events import OtlpEventExporter
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Nameless(ScriptedChatModel):

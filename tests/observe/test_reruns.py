@@ -16,7 +16,7 @@ from traced_tools import Advisor, ChatClient, ToolCall, ToolInvocation, ToolResu
 from traced_tools.events import Event, ToolDecided, ToolFinished
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Rerunning(Advisor):

@@ -36,7 +36,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -46,7 +46,7 @@ from traced_tools.events import ToolDecided
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 
 class Thinking(BaseModel):

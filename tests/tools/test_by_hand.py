@@ -40,7 +40,7 @@ from traced_tools import (
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("how", ["execute_tool_calls", "aexecute_tool_calls"])
 QUESTION: tuple[Message, ...] = (UserMessage("?"),)

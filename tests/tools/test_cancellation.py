@@ -21,7 +21,7 @@ from traced_tools import Advisor, ToolCallingManager, ToolContext, ToolInvocatio
 from traced_tools.errors import Abandoned
 from traced_tools.flow import steps as _steps
 from traced_tools.tools import retries
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 TIMEOUTS = pytest.mark.parametrize("timeout", [None, PATIENCE])
 

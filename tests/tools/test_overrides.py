@@ -21,7 +21,7 @@ from traced_tools import (
     ToolResult,
 )
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 TIMEOUTS = pytest.mark.parametrize("timeout", [None, 30.0], ids=["no time-out", "time-out"])
 

@@ -19,7 +19,7 @@ from tests.waiting import patiently
 from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
 from traced_tools.core.messages import ImagePart, ToolMessage
 from traced_tools.core.result_conversion import MOST_ITEMS
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 CUT = "traced_tools.tool.result.cut"

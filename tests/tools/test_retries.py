@@ -30,7 +30,7 @@ from traced_tools import (
     ToolTimeout,
 )
 from traced_tools.tools import retries
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.retries import Retries
 
 

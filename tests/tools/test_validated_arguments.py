@@ -50,7 +50,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.execution import CallNext
+from traced_tools.tools.invocation import CallNext
 
 PLAIN = '{"to": "Eve", "amount": 9000}'
 FORMS = {

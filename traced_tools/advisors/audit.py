@@ -42,7 +42,7 @@ from traced_tools.observe.typed_events.types import (
     ToolIntended,
     ToolStarted,
 )
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 from traced_tools.tools.schema.fields import field_names
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.tools.callback import running_parts
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 
 def principal_of(call: ToolInvocation) -> Hashable:

@@ -22,7 +22,7 @@ from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
-from traced_tools.tools.execution import refuse_superseded
+from traced_tools.tools.refusals import refuse_superseded
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from traced_tools.observe.failures import error_type
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
 from traced_tools.run.context import current_run
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 _LOG = logging.getLogger(__name__)
 _NOT_ALLOWED = "the policy does not allow it"

@@ -13,7 +13,7 @@ from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.steps import Pause
 from traced_tools.observe.observations import observe_tool_retry
 from traced_tools.run.context import current_run
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 from traced_tools.tools.retries import Retries
 
 

@@ -12,7 +12,7 @@ from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.errors import ConfigurationError
 from traced_tools.run.context import current_run
-from traced_tools.tools.execution import ToolInvocation
+from traced_tools.tools.invocation import ToolInvocation
 
 _LOG = logging.getLogger(__name__)
 _WILDCARD: Final = re.compile(r"[*?\[]")

@@ -22,12 +22,12 @@ from traced_tools.observe.run_telemetry import current_telemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 
 LISTEN = "subscriptions/listen"
-_PROPAGATORS = (TraceContextTextMapPropagator(), W3CBaggagePropagator())
+PROPAGATORS = (TraceContextTextMapPropagator(), W3CBaggagePropagator())
 
 
 def _inject_trace_context(meta: dict[str, Any]) -> None:
     """Add the trace context to the `_meta` of a request, in the W3C formats that the specification names."""
-    for propagator in _PROPAGATORS:
+    for propagator in PROPAGATORS:
         propagator.inject(meta)
 
 
@@ -37,7 +37,9 @@ def _no_span(*_: object, **__: object) -> Iterator[Span]:
 
 
 # The SDK has no setting for its spans, whose status quotes the server.
-_send = with_globals(JSONRPCDispatcher.send_raw_request, otel_span=_no_span, inject_trace_context=_inject_trace_context)
+send_without_span = with_globals(
+    JSONRPCDispatcher.send_raw_request, otel_span=_no_span, inject_trace_context=_inject_trace_context
+)
 
 
 class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
@@ -74,7 +76,7 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request and return the result; raises `MCPError`."""
         if method == LISTEN:
-            listened: dict[str, Any] = await _send(self, method, params, opts)
+            listened: dict[str, Any] = await send_without_span(self, method, params, opts)
             return listened
         tool = str((params or {}).get("name")) if method == names.TOOLS_CALL else None
         request_id, telemetry = next(self._ids), current_telemetry(None)
@@ -85,7 +87,7 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
         try:
             with scope:
                 try:
-                    result: dict[str, Any] = await _send(self, method, params, options)
+                    result: dict[str, Any] = await send_without_span(self, method, params, options)
                 except MCPError as error:
                     scope.refused(error.code)
                     raise

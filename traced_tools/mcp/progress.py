@@ -13,7 +13,7 @@ from mcp.server.session import ServerSession
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.workers import finished_future
 from traced_tools.tools.advice import ToolAdvice
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 _MOST_WAITING = 100
 """How many reports may wait for a slow client. Further ones are dropped."""

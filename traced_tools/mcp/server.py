@@ -42,7 +42,7 @@ from traced_tools.errors import ToolExecutionError, ToolNotFoundError
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
-from traced_tools.mcp.dispatcher import _PROPAGATORS, _send
+from traced_tools.mcp.dispatcher import PROPAGATORS, send_without_span
 from traced_tools.mcp.progress import ProgressSender
 from traced_tools.mcp.request_states import RequestStates
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
@@ -266,7 +266,7 @@ def _trace_of(request: _REQUEST) -> Iterator[SpanContext | None]:
     current = otel_context.get_current()
     carrier = {key: value for key, value in (request.meta or {}).items() if isinstance(value, str)}
     context = current
-    for propagator in _PROPAGATORS:
+    for propagator in PROPAGATORS:
         context = propagator.extract(carrier, context)
     ambient, remote = get_current_span(current).get_span_context(), get_current_span(context).get_span_context()
     otel_context.attach(context)
@@ -327,7 +327,7 @@ class _Elicitation:
         sent = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         if request.protocol_version < _HAS_MODES:
             sent.pop("mode")
-        answer = await _send(
+        answer = await send_without_span(
             outbound._dispatcher, "elicitation/create", sent, None, _related_request_id=request.request_id
         )
         return ElicitResult.model_validate(answer, by_name=False)

@@ -15,7 +15,7 @@ from traced_tools.errors import AdvisorChainError
 from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.observe.typed_events.types import Event, ToolIntended
 from traced_tools.tools.approval import ApprovalRequest
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 
 class ToolAdvice:

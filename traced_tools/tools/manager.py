@@ -52,8 +52,8 @@ from traced_tools.tools.advice import (
 from traced_tools.tools.approval import Approval, check_decision, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.binding import ArgumentBinding
-from traced_tools.tools.execution import (
-    ToolExecution,
+from traced_tools.tools.execution import ToolExecution
+from traced_tools.tools.refusals import (
     denied_result,
     interrupted_result,
     rejected_result,

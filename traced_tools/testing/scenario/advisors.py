@@ -8,7 +8,7 @@ from traced_tools.advisors.base import AdviseNext, Advisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.steps import perform
-from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 
 class SpendingPolicy(Advisor):
