@@ -153,10 +153,10 @@ if TYPE_CHECKING:
     from traced_tools.tools.approval import ApprovalRequest as ApprovalRequest
     from traced_tools.tools.augmentation import augmented as augmented
     from traced_tools.tools.augmented_tool import AugmentedArguments as AugmentedArguments
+    from traced_tools.tools.batch import ExecuteTools as ExecuteTools
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.decorator import tool as tool
     from traced_tools.tools.invocation import ToolInvocation as ToolInvocation
-    from traced_tools.tools.manager import ExecuteTools as ExecuteTools
     from traced_tools.tools.manager import ToolCallingManager as ToolCallingManager
     from traced_tools.tools.resolver import DelegatingToolCallbackResolver as DelegatingToolCallbackResolver
     from traced_tools.tools.resolver import EntryPointToolCallbackResolver as EntryPointToolCallbackResolver
@@ -211,7 +211,7 @@ _EXPORTS = {
     "Evaluation": "traced_tools.core.evaluation",
     "EvaluationAdvisor": "traced_tools.advisors.evaluation",
     "EvaluationError": "traced_tools.errors",
-    "ExecuteTools": "traced_tools.tools.manager",
+    "ExecuteTools": "traced_tools.tools.batch",
     "FunctionToolCallback": "traced_tools.tools.callback",
     "GenaiPrices": "traced_tools.core.prices",
     "GivenInput": "traced_tools.core.tool_input",

@@ -25,7 +25,7 @@ from traced_tools.flow.flow import (
 from traced_tools.flow.streams import AsyncStream, Stream
 from traced_tools.flow.workers import Canceller
 from traced_tools.models.step import CallModel
-from traced_tools.tools.manager import ExecuteTools
+from traced_tools.tools.batch import ExecuteTools
 
 RunFlow = Callable[[], Flow[ChatClientResponse[OutputT]]]
 _END: Final[Any] = object()

@@ -29,8 +29,8 @@ from traced_tools import (
 from traced_tools.events import Event, ToolDecided, ToolFinished, ToolIntended
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.invocation import CallNext
-from traced_tools.tools.manager import ExecuteTools
 
 REFUSED = ["tool_intended", "tool_decided"]
 RAN = [*REFUSED, "tool_started", "tool_finished"]

@@ -30,8 +30,8 @@ from traced_tools.core.messages import AssistantMessage
 from traced_tools.flow.flow import Execution, call
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.invocation import CallNext
-from traced_tools.tools.manager import ExecuteTools
 from traced_tools.tools.selection import tool_callbacks
 
 

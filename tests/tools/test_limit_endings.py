@@ -29,7 +29,7 @@ from traced_tools import (
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.manager import ExecuteTools
+from traced_tools.tools.batch import ExecuteTools
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 UNLIMITED = LoopLimits(

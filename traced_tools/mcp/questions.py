@@ -24,7 +24,7 @@ from traced_tools.flow.flow import acall
 from traced_tools.mcp.answering import Answering, response_of
 from traced_tools.observe.observations import observe_iteration
 from traced_tools.run.context import RunContext, current_run
-from traced_tools.tools.manager import ExecuteTools
+from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.toolset import ToolSet
 
 T = TypeVar("T")

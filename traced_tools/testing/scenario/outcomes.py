@@ -38,7 +38,8 @@ from traced_tools.testing.scenario.advisors import (
 from traced_tools.testing.scenario.models import LARGE, LOCAL, REASONING, SMALL, TimedChatModel
 from traced_tools.testing.scenario.stage import AGENTS, ScenarioRun
 from traced_tools.tools.approval import ApprovalRequest
-from traced_tools.tools.manager import ExecuteTools, ToolCallingManager
+from traced_tools.tools.batch import ExecuteTools
+from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.search import RegexToolIndex
 
 _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")

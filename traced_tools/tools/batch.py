@@ -1,0 +1,329 @@
+"""The step that runs the tool calls of one answer in parallel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall, Reject
+from traced_tools.core.enums import Decision
+from traced_tools.core.messages import (
+    ToolCall,
+    ToolResultPart,
+)
+from traced_tools.core.tool_definition import definition_digest
+from traced_tools.core.tool_input import GivenInput, Provide
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.flow.flow import Flow
+from traced_tools.flow.steps import ParallelFlows
+from traced_tools.run.context import RunContext
+from traced_tools.tools.approval import Approval, check_decision, check_unchanged
+from traced_tools.tools.augmented_tool import AugmentedTool
+from traced_tools.tools.binding import ArgumentBinding
+from traced_tools.tools.execution import ToolExecution
+from traced_tools.tools.refusals import (
+    denied_result,
+    interrupted_result,
+    rejected_result,
+    waiting_result,
+    without_input,
+)
+from traced_tools.tools.schema.values import read_only
+from traced_tools.tools.toolset import ToolSet
+
+Hold = Literal["call", "batch"]
+_NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
+_LIMITED: Final = ("limited", "repeated")
+"""The decisions of limits."""
+
+
+class ExecuteTools(ParallelFlows[ToolResult]):
+    """A step that runs the tool calls of one answer in parallel; its result is their results in call order.
+
+    Attributes:
+        calls: the tool calls of the model's answer that have no result yet.
+    """
+
+    __slots__ = (
+        "_approved",
+        "_batch",
+        "_cancelled",
+        "_given",
+        "_hold",
+        "_iteration",
+        "_most_characters",
+        "_refusals",
+        "_run",
+        "_shown",
+        "_tools",
+        "_under_way",
+        "_waited",
+        "calls",
+    )
+
+    def __init__(
+        self,
+        run: RunContext,
+        calls: tuple[ToolCall, ...],
+        tools: ToolSet,
+        iteration: int,
+        *,
+        max_concurrency: int = sys.maxsize,
+        most_characters: int | None = None,
+        places: Sequence[tuple[int, int]] = (),
+        hold: Hold = "call",
+        waited: Mapping[str, PendingCall] = _NONE_WAITED,
+    ) -> None:
+        self._hold = hold
+        self._waited = waited
+        self._limit = max_concurrency
+        self._batch = places or [(index, len(calls)) for index in range(len(calls))]
+        self._most_characters = most_characters
+        self.calls = calls
+        self._under_way: list[ToolExecution] = []
+        self._cancelled = False
+        self._run = run
+        self._tools = tools
+        self._iteration = iteration
+        self._refusals: dict[int, ToolResult] = {}
+        self._approved: dict[int, Approval] = {}
+        self._given: dict[int, GivenInput] = {}
+        before = [waited.get(call.id or "") for call in calls]
+        self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
+
+    def args(self, call_id: str | None) -> Mapping[str, Any]:
+        """Return the arguments that the tool of a call would receive, as a read-only JSON object.
+
+        The arguments are repaired and validated, and include the tool's defaults. The tool gets these defaults, even if
+        it computes others each time. Arguments that `augmented` adds are not among them unless the tool receives them,
+        too.
+
+        Raises:
+            KeyError: if no call of the batch has the id, or the request has no tool with the call's name.
+            InvalidArguments: if the arguments are invalid; the tool will not run.
+        """
+        index = self._places(call_id)[0]
+        call = self.calls[index]
+        if call.name not in self._tools.by_name:
+            raise KeyError(f"the call {call_id!r} names no tool of the request")
+        asked = self._tools.by_name[call.name]
+        arguments = asked.separate(call.arguments).own if isinstance(asked, AugmentedTool) else call.arguments
+        binding = ArgumentBinding(self._tools.invocable(call.name))
+        binding.bind(arguments, self._shown.get(index))
+        if binding.failure is not None:
+            raise binding.failure
+        self._shown[index], values = binding.shown()
+        found: Mapping[str, Any] = read_only(values)
+        return found
+
+    def approve(
+        self, call_id: str | None, *, by: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Approve a call that requires approval. This replaces an earlier decision of the caller about the call.
+
+        If an advisor changes the arguments, the approval doesn't cover the changed ones.
+
+        Args:
+            call_id: the call's id.
+            by: the person or service that approves. The audit trail, spans and events have a pseudonym of
+                the name, unless the trail stores texts, or content is captured.
+            arguments: other arguments for the tool, which are validated, and policies decide about them; None for those
+                of the call.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+        """
+        self.decide(call_id, Approve(by=by, arguments=arguments))
+
+    def decide(self, call_id: str | None, decision: CallDecision | Denied) -> None:
+        """Decide about a call that requires approval, or that waits for input.
+
+        The decision is for the arguments with which the call has waited; for the arguments before any advisor, if the
+        call has not waited.
+
+        Args:
+            call_id: the call's id.
+            decision: the decision. The `scope` of an approval must be `call`.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+            ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
+                for it, also if its tool is gone or has another definition or source.
+        """
+        waited = self._waited.get(call_id or "")
+        asked = None if waited is None else waited.input
+        check_decision(call_id or "", None if asked is None else asked.requests, decision)
+        if waited is not None and isinstance(decision, Approve | Provide):
+            digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
+            check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
+        for index in self._places(call_id):
+            call = self.calls[index]
+            if isinstance(decision, Reject):
+                code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
+                result = rejected_result(call.id or "", call.name, decision, code, rule)
+                self._set(index, result if asked is None else without_input(result, decision.reason))
+            elif isinstance(decision, Denied):
+                result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
+                result = result if waited is None else replace(result, rule=waited.policy_rule)
+                self._set(index, result if asked is None else without_input(result, decision.reason))
+            elif isinstance(decision, Provide):
+                assert waited is not None and asked is not None
+                self._given[index] = GivenInput(asked, decision, waited.arguments)
+                if (approval := waited.approval) is not None:
+                    self._approve(index, Approval(approval.by, approval.code, waited.arguments))
+            elif decision.scope != "call":
+                raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+            elif decision.arguments is not None:
+                instead = ToolCall(call.name, decision.arguments).arguments
+                self._approve(index, Approval(decision.by, decision.code, instead=instead))
+            else:
+                arguments = None if waited is None else waited.arguments
+                self._approve(index, Approval(decision.by, decision.code, arguments))
+
+    def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
+        """Refuse one of the calls. This replaces an earlier decision about the call.
+
+        Args:
+            call_id: the call's id.
+            reason: what the model reads.
+            code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
+                audit trail record it.
+            by: the person or service that refuses. The audit trail, spans and events have a pseudonym of
+                the name, unless the trail stores texts, or content is captured.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+        """
+        for index in self._places(call_id):
+            call = self.calls[index]
+            self._set(index, denied_result(call.id or "", call.name, reason, code, by))
+
+    def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
+        """Set the result of a call, so that its tool does not run; raises `KeyError` if no call has the id."""
+        for index in self._places(call_id):
+            self.refuse(index, "answered", content, value)
+
+    def refuse(
+        self,
+        index: int,
+        decision: Decision,
+        content: str,
+        value: Any = None,
+        code: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Set the decision on the call at `index` (from 0), so that its tool does not run.
+
+        The model reads `content`; `code` is the reason code, and `by` who decided.
+        """
+        call = self.calls[index]
+        self._set(
+            index,
+            ToolResult(call.id or "", call.name, content, value=value, decision=decision, reason_code=code, by=by),
+        )
+
+    def _set(self, index: int, result: ToolResult) -> None:
+        """Set the result of a call whose tool does not run. The last decision about a call counts."""
+        self._approved.pop(index, None)
+        self._refusals[index] = result
+
+    def _approve(self, index: int, approval: Approval) -> None:
+        """Approve a call. The last decision about a call counts, but no approval lifts a limit."""
+        self._approved[index] = approval
+        if index in self._refusals and self._refusals[index].decision not in _LIMITED:
+            del self._refusals[index]
+
+    def _places(self, call_id: str | None) -> list[int]:
+        places = [index for index, call in enumerate(self.calls) if call.id == call_id]
+        if not places:
+            raise KeyError(f"no call of this batch has the id {call_id!r}")
+        return places
+
+    def waves(self) -> list[list[Flow[ToolResult]]]:
+        """Return one flow per call, in groups that run one after the other; sequential tools have their own group.
+
+        Raises:
+            RuntimeError: if the step was performed before, because its tools would run again.
+        """
+        self.check_unperformed()
+        now = perf_counter()
+        self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
+        if self._cancelled:  # checked after the calls are set, so that a concurrent `cancel` is not missed
+            self.cancel()
+        if len(self._under_way) == 1:  # the common case
+            return [[self._under_way[0].result()]]
+        waves: list[list[Flow[ToolResult]]] = []
+        alone = True
+        for index, execution in enumerate(self._under_way):
+            is_sequential = self._is_sequential(index)
+            if alone or is_sequential:
+                waves.append([])
+            waves[-1].append(execution.result())
+            alone = is_sequential
+        return waves
+
+    @property
+    def is_performed(self) -> bool:
+        """Whether the step was performed, at least in part."""
+        return bool(self._under_way)
+
+    def check_unperformed(self) -> None:
+        """Raise `RuntimeError` if the step was performed."""
+        if self.is_performed:
+            raise RuntimeError(
+                "this ExecuteTools step was performed before, and its tools would run again: "
+                "pass its results to run.answer(step, results)"
+            )
+
+    def _is_sequential(self, index: int) -> bool:
+        """Return whether the call at `index` runs a tool that must not run in parallel."""
+        tool = self._tools.by_name.get(self.calls[index].name)
+        return tool is not None and tool.metadata.sequential and index not in self._refusals
+
+    def _execution(self, index: int, now: float) -> ToolExecution:
+        return ToolExecution(
+            self._run,
+            self._tools,
+            self.calls[index],
+            self._batch[index],
+            self._iteration,
+            self._refusals.get(index) or self._waits_on(index),
+            now,
+            self._approved.get(index),
+            self._most_characters,
+            None if self._hold == "call" else self._are_all_decided,
+            self._shown.get(index),
+            self._given.get(index),
+        )
+
+    def _waits_on(self, index: int) -> ToolResult | None:
+        """Return the result of a call that waits for input which nobody has given; None for another call."""
+        waited = self._waited.get(self.calls[index].id or "")
+        is_open = waited is not None and waited.input is not None and index not in self._given
+        return waiting_result(waited) if waited is not None and is_open else None
+
+    def _are_all_decided(self) -> bool:
+        return all(execution.is_decided for execution in self._under_way)
+
+    def results_so_far(self) -> list[ToolResultPart]:
+        """Return what is known of each call when the step is interrupted, as results for the model, in call order."""
+        if not self._under_way:  # the step was never performed
+            return [interrupted_result(call, has_begun=False) for call in self.calls]
+        return [execution.result_so_far() for execution in self._under_way]
+
+    def on_flow_skipped(self, place: int) -> None:
+        """Emit the span of a call that never started because the batch ended early."""
+        self._under_way[place].emit_skipped_span()
+
+    def cancel(self) -> None:
+        """Start no further tool, and mark the running ones as cancelled."""
+        self._cancelled = True
+        for execution in self._under_way:
+            execution.cancel()
+
+    def __repr__(self) -> str:
+        return f"<ExecuteTools: {len(self.calls)} calls>"
