@@ -132,7 +132,7 @@ def test_who_refuses_to_answer_ends_the_call_and_the_model_reads_why(mode: str) 
     paused = run(mode, client([orders()]).prompt("?"))
     (result,) = resumed(mode, paused, {"o": Reject("ask later.", by="ana")}).tool_results
     assert (result.decision, result.by) == ("rejected", "ana")
-    assert result.content.endswith("it asked for input and did not get any. ask later.")
+    assert result.content.endswith("it asked for input and did not get any: ask later.")
     assert CALLS == ["lamp"]
 
 
@@ -141,7 +141,7 @@ def test_who_refuses_to_answer_ends_the_call_and_the_model_reads_why(mode: str) 
     [
         ("o", Approve(), "waits for input: pass Provide"),
         ("p", Provide({}), "does not wait for input: pass Approve"),
-        ("o", Provide({"colour": "red"}), "has no question 'colour'"),
+        ("o", Provide({"colour": "red"}), "has no question"),
         ("o", Provide({"size": {"cm": 0}}), "must be at least 1"),
         ("o", Provide({"size": {}}), "invalid"),
         ("o", Provide({"size": "four"}), "must be what the user has entered"),
@@ -239,6 +239,15 @@ def test_an_approval_is_kept_while_the_call_waits_for_input() -> None:
     (result,) = resumed("call", waits, {"b": Provide({"size": {"cm": 9}}, by="ben")}).tool_results
     assert (result.decision, result.by, result.reason_code) == ("approved", "ana", "cheap")
     assert result.content == "ordered desk of 9 cm"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_goes_on_with_the_arguments_that_were_approved_instead_of_its_own(mode: str) -> None:
+    asked = run(mode, client([ToolCall("buy", {"article": "yacht"}, id="b")]).prompt("?"))
+    waits = resumed(mode, asked, {"b": Approve(by="ana", arguments={"article": "desk"})})
+    (result,) = resumed(mode, waits, {"b": Provide({"size": {"cm": 9}})}).tool_results
+    assert (result.content, result.by) == ("ordered desk of 9 cm", "ana")
+    assert CALLS == ["desk", "desk"]
 
 
 def test_answers_are_dropped_if_the_call_goes_on_with_other_arguments() -> None:

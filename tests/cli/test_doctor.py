@@ -43,19 +43,19 @@ def test_a_server_over_http_is_found_by_its_url() -> None:
 
 
 def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -> None:
-    nowhere = HttpServer().url
-    found = doctor(ENDS, nowhere, "no-such-program-anywhere", HANDSHAKE, json=True)
+    nowhere, python = HttpServer(), "(the program 'python')"
+    found = doctor(ENDS, nowhere.url, "no-such-program-anywhere", HANDSHAKE, json=True)
     assert found.exit_code == 1
     problems = [each.get("problem") for each in json.loads(found.stdout)]
     assert problems == [
-        "cannot be reached: it closed the connection",
-        "cannot be reached: httpx2.ConnectError",
-        "cannot be reached: FileNotFoundError",
+        f"cannot be reached: it closed the connection {python}",
+        f"cannot be reached: httpx2.ConnectError (127.0.0.1:{nowhere.port})",
+        "cannot be reached: FileNotFoundError (the program 'no-such-program-anywhere')",
         None,
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert printed.stdout.splitlines()[1] == "  cannot be reached: it closed the connection"
+    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it closed the connection {python}"
 
 
 def test_what_is_no_command_and_no_url_is_status_2() -> None:

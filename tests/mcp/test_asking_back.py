@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.modes import MODES, arun, run
 from tests.observe.exported import Wiretap
 from tests.waiting import patiently
 from traced_tools import (
+    Advisor,
     ApprovalAdvisor,
     Approve,
     AssistantMessage,
@@ -35,6 +37,7 @@ from traced_tools import (
     ToolCall,
     Undecided,
     Usage,
+    tool,
 )
 from traced_tools.mcp import McpToolset, Sampling
 from traced_tools.models import ChatResponse
@@ -266,7 +269,7 @@ def test_a_run_pauses_if_nobody_can_answer_now_and_resumes_with_another_toolset(
         response = run(mode, resuming.resume(paused.state, decisions, tools=[toolset]))
     assert response.tool_results[0].content == "ordered lamp of 7 cm"
     asked = [each for each in trail.drafts if each.subject.tool == "elicitation/create"]
-    assert [each.fields.get("decision", each.kind) for each in asked] == ["intent", "answered"]
+    assert [each.fields.get("decision", each.kind) for each in asked] == ["intent", "approved", "outcome"]
     assert asked[1].contents["by"].text == "ana"
     telemetry.check_each_ended_once()
 
@@ -390,3 +393,89 @@ def test_what_a_model_of_a_sampling_used_counts_for_the_budget_of_the_run(shop: 
         response = client.prompt("?", tools=[toolset]).call()
     assert response.stop_reason == "token_budget"
     assert response.tool_results[0].content == "scripted (endTurn): short"
+
+
+# What could go wrong.
+
+
+def test_answers_to_some_of_the_questions_are_kept_until_the_others_are_answered(shop: HttpServer) -> None:
+    call = ToolCall("wizard", {"article": "lamp"}, id="w")
+    with shop.tools(roots=lambda: Undecided()) as toolset:
+        response = calling(call).prompt("?", tools=[toolset]).call()
+        assert response.pending[0].input is not None
+        keys = {each.method: each.key for each in response.pending[0].input.requests}
+        for answers in ({keys["elicitation/create"]: {"centimetres": 3}}, {keys["roots/list"]: ["/a", "/b"]}):
+            assert (response.stop_reason, response.state is not None) == ("awaiting_input", True)
+            resuming = ChatClient(ScriptedChatModel(["done"]))
+            decisions = {"w": Provide(answers, by="ana")}
+            response = resuming.resume(response.state or "", decisions, tools=[toolset]).call()
+    assert response.tool_results[0].content == "lamp, 3 cm, 2 folders"
+
+
+def test_a_policy_denies_an_answer_that_somebody_gives_later(shop: HttpServer) -> None:
+    rules = [Rule("no", tool="elicitation/create", then="deny"), Rule("rest", tool="*", then="allow")]
+    policy = PolicyAdvisor(Policy(rules))
+    with shop.tools() as toolset:
+        paused = calling(ORDER).prompt("?", tools=[toolset]).call()
+        assert paused.pending[0].input is not None and paused.state is not None
+        (question,) = paused.pending[0].input.requests
+        resuming = ChatClient(ScriptedChatModel(["done"]), advisors=[policy])
+        decisions = {"o": Provide({question.key: {"centimetres": 7}})}
+        response = resuming.resume(paused.state, decisions, tools=[toolset]).call()
+    assert response.tool_results[0].content == "not ordered: decline"
+
+
+@in_each_mode_and_era
+def test_what_an_advisor_makes_of_an_answer_is_what_the_server_gets(shop: HttpServer, mode: str, era: str) -> None:
+    class Redact(Advisor):
+        name, order = "redact", 500
+
+        async def advise_tool(self, call: Any, call_next: Any) -> Any:
+            result = await call_next(call)
+            return replace(result, content=texts[call.name]) if call.name in texts else result
+
+    texts = {"elicitation/create": '{"centimetres": 1}', "sampling/createMessage": "[removed]", "roots/list": "[]"}
+    options = {"elicit": enter, "sample": ScriptedChatModel(["secret"]), "roots": lambda: ["/secret"]}
+    calls = [ORDER, SHORTEN, ToolCall("folders", {}, id="f")]
+    with shop.tools(**options) as toolset:
+        client = ChatClient(ScriptedChatModel([calls, "done"]), advisors=[Redact()])
+        response = run(mode, client.prompt("?", tools=[toolset]))
+    contents = [each.content for each in response.tool_results]
+    assert contents == ["ordered lamp of 1 cm", "unknown (endTurn): [removed]", ""]
+
+
+@pytest.mark.parametrize("found", ["/tmp", ["http://example.com/a"], [3]])
+def test_roots_that_are_no_list_of_folders_are_not_sent(shop: HttpServer, found: Any) -> None:
+    assert content_of("call", shop.tools(roots=lambda: found), ToolCall("folders")) == ""
+
+
+def test_a_server_of_both_eras_is_spoken_to_with_the_handshake_if_wanted(shop: HttpServer) -> None:
+    telemetry = Telemetry()
+    toolset = shop.tools(elicit=enter, era="handshake")
+    assert content_of("call", toolset, ORDER, telemetry=telemetry.options) == "ordered lamp of 4 cm"
+    assert (telemetry.one("tools/call order").attributes or {})["mcp.protocol.version"] == "2025-11-25"
+    with pytest.raises(ValueError, match="era must be one of auto, handshake"):
+        shop.tools(era="old")
+
+
+def test_a_plain_with_block_in_an_async_tool_of_a_blocking_run_is_refused(shop: HttpServer) -> None:
+    @tool
+    async def nested() -> str:
+        """Open a toolset."""
+        with shop.tools():
+            return "opened"
+
+    response = ChatClient(ScriptedChatModel([ToolCall("nested"), "done"]), tools=[nested]).prompt("?").call()
+    assert "write `async with` in the tool" in response.tool_results[0].content
+    assert content_of("call", shop.tools(elicit=enter), ORDER) == "ordered lamp of 4 cm"
+
+
+async def offers_none(server: str, found: Any) -> bool:
+    return False
+
+
+def test_a_filter_must_be_plain_and_return_a_bool(shop: HttpServer) -> None:
+    with pytest.raises(TypeError, match="filter must be a plain function"):
+        shop.tools(filter=offers_none)
+    with shop.tools(filter=lambda *_: "yes") as toolset, pytest.raises(TypeError, match="what filter returns"):
+        calling(ORDER).prompt("?", tools=[toolset]).call()

@@ -145,7 +145,8 @@ def test_a_server_over_http_that_speaks_no_mcp_is_an_error_that_says_how_it_answ
     with ReplayServer([REPLIES[problem]] * 2) as server, McpToolset.http(f"{server.url}/mcp", name="web") as toolset:
         with pytest.raises(McpUnavailable) as caught:
             tools_of(toolset)
-        assert str(caught.value) == f"the MCP server 'web' cannot be reached: {problem}"
+        place = server.url.removeprefix("http://")
+        assert str(caught.value) == f"the MCP server 'web' cannot be reached: {problem} ({place})"
     assert tasks_left() == []
 
 

@@ -147,6 +147,17 @@ def test_other_machines_need_a_token() -> None:
             serve([whose], transport="http", host=host)
 
 
+@pytest.mark.parametrize(("client", "status"), [("10.0.0.5", 403), ("127.0.0.1", 200), ("::1", 200), ("a-socket", 200)])
+def test_a_client_of_another_machine_needs_a_token_whatever_host_it_names(client: str, status: int) -> None:
+    async def ask() -> int:
+        app = McpApp(McpServer([whose]))
+        transport = httpx.ASGITransport(app, client=(client, 1234))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return (await http.post("/", json=INITIALIZE, headers=HEADERS)).status_code
+
+    assert asyncio.run(patiently(ask())) == status
+
+
 def test_wrong_settings_are_errors_that_quote_no_token() -> None:
     server = McpServer([whose])
     for token in ("short", {"ana": "short"}, {}):

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import JSONRPCNotification
 
 from tests.markers import MARKER
 from tests.mcp.servers import is_alive, tools_of
 from tests.mcp.serving import SERVED, User, calling, in_each_era, talk, text_of
 from tests.waiting import PATIENCE, in_time, until
 from traced_tools.mcp import McpToolset, stdio
+from traced_tools.mcp.stdio import encoded
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -180,3 +182,13 @@ def test_a_message_beyond_the_limit_is_dropped(monkeypatch: pytest.MonkeyPatch) 
 
     chunks = (b"a\nb", b"c\n\n d\n", b"x" * 8, b"x" * 8, b"x\ne\n", b"unfinished")
     assert asyncio.run(lines(*chunks)) == [b"a", b"bc", b" d", b"e"]
+
+
+def test_a_text_that_utf8_cannot_encode_does_not_end_the_program() -> None:
+    params = {"progressToken": 1, "progress": 1, "message": "half of a pair: \ud800"}
+    message = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
+    assert json.loads(encoded(message)) == {
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {**params, "message": "half of a pair: ?"},
+    }

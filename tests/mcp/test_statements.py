@@ -160,7 +160,7 @@ def test_the_era_belongs_to_the_command_and_another_command_is_asked(speaks: lis
     for arguments in ([], ["chats"], []):
         with raw_server(*speaks, *arguments) as toolset:
             tools_of(toolset)
-    asked = [key[2:-1] for key in session._eras]  # without the transport, the program and its folder
+    asked = [key[3:-1] for key in session._eras]  # without the transport, the era, the program and its folder
     assert sorted(asked) == [(RAW, *speaks), (RAW, *speaks, "chats")]
 
 

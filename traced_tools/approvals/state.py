@@ -99,6 +99,7 @@ class KeptInput(Value):
     requests: tuple[KeptQuestion, ...] = Field(min_length=1)
     state: _AnyText | None = Field(default=None, repr=False)
     round: int = Field(ge=1)
+    answers: Annotated[str, AfterValidator(_check_object)] = Field(default="{}", repr=False)
 
     @classmethod
     def of(cls, pending: PendingInput) -> Self:
@@ -107,12 +108,14 @@ class KeptInput(Value):
             requests=tuple(map(KeptQuestion.of, pending.requests)),
             state=pending.state,
             round=pending.round,
+            answers=json.dumps({**pending.answers}),
         )
 
     def pending(self) -> PendingInput:
         """Return the questions."""
         questions = tuple(each.question() for each in self.requests)
-        return PendingInput(requests=questions, state=self.state, round=self.round)
+        answers = json.loads(self.answers)
+        return PendingInput(requests=questions, state=self.state, round=self.round, answers=answers)
 
 
 class KeptApproval(Value):

@@ -10,6 +10,7 @@ from traced_tools.core.checks import check_by, check_json_object, expect
 
 InputMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
 """What a tool may ask for, in the terms of MCP: input of a user, an answer of a model, the folders it may work in."""
+_SAFE_URLS: Final = ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
 INPUT_METHODS: Final[tuple[InputMethod, ...]] = get_args(InputMethod)
 
 
@@ -40,8 +41,9 @@ class InputRequest:
 
     @property
     def url(self) -> str | None:
-        """The page that a user is sent to, and that this process does not see; None if there is none."""
-        return self._text("url")
+        """The page that a user is sent to, and that this process does not see; None if there is none that is safe."""
+        found = self._text("url")
+        return found if found is not None and found.startswith(_SAFE_URLS) else None
 
     def _text(self, name: str) -> str | None:
         found = self._of_elicitation(name)
@@ -59,11 +61,13 @@ class PendingInput:
         requests: the questions.
         state: what the tool gets back unchanged with the answers; None if it has given nothing.
         round: how often the tool has asked during the call, from 1.
+        answers: the answers that were given to some of the questions, by their keys.
     """
 
     requests: tuple[InputRequest, ...]
     state: str | None = field(default=None, repr=False)
     round: int = 1
+    answers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

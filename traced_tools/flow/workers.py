@@ -290,6 +290,10 @@ class Portal:
             future.cancel()
             raise
 
+    def is_current(self) -> bool:
+        """Return whether this is the thread of the portal."""
+        return threading.current_thread() is self._thread
+
     async def join(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Await `begin()` on the portal's loop, in the caller's context, from a coroutine on any loop.
 
@@ -380,6 +384,11 @@ class UsePool:
 def run_async(begin: Callable[[], Awaitable[T]]) -> T:
     """Await `begin()` on the portal's loop, from blocking code."""
     return _portal.run(begin)
+
+
+def is_on_portal() -> bool:
+    """Return whether this is the thread of the portal, so that blocking code here blocks the portal."""
+    return _portal.is_current()
 
 
 async def join_portal(begin: Callable[[], Awaitable[T]]) -> T:

@@ -28,7 +28,7 @@ from mcp_types import (
 from pydantic import FileUrl
 
 from traced_tools.core.approval import Undecided
-from traced_tools.core.checks import expect, expect_callable, expect_whole
+from traced_tools.core.checks import expect, expect_callable, expect_each, expect_whole
 from traced_tools.core.messages import (
     AssistantMessage,
     ImagePart,
@@ -42,7 +42,7 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
-from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
+from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput, Provide
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import InputRequired
 from traced_tools.flow.steps import perform
@@ -61,8 +61,9 @@ It returns what the user has entered, None if the user declines, or `Undecided()
 async.
 """
 Folder = str | os.PathLike[str]
-Roots = Callable[[], Iterable[Folder] | Awaitable[Iterable[Folder]]]
-"""Returns the folders that a server may work in, as paths or `file://` URLs. It may be async."""
+Folders = Iterable[Folder] | Undecided
+Roots = Callable[[], Folders | Awaitable[Folders]]
+"""Returns the folders that a server may work in, as paths or `file://` URLs, or `Undecided()`. It may be async."""
 
 _DESCRIPTIONS: Final[Mapping[InputMethod, str]] = {
     "elicitation/create": "Ask the user for input, on behalf of an MCP server.",
@@ -131,12 +132,12 @@ class Answering:
         """Whether the application answers anything during a call."""
         return self.elicit is not None or self.sample is not None or self.roots is not None
 
-    def tool(self, question: InputRequest) -> FlowToolCallback:
-        """Return the tool that answers a question."""
+    def tool(self, question: InputRequest, provided: Provide | None = None) -> FlowToolCallback:
+        """Return the tool that answers a question, with the answer that somebody has provided, if any."""
         method = question.method
 
         async def answer(traced_tools_context: ToolContext, **params: Any) -> Any:
-            found = await self._answer(method, params)
+            found = await self._answer(method, params) if provided is None else provided.answers[question.key]
             if isinstance(found, Undecided):
                 raise InputRequired(PendingInput(requests=(question,)))
             return found
@@ -155,7 +156,8 @@ class Answering:
         if method == "sampling/createMessage" and self.sample is not None:
             return await _sampled(self.sample, params)
         if method == "roots/list" and self.roots is not None:
-            return await _urls(self.roots)
+            found: Any = await perform(self.roots)
+            return found if isinstance(found, Undecided) else _urls(found)
         return Undecided()
 
     async def _entered(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
@@ -177,23 +179,34 @@ def response_of(method: InputMethod, result: ToolResult) -> InputResponse | None
         result: the result of the call that answers the question.
     """
     is_answered = result.ok or result.decision == "answered"
+    value = _answer_in(result)
     if method == "roots/list":
-        folders = result.value if is_answered else None
-        return _listed(map(_url, folders or ()))
+        return _listed(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
     if method == "elicitation/create":
-        if isinstance(result.value, Mapping) and is_answered:
-            return ElicitResult(action="accept", content=encodable_json(dict(result.value)) or None)
+        if isinstance(value, Mapping) and is_answered:
+            return ElicitResult(action="accept", content=encodable_json(dict(value)) or None)
         return ElicitResult(action="cancel" if result.error_type is not None else "decline")
     if not is_answered:
         return None
-    sampled = result.value if isinstance(result.value, Sampled) else Sampled(result.content, "unknown", "endTurn")
+    sampled = value if isinstance(value, Sampled) else Sampled(result.content, "unknown", "endTurn")
     content = TextContent(text=encodable(sampled.text))
     return CreateMessageResult(role="assistant", content=content, model=sampled.model, stop_reason=sampled.stop_reason)
 
 
+def _answer_in(result: ToolResult) -> Any:
+    """Return the answer, or what an advisor has made of its text."""
+    if _as_text(result.value) == result.content:
+        return result.value
+    try:
+        return json.loads(result.content)
+    except ValueError:
+        return None
+
+
 async def listed_roots(roots: Roots) -> ListRootsResult:
     """Return the folders that a server may work in, as a flow."""
-    return _listed(await _urls(roots))
+    found: Any = await perform(roots)
+    return _listed([] if isinstance(found, Undecided) else _urls(found))
 
 
 async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
@@ -233,8 +246,10 @@ def _part(block: object) -> TextPart | ImagePart:
     raise TypeError(f"a model is asked with texts and images only, not {type(block).__name__}")
 
 
-async def _urls(roots: Roots) -> list[str]:
-    folders: Any = await perform(roots)
+def _urls(folders: Any) -> list[str]:
+    if isinstance(folders, str | os.PathLike):
+        raise TypeError("what roots returns must be a list of folders, not one folder: return [folder]")
+    expect_each("what roots returns", folders, (str, os.PathLike), "a path or a file:// URL")
     return [_url(each) for each in folders]
 
 
@@ -244,8 +259,12 @@ def _listed(urls: Iterable[str]) -> ListRootsResult:
 
 def _url(folder: Folder) -> str:
     text = os.fspath(folder)
+    if "://" in text and not text.startswith("file://"):
+        raise ValueError("a folder must be a path or a file:// URL, and not a URL of another kind")
     return text if text.startswith("file://") else Path(text).absolute().as_uri()
 
 
 def _as_text(answer: Any) -> str:
-    return answer.text if isinstance(answer, Sampled) else json.dumps(answer)
+    if isinstance(answer, Sampled):
+        return answer.text
+    return answer if isinstance(answer, str) else json.dumps(answer)

@@ -73,7 +73,8 @@ class ClientApprover(ToolAdvice):
         """Return the decision of the client's user, or that it must be asked for by the result."""
         if self._elicit is not None:
             return await self._asked(request, self._elicit)
-        if self._states is None:
+        is_of_question = request.run.parent_id is not None  # of another server, which would have to be asked again
+        if self._states is None or is_of_question:
             return Denied(
                 "it requires approval, and this client cannot ask its user, because it does not support elicitation.",
                 CANNOT_ASK_CLIENT,

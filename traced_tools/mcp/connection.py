@@ -93,6 +93,7 @@ class Connection:
         self._fresh_until = 0.0
         self._failures = 0
         self._next_try = 0.0
+        self._why = "cannot be reached"
         self._is_closed = False
         self._reset()
         on_fork(self._reset)
@@ -204,7 +205,8 @@ class Connection:
             except _Lost as loss:
                 was_sent = loss.was_sent
             if was_sent and (is_last or not repeatable):
-                raise McpCallLost(self.name, "was lost during the call of a tool; the call is not repeated")
+                what = "was lost twice during the call of a tool" if is_last else "was lost during the call of a tool"
+                raise McpCallLost(self.name, f"{what}; the call is not repeated")
         raise McpUnavailable(self.name, "cannot be reached")
 
     async def _request(self, session: Session, send: Callable[[], Awaitable[T]]) -> T:
@@ -259,13 +261,13 @@ class Connection:
                 raise McpUnavailable(self.name, "is not connected: its toolset is closed")
             left = self._next_try - time.monotonic()
             if left > 0:
-                raise McpUnavailable(self.name, f"cannot be reached; the next connection is tried in {left:.1f} s")
+                raise McpUnavailable(self.name, f"{self._why}; the next connection is tried in {left:.1f} s")
             try:
-                return await self._opened()
+                return await self._opened(asks=self._transport.era == "auto")
             except EndedByProbe:
                 return await self._opened(asks=False)
 
-    async def _opened(self, *, asks: bool = True) -> Session:
+    async def _opened(self, *, asks: bool) -> Session:
         # before it is open, so that `close` can end it
         self._session = session = Session(self._transport, self.answering, asks=asks)
         try:
@@ -296,7 +298,8 @@ class Connection:
             why = f"it answers with the HTTP status {self._transport.refusal}"
         else:
             why = f"it answers with the error {innermost.code}"
-        return McpUnavailable(self.name, f"cannot be reached: {why}")
+        self._why = f"cannot be reached: {why} ({self._transport.place})"
+        return McpUnavailable(self.name, self._why)
 
     async def _end(self, session: Session) -> None:
         if self._session is session:

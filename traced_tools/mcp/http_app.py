@@ -8,6 +8,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextvars import Context
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -102,6 +103,8 @@ class McpApp:
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         refusal = self._refusal_of(headers)
+        if not self._digests and _is_remote(scope.get("client")):
+            refusal = Response("without a token, this server answers programs of its own machine only", 403)
         holder = None if refusal is not None else self._holder_of(headers)
         if refusal is None and holder is None:
             refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
@@ -214,6 +217,14 @@ def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_remote(client: Any) -> bool:
+    """Return whether a client, if it is known, has an address of another machine."""
+    try:
+        return client is not None and not ip_address(client[0]).is_loopback
+    except ValueError:  # no address, such as that of a test client or a socket of Unix
+        return False
 
 
 def _host_of(header: str) -> str:

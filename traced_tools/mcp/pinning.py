@@ -20,7 +20,7 @@ OnChange = Literal["error", "warn"]
 """What follows if a tool is new or has changed: no run begins, or the log and the audit trail say so."""
 _LOG = logging.getLogger(__name__)
 _NEW = "new"
-_PINNED = ("description", "input_schema", "output_schema", "annotations")
+_PINNED = ("title", "description", "input_schema", "output_schema", "annotations")
 
 
 class PinFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -69,6 +70,6 @@ class ProgressSender(ToolAdvice):
         last = float("-inf")
         while (report := await self._waiting.get()) is not None:
             progress, total, message = report
-            if progress > last:
+            if math.isfinite(progress) and progress > last and (total is None or math.isfinite(total)):
                 last = progress
                 await self._session.report_progress(progress, total, message)

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,7 +52,7 @@ class Questions:
         self._call_id = context.call_id
         self._given = context.input
         self._rounds = 0 if self._given is None else self._given.asked.round
-        self._samplings = 0
+        self._samplings = self._asked_so_far = 0
         self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self._open: set[asyncio.Task[Any]] = set()
 
@@ -111,11 +112,15 @@ class Questions:
 
     async def _responses(self, pending: PendingInput, given: GivenInput | None) -> InputResponses:
         responses: InputResponses = {}
-        provided = None if given is None else given.provided
+        answers = pending.answers
+        if given is not None:
+            answers = {**answers, **given.provided.answers}
+        by = None if given is None else given.provided.by
         for question in pending.requests:
+            provided = Provide({question.key: answers[question.key]}, by=by) if question.key in answers else None
             result = await self._in_call(partial(self._asked, question, provided))
             if result.pending is not None:
-                raise InputRequired(pending)
+                raise InputRequired(replace(pending, answers=answers))
             response = response_of(question.method, result)
             if response is None:
                 raise McpRequestError(self._server, f"asked for {question.method}, which was refused")
@@ -136,12 +141,13 @@ class Questions:
     async def _performed(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
         """Perform a question as a call in a run of its own, in a task of its own, whose context belongs to the run.
 
-        If somebody has given the answer, the call is answered with it.
+        If somebody has given the answer, the call is approved, and returns it unless a policy denies it.
         """
         outer = current_run()
         run = RunContext() if outer is None else outer.nested()
-        call = ToolCall(question.method, json.dumps(dict(question.params)), id=f"{self._call_id}/{question.key}")
-        tools = ToolSet([self._answering.tool(question)])
+        self._asked_so_far += 1
+        call = ToolCall(question.method, json.dumps(dict(question.params)), id=f"{self._call_id}/{self._asked_so_far}")
+        tools = ToolSet([self._answering.tool(question, provided)])
 
         async def performed() -> ToolResult:
             with run, observe_iteration(run, 0) as observed:
@@ -149,9 +155,7 @@ class Questions:
                 run.tool_names, run.totals.tool_calls = tools.by_name, 1
                 step = ExecuteTools(run, (call,), tools, 0)
                 if provided is not None:
-                    answer: Any = provided.answers[question.key]
-                    text = answer if isinstance(answer, str) else json.dumps(answer)
-                    step.refuse(0, "answered", text, answer, by=provided.by)
+                    step.approve(call.id, by=provided.by)
                 return (await step)[0]
 
         return await acall(performed())

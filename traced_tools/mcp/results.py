@@ -82,7 +82,13 @@ def _says_the_same(texts: list[str], structured: Any) -> bool:
     if isinstance(structured, dict) and len(structured) == 1:
         wanted += structured.values()
     read = [_from_json(text) for text in texts]
-    return any(each in wanted for each in (*texts, *read, read))
+    said = {_canonical(each) for each in (*texts, *read, read)}
+    return any(_canonical(each) in said for each in wanted)
+
+
+def _canonical(value: Any) -> str:
+    """Return a JSON value as text, because `==` of Python takes `True` for 1."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _from_json(text: str) -> Any:

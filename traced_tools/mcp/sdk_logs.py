@@ -11,7 +11,7 @@ from contextvars import ContextVar
 OURS: ContextVar[bool] = ContextVar("traced_tools_mcp", default=False)
 """Whether the code that runs belongs to a connection of this package, and not to another user of the SDK."""
 _PREFIXES = ("mcp.", "httpx2", "httpcore2", "sse_starlette")
-_OTHERS = ("client",)  # the name of the logger of the SDK's sessions
+_OTHERS = ("client", "opentelemetry.baggage.propagation")  # the SDK's sessions, and what peers send as baggage
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:

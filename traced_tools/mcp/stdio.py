@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -13,8 +14,10 @@ from typing import Any, TypeVar
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from pydantic_core import PydanticSerializationError
 
+from traced_tools.core.messages import encodable_json
 from traced_tools.flow.workers import wait_until_done, workers
 
 T = TypeVar("T")
@@ -81,9 +84,17 @@ async def _write(pipes: _Pipes, outgoing: Any, written: anyio.Event) -> None:
     with suppress(OSError):  # the client is gone
         async with outgoing:
             async for sent in outgoing:
-                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await pipes.write(text.encode() + b"\n")
+                await pipes.write(encoded(sent.message) + b"\n")
     written.set()
+
+
+def encoded(message: JSONRPCMessage) -> bytes:
+    """Return a message as UTF-8."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except PydanticSerializationError:  # it has lone surrogates
+        values = encodable_json(message.model_dump(by_alias=True, exclude_unset=True))
+        return json.dumps(values, ensure_ascii=False).encode()
 
 
 class _Pipes:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
 from traced_tools.core.checks import expect, expect_callable, expect_each, expect_positive
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.tool_definition import ToolCallback
-from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.flow.workers import join_portal, run_async
+from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
+from traced_tools.flow.workers import is_on_portal, join_portal, run_async
 from traced_tools.mcp.naming import McpToolName, offered_names
 from traced_tools.models.base import ChatModel
 
@@ -23,7 +24,7 @@ try:
     from traced_tools.mcp.connection import Connection
     from traced_tools.mcp.pinning import PinFile
     from traced_tools.mcp.tool import make_tool
-    from traced_tools.mcp.transports import HttpTransport, StdioTransport, Transport
+    from traced_tools.mcp.transports import Era, HttpTransport, StdioTransport, Transport
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "httpx2"):
         raise
@@ -58,6 +59,12 @@ class _Server:
     @property
     def name(self) -> str:
         return self.transport.endpoint.name
+
+    def offers(self, tool: Tool) -> bool:
+        """Return whether the application offers a tool of the server."""
+        found = self.chooses is None or self.chooses(self.name, tool)
+        expect("what filter returns", found, bool, "True or False")
+        return found
 
 
 class McpToolset:
@@ -111,6 +118,7 @@ class McpToolset:
         elicit: Elicit | None = None,
         sample: ChatModel | Sampling | None = None,
         roots: Roots | None = None,
+        era: Era = "auto",
         timeout: float | None = 60.0,
     ) -> Self:
         """Return the tools of a server that is a program; it runs from the first use until the end of the block.
@@ -137,6 +145,8 @@ class McpToolset:
                 returns what the user has entered, None if the user declines, or `Undecided()` if nobody can answer now.
             sample: the model that answers when the server wants to ask one; a `Sampling` has other limits.
             roots: returns the folders that the server may work in, as paths or `file://` URLs.
+            era: `auto` asks the server what it speaks. `handshake` speaks the revisions before 2026-07-28, for a server
+                that supports newer ones but whose tools do not, such as those that ask users while a call waits.
             timeout: the seconds that a call, connecting, or listing the tools may take, with the time for answers to
                 the server; None for no limit.
 
@@ -147,7 +157,7 @@ class McpToolset:
         expect_each("args", args, str, "a str")
         expect("cwd", cwd, (str, os.PathLike, type(None)), "a path or None")
         _check_texts("env", env)
-        transport = StdioTransport(_checked_name(name), command, args, env, cwd)
+        transport = StdioTransport(_checked_name(name), command, args, env, cwd, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
         return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
@@ -167,6 +177,7 @@ class McpToolset:
         elicit: Elicit | None = None,
         sample: ChatModel | Sampling | None = None,
         roots: Roots | None = None,
+        era: Era = "auto",
         timeout: float | None = 60.0,
     ) -> Self:
         """Return the tools of a server at the URL of its streamable HTTP endpoint.
@@ -184,6 +195,7 @@ class McpToolset:
             elicit: asks a user.
             sample: the model that the server may ask.
             roots: returns folders.
+            era: how to speak with the server.
             timeout: the seconds that a call may take.
 
         Raises:
@@ -191,7 +203,7 @@ class McpToolset:
         """
         expect("url", url, str, "a str")
         _check_texts("headers", headers)
-        transport = HttpTransport(_checked_name(name), url, headers)
+        transport = HttpTransport(_checked_name(name), url, headers, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
         return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
 
@@ -209,6 +221,8 @@ class McpToolset:
         timeout: float | None,
     ) -> Self:
         expect_callable("filter", chooses)
+        if inspect.iscoroutinefunction(chooses):
+            raise TypeError("filter must be a plain function: drop `async`")
         expect("prefix", prefix, bool, "True or False")
         expect_positive("timeout", timeout)
         for what, names in (("context_keys", context_keys), ("idempotent", idempotent)):
@@ -244,7 +258,7 @@ class McpToolset:
         changes: dict[McpToolName, tuple[str, ...]] = {}
         servers = {server.name: server for server in self._servers}
         for server, tools in zip(self._servers, listed, strict=True):
-            chosen = [tool for tool in tools if server.chooses is None or server.chooses(server.name, tool)]
+            chosen = [tool for tool in tools if server.offers(tool)]
             if server.pins is not None:
                 differing = server.pins.check(server.name, chosen)
                 changes |= {McpToolName(server.name, name): parts for name, parts in differing.items()}
@@ -278,6 +292,14 @@ class McpToolset:
         return self._connections[server.name]
 
     def __enter__(self) -> Self:
+        if is_on_portal():
+            raise NeedsEventLoop(
+                "an async tool of a blocking run blocks the event loop that the toolset needs: "
+                "write `async with` in the tool, instead of `with`"
+            )
+        return self._enter()
+
+    def _enter(self) -> Self:
         self._uses += 1
         return self
 
@@ -288,7 +310,7 @@ class McpToolset:
             run_async(self._close)
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        return self._enter()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -318,6 +340,12 @@ def _checked_name(name: str) -> str:
             f"not be {LOCAL!r}"
         )
     return name
+
+
+def _checked_era(era: Era) -> Era:
+    if era not in get_args(Era):
+        raise ValueError(f"era must be one of {', '.join(get_args(Era))}")
+    return era
 
 
 def _check_texts(what: str, texts: Mapping[str, str] | None) -> None:

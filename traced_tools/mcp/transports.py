@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol, TextIO
+from typing import Any, Literal, Protocol, TextIO
 from urllib.parse import urlsplit
 
 import anyio
@@ -23,6 +23,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
 _PORTS = {"http": 80, "https": 443}
 
+Era = Literal["auto", "handshake"]
+"""Whether a server is asked what it speaks, or spoken to with the handshake of the revisions before 2026-07-28."""
 Streams = tuple[Any, Any]
 """What the server sends, and what is sent to it."""
 
@@ -31,6 +33,9 @@ class Transport(Protocol):
     """The way to one MCP server."""
 
     endpoint: McpEndpoint
+    place: str
+    """Where the server is, for errors: the name of its program, or its host and port."""
+    era: Era
     key: tuple[str, ...]
     """Identifies the server in this process: its command or its URL."""
     refusal: int | None
@@ -85,6 +90,7 @@ class StdioTransport:
         args: its arguments.
         env: further variables of its environment.
         cwd: its working directory; None for the current one.
+        era: how to speak with it.
     """
 
     refusal: int | None = None
@@ -96,9 +102,12 @@ class StdioTransport:
         args: Sequence[str],
         env: Mapping[str, str] | None,
         cwd: str | os.PathLike[str] | None,
+        era: Era = "auto",
     ) -> None:
         self.endpoint = McpEndpoint(name, "pipe")
-        self.key: tuple[str, ...] = ("stdio", command, *args, str(cwd))
+        self.place = f"the program {os.path.basename(command)!r}"
+        self.era: Era = era
+        self.key: tuple[str, ...] = ("stdio", era, command, *args, str(cwd))
         self._parameters = StdioServerParameters(
             command=command,
             args=list(args),
@@ -129,19 +138,22 @@ class HttpTransport:
         name: the configured name of the server.
         url: the URL of its endpoint.
         headers: headers of each request, such as those with a key.
+        era: how to speak with it.
 
     Raises:
         ConfigurationError: if the URL is not one of HTTP.
     """
 
-    def __init__(self, name: str, url: str, headers: Mapping[str, str] | None) -> None:
+    def __init__(self, name: str, url: str, headers: Mapping[str, str] | None, era: Era = "auto") -> None:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or parts.hostname is None:
             raise ConfigurationError(
                 f"the URL of the MCP server {name!r} must begin with http:// or https:// and a host"
             )
         self.endpoint = McpEndpoint(name, "tcp", parts.hostname, parts.port or _PORTS[parts.scheme])
-        self.key: tuple[str, ...] = ("http", parts.scheme, parts.netloc, parts.path)
+        self.place = f"{self.endpoint.address}:{self.endpoint.port}"
+        self.era: Era = era
+        self.key: tuple[str, ...] = ("http", era, parts.scheme, parts.netloc, parts.path)
         self.refusal: int | None = None
         self._url = url
         self._headers = dict(headers or {})

@@ -71,11 +71,13 @@ def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision:
     if asked is None:
         raise ResumeError(f"the call {call_id!r} does not wait for input: pass Approve() or Reject(reason)")
     questions = {each.key: each for each in asked}
-    if strange := decision.answers.keys() - questions.keys():
-        raise ResumeError(f"the call {call_id!r} has no question {min(strange)!r}: {', '.join(questions)} wait")
-    for key, answer in decision.answers.items():
-        if problem := answer_problem(questions[key], answer):
-            raise ResumeError(f"the answer to the question {key!r} of the call {call_id!r} is invalid: {problem}")
+    if decision.answers.keys() - questions.keys():  # keys are not quoted, because a server chooses them
+        raise ResumeError(
+            f"an answer for the call {call_id!r} has no question: use the keys of `pending.input.requests`"
+        )
+    for place, key in enumerate(questions, start=1):
+        if key in decision.answers and (problem := answer_problem(questions[key], decision.answers[key])):
+            raise ResumeError(f"the answer to question {place} of the call {call_id!r} is invalid: {problem}")
 
 
 def answer_problem(question: InputRequest, answer: object) -> str | None:

@@ -173,8 +173,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             elif isinstance(decision, Provide):
                 assert waited is not None and asked is not None
                 self._given[index] = GivenInput(asked, decision, waited.arguments)
-                if (approval := waited.approval) is not None:
-                    self._approve(index, Approval(approval.by, approval.code, waited.arguments))
+                if (approval := waited.approval) is not None:  # perhaps for other arguments than those of the model
+                    self._approve(index, Approval(approval.by, approval.code, instead=waited.arguments))
             elif decision.scope != "call":
                 raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
             elif decision.arguments is not None:

@@ -55,7 +55,7 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
 
 def without_input(result: ToolResult, reason: str) -> ToolResult:
     """Return the result of a call that nobody gives the input that its tool, which has begun, asked for."""
-    return replace(result, content=f"{UNKNOWN_OUTCOME}it asked for input and did not get any. {reason}")
+    return replace(result, content=f"{UNKNOWN_OUTCOME}it asked for input and did not get any: {reason}")
 
 
 def waiting_result(call: PendingCall) -> ToolResult:

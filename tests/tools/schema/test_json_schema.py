@@ -372,3 +372,29 @@ def test_threads_may_share_a_schema_check(log: pytest.LogCaptureFixture) -> None
         for number, found in enumerate(pool.map(work, range(threads))):
             assert found == [[((size,), "must be an integer", str(number))] for size in range(20)]
     assert len(log.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False},
+        {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "unevaluatedProperties": False},
+        {"propertyNames": {"pattern": "^(a+)+$"}},
+    ],
+)
+def test_a_pattern_takes_linear_time(schema: dict[str, Any]) -> None:
+    """With the engine of Python, each of these takes years, and no other thread runs."""
+    long = "a" * 60 + "!"
+    assert SchemaCheck(schema).problems({"a": long, long: 1})
+
+
+def test_a_pattern_without_a_linear_form_is_not_checked() -> None:
+    assert SchemaCheck({"properties": {"a": {"pattern": "^(?=x)a$"}}}).problems({"a": "b"}) == []
+
+
+def test_a_schema_whose_references_double_is_not_followed_for_ever() -> None:
+    doubling: dict[str, Any] = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+    check = SchemaCheck({"$defs": {**doubling, "d40": {}}, "$ref": "#/$defs/d0"})
+    assert not check.usable
+    assert check.problems({"a": 1}) == []

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from json import dumps
 from typing import Annotated, Any, Final
 
 import typer
@@ -224,7 +225,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
     console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
     for key, question in _questions(call).items():
-        text = json_text(question)
+        text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")
     for name, fact in _decided(call.decision).items():
         text = json_text(fact) if isinstance(fact, dict) else fact

@@ -172,7 +172,7 @@ def _conflicting(call: AuditedCall) -> Iterator[Text]:
 
 
 def _labelled(label: str, text: Text) -> Text:
-    return Text(f"{label:<13}", "dim").append_text(text)
+    return Text(f"{label:<12} ", "dim").append_text(text)
 
 
 def _at(record: AuditRecord) -> Text:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from traced_tools.tools.schema.bounded_keywords import begin_validation, bounded_keywords, matches
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError  # type: ignore[import-untyped]
@@ -94,6 +95,7 @@ class SchemaCheck:
 
 
 def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
+    begin_validation()
     unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
     return sorted(unique.values(), key=_sort_key)[:_MAX_PROBLEMS]
 
@@ -101,7 +103,7 @@ def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
 def _build_validator(schema: Any) -> Any:
     """Return a validator for `schema`; raise any exception if the schema is invalid."""
     from jsonschema import Draft202012Validator, FormatChecker
-    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+    from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing import Registry
     from referencing.jsonschema import specification_with
@@ -111,7 +113,9 @@ def _build_validator(schema: Any) -> Any:
     draft.check_schema(schema, format_checker=FormatChecker(["regex"]))
     resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
     _look_up_references(resource, REGISTRY.resolver_with_root(resource))
-    validator = draft(schema, registry=Registry())  # an empty registry, because the default one fetches unknown schemas
+    bounded = extend(draft, bounded_keywords(draft.VALIDATORS))
+    validator = bounded(schema, registry=Registry())  # an empty registry: the default one fetches unknown schemas
+    begin_validation()
     list(validator.iter_errors({}))  # raises for a schema that only refers to itself
     return validator
 
@@ -203,7 +207,7 @@ def _unknown(error: ValidationError) -> list[ArgumentProblem]:
     return [
         ArgumentProblem((*path, name), text, value[name])
         for name in value
-        if name not in known and not any(re.search(pattern, name) for pattern in patterns)
+        if name not in known and not any(matches(pattern, name) for pattern in patterns)
     ]
 
 

@@ -1,0 +1,89 @@
+"""Keywords of JSON Schema that a hostile schema can't use to stop the process.
+
+Schemas and values may come from others. The library matches patterns with `re`, which some patterns keep busy for ever
+while no other thread runs, and follows references without limit. Here, patterns are matched in linear time, by the
+engine of pydantic, and the references that one validation follows are counted.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+
+_MOST_REFERENCES = 10_000
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_followed = threading.local()
+
+Keyword = Callable[..., Iterator[Any]]
+
+
+class TooManyReferences(Exception):
+    """A validation follows more references than any schema of a tool needs."""
+
+
+def begin_validation() -> None:
+    """Count the references of this thread from now on."""
+    _followed.count = 0
+
+
+def bounded_keywords(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
+    """Return keywords of the library `jsonschema` with these limits, to extend a validator with.
+
+    A pattern that has no linear form, such as one that looks ahead, is not checked.
+    """
+    from jsonschema import _keywords, _legacy_keywords, _utils  # type: ignore[import-untyped]
+
+    modules: list[ModuleType] = [_utils, _keywords, _legacy_keywords]
+    linear: dict[int, Any] = {}
+    replaced: dict[str, Any] = {"re": SimpleNamespace(search=matches)}
+    for module in modules:
+        own = {**vars(module), **replaced}
+        for name, found in vars(module).items():
+            if isinstance(found, FunctionType) and found.__module__ == module.__name__:
+                linear[id(found)] = own[name] = _with_globals(found, own)
+        replaced |= {name: own[name] for name in vars(module) if isinstance(own[name], FunctionType)}
+    bounded = {name: linear.get(id(keyword), keyword) for name, keyword in keywords.items()}
+    return bounded | {name: _counted(bounded[name]) for name in _REFERENCES if name in bounded}
+
+
+def _with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
+    copy = FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def follow(*arguments: Any) -> Iterator[Any]:
+        _followed.count = getattr(_followed, "count", 0) + 1
+        if _followed.count > _MOST_REFERENCES:
+            raise TooManyReferences
+        yield from keyword(*arguments) or ()
+
+    return follow
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a pattern is found in a text, or has no linear form."""
+    matcher = _matcher(pattern)
+    if matcher is None:
+        return True
+    try:
+        matcher.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _matcher(pattern: str) -> SchemaValidator | None:
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        re.compile(pattern)  # raises for a pattern that is none at all
+        return None
