@@ -157,3 +157,17 @@ def test_no_thread_is_left_of_servers_that_fail() -> None:
             tools_of(toolset)
     assert threading.active_count() <= before + 1  # the loop's own
     assert tasks_left() == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"), [({"Content-Encoding": "gzip"}, "DecodingError"), ({}, "ReadError")], ids=str
+)
+def test_a_response_that_is_too_large_or_compressed_is_not_read(
+    headers: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "_MOST_BYTES", 1000)
+    large = Reply.json({"jsonrpc": "2.0", "id": 1, "result": {"text": "x" * 5000}}, headers=headers)
+    with ReplayServer([large] * 2) as server, McpToolset.http(f"{server.url}/mcp", name="web") as toolset:
+        with pytest.raises(McpUnavailable, match=problem):
+            tools_of(toolset)
+    assert tasks_left() == []

@@ -15,6 +15,7 @@ from mcp_types import Tool
 
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError, McpToolsChanged
+from traced_tools.observe.sanitize import safe_identifier
 
 OnChange = Literal["error", "warn"]
 """What follows if a tool is new or has changed: no run begins, or the log and the audit trail say so."""
@@ -62,7 +63,7 @@ class PinFile:
             return {}
         known: dict[str, Any] = servers[server]
         differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
-        changes = [f"{name}: {change}" for name, changes in differing.items() for change in changes]
+        changes = [f"{safe_identifier(name)}: {change}" for name, changes in differing.items() for change in changes]
         if changes and self._on_change == "error":
             raise McpToolsChanged(server, self._path.name, changes)
         if changes and changes != self._warned:

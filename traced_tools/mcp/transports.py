@@ -21,6 +21,7 @@ from traced_tools.observe.scopes.mcp import McpEndpoint
 
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
+_HEADERS = {"Accept-Encoding": "identity"}
 _PORTS = {"http": 80, "https": 443}
 
 Era = Literal["auto", "handshake"]
@@ -166,12 +167,35 @@ class HttpTransport:
         self.refusal = None
         hooks = {"response": [self._see]}
         async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=timeout, event_hooks=hooks) as client,
+            httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams,
         ):
             yield streams
 
     async def _see(self, response: httpx2.Response) -> None:
-        """Keep the status of a response, which the SDK does not."""
+        """Keep the status of a response, and limit its size unless it is a stream: the SDK does neither."""
         if response.status_code >= 400:
             self.refusal = response.status_code
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("the response is compressed, which was not asked for", request=response.request)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Limited(response.stream)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """The body of a response, which fails when it becomes too large."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise httpx2.ReadError("the response is too large")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._stream.aclose()
