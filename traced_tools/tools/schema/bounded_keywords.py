@@ -8,8 +8,8 @@ engine of pydantic, and the references that one validation follows are counted.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 _MOST_REFERENCES = 10_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_followed = threading.local()
+_FOLLOWED: ContextVar[int] = ContextVar("traced_tools_schema_references", default=0)
 
 Keyword = Callable[..., Iterator[Any]]
 
@@ -28,8 +28,8 @@ class TooManyReferences(Exception):
 
 
 def begin_validation() -> None:
-    """Count the references of this thread from now on."""
-    _followed.count = 0
+    """Count the references that the current context follows from now on."""
+    _FOLLOWED.set(0)
 
 
 def bounded_keywords(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
@@ -60,8 +60,8 @@ def _with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
 
 def _counted(keyword: Keyword) -> Keyword:
     def follow(*arguments: Any) -> Iterator[Any]:
-        _followed.count = getattr(_followed, "count", 0) + 1
-        if _followed.count > _MOST_REFERENCES:
+        _FOLLOWED.set(_FOLLOWED.get() + 1)
+        if _FOLLOWED.get() > _MOST_REFERENCES:
             raise TooManyReferences
         yield from keyword(*arguments) or ()
 
