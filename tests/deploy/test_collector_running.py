@@ -265,6 +265,7 @@ def test_metrics_from_spans_agree_with_those_that_the_runs_counted(story: Story)
     counted = {
         names.INVOKE_AGENT: names.INVOKE_AGENT_DURATION.name,
         names.EXECUTE_TOOL: names.EXECUTE_TOOL_DURATION.name,
+        names.RETRIEVAL: names.TOOL_SEARCHES.name,
         "": names.OPERATION_DURATION.name,  # which has the operation as a label
     }
     expected = Counter({(names.EXECUTE_TOOL, None, names.UNKNOWN_TOOL, None): 1})  # of the other instrumentation
