@@ -169,7 +169,7 @@ def test_a_server_with_handshake_is_told_what_nobody_answers(shop: HttpServer, e
             (result,) = calling(call).prompt("?", tools=[toolset]).call().tool_results
             assert result.outcome == "error"
     undecided = content_of("call", shop.tools(elicit=lambda *_: Undecided()), ORDER)
-    assert undecided == "not ordered: cancel" or "nobody answers" in undecided
+    assert undecided == "nobody answers the request (error -1)"
 
 
 @pytest.mark.parametrize("era", ["handshake"], indirect=True)
@@ -210,7 +210,11 @@ def test_a_policy_that_refuses_a_sampling_fails_the_call(shop: HttpServer, mode:
     model = ScriptedChatModel([])
     rules = [Rule("no", tool="sampling/createMessage", then="deny"), Rule("rest", tool="*", then="allow")]
     content = content_of(mode, shop.tools(sample=model), SHORTEN, advisors=[PolicyAdvisor(Policy(rules))])
-    assert "refused" in content or "nobody answers" in content
+    refusals = {
+        "modern": "McpRequestError: the MCP server 'tests' asked for sampling/createMessage, which was refused",
+        "handshake": "nobody answers the request (error -1)",
+    }
+    assert content.endswith(refusals[era])
     assert model.requests == []
 
 
