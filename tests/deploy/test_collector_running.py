@@ -92,6 +92,11 @@ class Application(Telemetry):
         self.meter_provider.add_metric_reader(self._sent[1])
         self.logger_provider.add_log_record_processor(self._sent[2])
 
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        for pipeline in self._sent:
+            pipeline.shutdown()
+
     def send(self) -> None:
         """Send what has not been sent; the meter provider itself would not flush a reader that came later."""
         for pipeline in self._sent:

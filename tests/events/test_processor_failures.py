@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,7 @@ def test_a_failed_batch_is_retried_until_it_is_sent(made: Any, caplog: pytest.Lo
 
 @pytest.mark.parametrize("chance", [0.0, 1.0])
 def test_pauses_between_attempts_grow_and_are_jittered(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda least, most: least + chance * (most - least))
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda least, most: least + chance * (most - least))
     found = [pause_after(OSError(), attempts) for attempts in range(1, 10)]
     full = [FIRST_PAUSE * 2**step for step in range(6)] + [LONGEST_PAUSE] * 3
     assert found == [pause * (0.5 + chance / 2) for pause in full]

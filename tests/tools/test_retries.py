@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -236,7 +235,7 @@ def test_invalid_arguments_are_not_retried(mode: str, advisors: list[Watching], 
 
 def pauses_of(monkeypatch: pytest.MonkeyPatch, attempts: int, uniform: Callable[[float, float], float]) -> list[float]:
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(random, "uniform", uniform)
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", uniform)
     tried = Retries(ToolMetadata(retries=attempts), None)
     pauses = [tried.pause_after(ConnectionError()) for _ in range(attempts)]
     assert tried.pause_after(ConnectionError()) is None

@@ -6,13 +6,13 @@ A caller queues an event and goes on. The thread waits for an event, waits up to
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from traced_tools.core.fork import on_fork
+from traced_tools.core.jitter import jittered
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.flow.background import (
     EXIT_TIMEOUT,
@@ -261,7 +261,7 @@ def close_in_background(processors: Iterable[EventProcessor]) -> None:
 
 def pause_after(failure: BaseException, attempts: int) -> float:
     """Return how many seconds to rest after the failure of attempt number `attempts`: exponential, with jitter."""
-    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts - 1, 10)) * random.uniform(0.5, 1)
+    pause = jittered(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts - 1, 10)), 0.5)
     asked = failure.retry_after if isinstance(failure, ExportFailed) else None
     return asked if isinstance(asked, int | float) and asked > pause else pause
 

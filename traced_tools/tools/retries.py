@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import time
 
+from traced_tools.core.jitter import jittered
 from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.errors import InvalidArguments
 
@@ -37,6 +37,6 @@ class Retries:
         if not self._left or not isinstance(error, self._worth_it) or isinstance(error, InvalidArguments):
             return None
         self._left -= 1
-        pause, self._pause = self._pause * random.uniform(0.75, 1.0), min(self._pause * 2, LONGEST_PAUSE)
+        pause, self._pause = jittered(self._pause, 0.75), min(self._pause * 2, LONGEST_PAUSE)
         too_late = self._deadline is not None and time.monotonic() + pause >= self._deadline
         return None if too_late else pause

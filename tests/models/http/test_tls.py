@@ -59,7 +59,7 @@ def trusted(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Cert
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda low, high: 0.0)
 
 
 @contextmanager

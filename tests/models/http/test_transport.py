@@ -59,7 +59,7 @@ def fine(mode: str) -> Reply:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda low, high: 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -122,7 +122,7 @@ def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
 
 
 def test_the_delay_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda low, high: 1.0)
     policy = RetryPolicy(retries=3, first_delay=0.5)
     failure = ModelError("busy", retryable=True)
     assert [policy.delay(attempt, failure) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
@@ -132,7 +132,7 @@ def test_the_delay_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_delay_has_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda low, high: 1.0)
     assert RetryPolicy(retries=5_000).delay(4_999, ModelError("busy", retryable=True)) == 8.0
 
 

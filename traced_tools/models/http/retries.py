@@ -7,7 +7,6 @@ A server that answers with HTTP 429 or 503 can ask for a delay (`Retry-After` an
 from __future__ import annotations
 
 import email.utils
-import random
 import re
 import time
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import httpx
 
 from traced_tools.core.checks import expect, expect_positive, expect_whole
+from traced_tools.core.jitter import jittered
 from traced_tools.errors import ModelError
 
 _LONGEST_RETRY_AFTER = 60.0
@@ -57,7 +57,7 @@ class RetryPolicy:
         if failure.retry_after is not None:
             return failure.retry_after if failure.retry_after <= _LONGEST_RETRY_AFTER else None
         backoff: float = self.first_delay * 2 ** min(attempt, 99)  # 2**99 is far above the limit and still a float
-        return min(backoff, _LONGEST_BACKOFF) * random.uniform(0.75, 1.0)
+        return jittered(min(backoff, _LONGEST_BACKOFF), 0.75)
 
 
 def is_retryable_status(status: int) -> bool:
