@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import pwd
 import secrets
@@ -127,9 +126,8 @@ class Server:
     @property
     def _somebody(self) -> dict[str, Any]:
         """How a program is started as somebody, in what surroundings."""
-        libraries = glob.glob(str(self._programs.parents[2] / "*-linux-gnu"))  # where it is unpacked, beside it
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        somebody: dict[str, Any] = {"cwd": self._folder, "env": {**own, "LD_LIBRARY_PATH": ":".join(libraries)}}
+        somebody: dict[str, Any] = {"cwd": self._folder, "env": own}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             somebody |= dict(zip(("user", "group"), _ids(), strict=True), extra_groups=())
         return somebody

@@ -7,18 +7,19 @@ import psycopg
 import pytest
 
 from tests.audit.postgresql import OWNER, Server, serving
+from tests.judges.programs import missing
 
 numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL for all tests of vector stores; skips if it lacks the extension pgvector."""
+    """A PostgreSQL with the extension pgvector, for all tests of vector stores."""
     with serving() as server:
         with server.connect(OWNER) as connection:
             found = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
         if found is None:
-            pytest.skip("this PostgreSQL has no pgvector")
+            missing("this PostgreSQL has no pgvector: apt-get install postgresql-17-pgvector, or that of your version")
         yield server
 
 
