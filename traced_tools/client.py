@@ -36,12 +36,12 @@ from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, ResumeError, StateNotKept
+from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_run
+from traced_tools.observe.observations import observe_changed_tools, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
@@ -448,7 +448,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             run.trace_id = observed.trace_id
             if self.pending_store is not None:
                 run.withdraw = partial(_withdrawn, self.pending_store)
-            request = request.replace(tools=await self.tools.tool_set())
+            request = request.replace(tools=await self._provided_tools(run))
             observed.began(request)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
@@ -467,6 +467,18 @@ class ChatClientRequestSpec(Generic[OutputT]):
         if run.resumption is not None:
             usage.add(run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
+
+    async def _provided_tools(self, run: RunContext) -> ToolSet:
+        """Return the tools of a run, and report those that differ from the pinned ones."""
+        try:
+            tools = await self.tools.tool_set()
+        except McpToolsChanged as error:
+            observe_changed_tools(run, error.server, error.changes, refused=True)
+            raise
+        if self.tools.providers and run.events.wanted:
+            for server, changes in tools.pin_changes.items():
+                observe_changed_tools(run, server, changes, refused=False)
+        return tools
 
     def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision]) -> None:
         """Let a run start where the run of a state paused, with what it had used of its limits."""

@@ -63,6 +63,13 @@ FIELDS: dict[str, dict[str, Any]] = {
         "tokens_after": 300,
         "tokens_estimated": True,
     },
+    "tools_changed": {
+        **{name: value for name, value in CALL.items() if name not in ("call_id", "tool", "batch_index")},
+        "iteration": 0,
+        "source": "github",
+        "changes": ["get_issue: description"],
+        "refused": True,
+    },
     "checkpoint": {"records": 7, "head": "ef" * 32, "heads": {}},
     "gap": {"since": timestamp(NOON), "until": timestamp(NOON), "late": 2, "lost": 1},
     "erasure": {"erased": [], "erased_run": "run-1", "requested_by": "ticket 7", "erasure_reason": "a request"},

@@ -43,7 +43,7 @@ def telemetry() -> Telemetry:
 
 
 def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) -> None:
-    mirror_all(telemetry, *one_of_each(), record("intent", 8))
+    mirror_all(telemetry, *one_of_each(), record("intent", 9))
     assert [event.name for event in telemetry.events] == [
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
@@ -52,6 +52,7 @@ def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) ->
         ("decision", "travel"): 1,
         ("outcome", "travel"): 1,
         ("compaction", "travel"): 1,
+        ("tools_changed", "travel"): 1,
         ("checkpoint", None): 1,
         ("gap", None): 1,
         ("erasure", None): 1,
@@ -86,7 +87,7 @@ def test_the_telemetry_registry_lists_the_enum_values_of_the_trail() -> None:
 
 def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry: Telemetry) -> None:
     mirror_all(telemetry, *one_of_each())
-    intent, decision, outcome, compaction, checkpoint, gap, _ = telemetry.events
+    intent, decision, outcome, compaction, changed, checkpoint, gap, _ = telemetry.events
     of_call = {
         names.RUN_ID: "run-1",
         names.AGENT_NAME: "travel",
@@ -139,11 +140,17 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.COMPACTION_TOKENS_AFTER: 300,
         names.COMPACTION_TOKENS_ESTIMATED: True,
     }
-    assert (checkpoint.attributes, gap.attributes) == (places[4], places[5])
-    ids = {(each.trace_id, each.span_id) for each in (intent, decision, outcome, compaction)}
+    assert changed.attributes == {
+        **places[4],
+        **{name: of_call[name] for name in (names.RUN_ID, names.AGENT_NAME, names.CONVERSATION_ID)},
+        names.ITERATION_INDEX: 0,
+        names.TOOL_SOURCE: "github",
+    }
+    assert (checkpoint.attributes, gap.attributes) == (places[5], places[6])
+    ids = {(each.trace_id, each.span_id) for each in (intent, decision, outcome, compaction, changed)}
     assert ids == {(CALL["trace_id"], CALL["span_id"])}
     assert (checkpoint.trace_id, checkpoint.span_id, gap.trace_id, gap.span_id) == (None, None, None, None)
-    flags = {each.log_record.trace_flags for each in telemetry.records[:4]}
+    flags = {each.log_record.trace_flags for each in telemetry.records[:5]}
     assert flags == {trace.TraceFlags.SAMPLED}  # sampling logs by their traces would leave evidence out
     assert {each.log_record.timestamp for each in telemetry.records} == {NOON}
 
@@ -262,7 +269,7 @@ def test_a_batch_larger_than_the_queue_is_emitted_if_the_queue_is_empty(
 ) -> None:
     monkeypatch.setattr(mirror, "MOST_WAITING", 2)
     mirror_all(telemetry, *one_of_each())
-    assert len(telemetry.events) == 7
+    assert len(telemetry.events) == len(RECORD_KINDS)
 
 
 def test_an_exporter_that_raises_loses_its_record_alone_and_is_counted(

@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.mcp.portal_tasks import remember_tasks, tasks_left
 from tests.mcp.servers import RAW, SERVER, HttpServer, serving
-from tests.mcp.test_runs import tasks_left
 from traced_tools.cli.app import app
 
 HANDSHAKE, MODERN = (shlex.join([sys.executable, *each]) for each in ((RAW, "chats"), (SERVER,)))
@@ -24,6 +24,7 @@ def doctor(*servers: str, json: bool = False) -> Result:
 
 def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
+    remember_tasks()
     found = doctor(HANDSHAKE, MODERN)
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()

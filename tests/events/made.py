@@ -26,6 +26,7 @@ from traced_tools.events import (
     ToolFinished,
     ToolIntended,
     ToolProgressed,
+    ToolsChanged,
     ToolsDiscovered,
     ToolStarted,
 )
@@ -95,6 +96,7 @@ def one_of_each(text: str = "words") -> list[Event]:
         ToolProgressed(**common(6), **call, progress=1.0, total=4.0, message=text),
         ToolFinished(**common(7), **call, outcome="ok", attempts=2, duration=0.5, result_size=7, result=text),
         MissingResultsAnswered(**common(8), not_run=2, unknown=1),
+        ToolsChanged(**common(8), server="github", changes=("get_issue: description",), refused=True),
         ToolsDiscovered(**common(8), tools=("get_weather", "get_time"), index="keyword", searched=True),
         MemoryRead(**common(9), messages=3, left_out=4),
         MemoryStored(**common(10), messages=2),

@@ -50,6 +50,7 @@ def test_the_console_prints_the_steps_of_a_run() -> None:
         "       words progressed  words, 1, of 4, message «words»",
         "       words finished  words, ok, 2 attempts, 500.0 ms, 7 bytes, result «words»",
         "     missing results answered  2 not run, 1 unknown",
+        "     tools changed  github, get_issue: description",
         "     tools discovered  keyword, get_weather, get_time",
         "     memory read  3 messages, 4 left out",
         "     memory stored  2 messages",

@@ -62,7 +62,7 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         return ids if field.is_required() else st.none() | ids
     if name == "attributes":
         return st.none() | st.dictionaries(st.text(st.characters(codec="ascii")), values)
-    if name == "tools":
+    if name in ("tools", "changes"):
         return st.lists(texts).map(tuple)
     wanted = (field.annotation, *get_args(field.annotation))
     made = st.booleans() if bool in wanted else counts if int in wanted else texts
@@ -119,7 +119,7 @@ def test_the_schema_distinguishes_event_types_and_their_fields(kind: type[Event]
 
 def test_the_schema_has_all_event_types_and_no_python_terms() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    assert len(SCHEMA["oneOf"]) == len(KINDS) == 18
+    assert len(SCHEMA["oneOf"]) == len(KINDS) == 19
     assert "may_export" not in json.dumps(SCHEMA)
     assert "Args:" not in json.dumps(SCHEMA)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.mcp.portal_tasks import remember_tasks
 from tests.mcp.servers import HttpServer, serving, speak
 from traced_tools.mcp import session
 
@@ -27,3 +28,8 @@ def era(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def forget_eras(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has each test begin without knowing any server."""
     monkeypatch.setattr(session, "_eras", {})
+
+
+@pytest.fixture(autouse=True)
+def ignore_tasks_of_other_tests() -> None:
+    remember_tasks()

@@ -16,8 +16,9 @@ from tests.advisors.trails import KeptTrail
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.mcp.asking_server import STATE
+from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import ASKING, HttpServer, in_each_mode_and_era, serving
-from tests.mcp.test_runs import calling, tasks_left
+from tests.mcp.test_runs import calling
 from tests.modes import MODES, arun, run
 from tests.observe.exported import Wiretap
 from tests.waiting import patiently

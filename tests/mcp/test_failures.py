@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
+from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import (
     HttpServer,
     in_each_mode_and_era,
@@ -22,7 +23,7 @@ from tests.mcp.servers import (
     speak,
     tools_of,
 )
-from tests.mcp.test_runs import calling, tasks_left
+from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from tests.waiting import until
 from traced_tools import (

@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from tests.markers import MARKER
+from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import is_alive, raw_server, tools_of
 from tests.mcp.test_failures import result_of
-from tests.mcp.test_runs import calling, tasks_left
+from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import McpCallLost, McpRequestError, McpUnavailable, ToolCall
 from traced_tools.mcp import McpToolset, transports

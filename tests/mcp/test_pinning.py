@@ -15,6 +15,7 @@ from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import AuditAdvisor, ConfigurationError, McpToolsChanged, ToolCall
 from traced_tools.audit import AuditTrail, read_verified
+from traced_tools.audit.records import AuditRecord
 from traced_tools.mcp.pinning import PinFile
 
 TOOL = Tool(name="read", description="Reads.", input_schema={"type": "object"})
@@ -56,6 +57,12 @@ def test_a_file_that_cannot_be_read_is_an_error_and_stays(text: str, tmp_path: P
     assert path.read_text() == text
 
 
+def fields_of(record: AuditRecord) -> dict[str, Any]:
+    """Return what a record says of changed tools."""
+    fields = json.loads(record.body)
+    return {name: fields[name] for name in ("source", "changes", "refused")}
+
+
 def pinned(path: Path) -> Path:
     """Write the file as if the server had described `echo` in another way, and had no `counts`."""
     with raw_server(pin=path) as toolset:
@@ -89,9 +96,15 @@ def test_changed_tools_that_are_a_warning_are_in_the_log_once_and_in_the_audit_t
             (intent["tool"], intent.get("pin_changes")) for call in reader.calls() for intent in [call.fields("intent")]
         ]
         run_id = reader.calls()[0].run_id
+        (record,) = reader.run(run_id).tool_changes
+    changes = ["echo: description", "counts: new"]
+    assert fields_of(record) == {"source": "raw", "changes": changes, "refused": False}
     assert sorted(found) == sorted([("echo", ["description"]), ("counts", ["new"]), ("a_b", None)] * 2)
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_STORE", str(store))
-    assert printed("show", run_id).count("not as pinned") == 2
+    shown = printed("show", run_id)
+    assert f"raw: {', '.join(changes)}\n" in shown
+    assert shown.count("not as pinned") == 3
 
 
 def test_another_word_for_what_follows_is_an_error(tmp_path: Path) -> None:
@@ -100,7 +113,24 @@ def test_another_word_for_what_follows_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_does_not_begin_with_changed_tools(mode: str, tmp_path: Path) -> None:
-    path = pinned(tmp_path / "tools.lock")
-    with raw_server(pin=path) as toolset, pytest.raises(McpToolsChanged, match="echo: description"):
-        run(mode, calling(ToolCall("echo")).prompt("?", tools=[toolset]))
+def test_changed_tools_that_are_an_error_end_the_run_and_are_in_the_audit_trail(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, path = tmp_path / "audit.db", pinned(tmp_path / "tools.lock")
+    with AuditTrail(store) as trail, raw_server(pin=path) as toolset:
+        client = calling(ToolCall("echo"), advisors=[AuditAdvisor(trail)])
+        with pytest.raises(McpToolsChanged, match="echo: description") as caught:
+            run(mode, client.prompt("?", tools=[toolset]))
+        assert trail.flush()
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_STORE", str(store))
+    exported = [json.loads(line) for line in printed("export", "--format", "jsonl").splitlines()]
+    (run_id,) = [each["run_id"] for each in exported if each["kind"] == "tools_changed"]
+    with read_verified(store) as reader:
+        (record,) = reader.run(run_id).tool_changes
+        assert reader.run(run_id).calls == ()
+    assert fields_of(record) == {"source": "raw", "changes": [*caught.value.changes], "refused": True}
+    assert "not as pinned" in printed("show", run_id)
+    assert "raw: echo: description, counts: new; the run was refused" in printed("show", run_id)
+    (shown,) = json.loads(printed("show", run_id, "--json"))["tool_changes"]
+    assert (shown["kind"], shown["refused"]) == ("tools_changed", True)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
+from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, speak, tools_of
 from tests.modes import MODES, run
 from tests.waiting import in_time, patiently
@@ -28,7 +29,6 @@ from traced_tools import (
     ToolDefinitionError,
     tool,
 )
-from traced_tools.flow.workers import _portal
 from traced_tools.mcp import McpToolset, session
 from traced_tools.testing import ScriptedChatModel
 
@@ -36,16 +36,6 @@ from traced_tools.testing import ScriptedChatModel
 def calling(*calls: ToolCall, **options: Any) -> ChatClient:
     """A client whose model makes the calls and then answers."""
     return ChatClient(ScriptedChatModel([list(calls), "done"]), **options)
-
-
-def tasks_left() -> list[str]:
-    """The tasks of the portal's loop, without the one that looks."""
-    loop = _portal._open()
-
-    async def look() -> list[str]:
-        return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-
-    return asyncio.run_coroutine_threadsafe(look(), loop).result()
 
 
 @pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])

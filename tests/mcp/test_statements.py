@@ -12,10 +12,11 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
+from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import RAW, HttpServer, in_each_mode_and_era, raw_server, tools_of
 from tests.mcp.test_failures import result_of
 from tests.mcp.test_misbehaving import eras
-from tests.mcp.test_runs import calling, tasks_left
+from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import (
     ChatClient,

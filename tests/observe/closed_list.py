@@ -120,6 +120,7 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
         names.COMPACTION_STRATEGY,
         names.COMPACTION_COVERED,
     },
+    names.AUDIT_TOOLS_CHANGED_EVENT.name: {*_RECORD, *_RUN_EVENT, names.TOOL_SOURCE},
     names.AUDIT_CHECKPOINT_EVENT.name: _RECORD,
     names.AUDIT_GAP_EVENT.name: _RECORD,
     names.AUDIT_ERASURE_EVENT.name: _RECORD,

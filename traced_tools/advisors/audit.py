@@ -1,6 +1,7 @@
 """The advisor that writes the audit trail: an intent before each tool, then its decision and its outcome.
 
-It also records each compaction of a conversation, because the model then decides on less than was said.
+It also records each compaction of a conversation, because the model then decides on less than was said, and tools of
+MCP servers that differ from the pinned ones, because the model then decides on other descriptions.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from traced_tools.observe.typed_events.types import (
     ToolDecided,
     ToolFinished,
     ToolIntended,
+    ToolsChanged,
     ToolStarted,
 )
 from traced_tools.tools.invocation import CallNext, ToolInvocation
@@ -61,7 +63,8 @@ _DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
 class AuditAdvisor(Advisor, ToolCallListener):
     """Records every tool call of the model in an audit trail: its intent, its decision and its outcome.
 
-    Each compaction of the conversation has a record, too: from then on, the model decides on less than was said.
+    Each compaction of the conversation has a record, too: from then on, the model decides on less than was said. So do
+    the tools of an MCP server that differ from the pinned ones when a run begins.
 
     The intent is durable before the tool starts. Place this advisor inside the loop and around all other advisors
     there, so that the intent is recorded before any decision. It has the reason that the model stated for a tool of
@@ -193,6 +196,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
                     self._forget(run, event.run_id)
             case MemoryCompacted():
                 self._trail.submit(_compaction(event))
+            case ToolsChanged():
+                self._trail.submit(_changed_tools(event))
             case IterationFinished():
                 self._sweep(run, event.iteration)
                 if run.by_hand:
@@ -381,7 +386,13 @@ def _compaction(event: MemoryCompacted) -> Draft:
     return Draft("compaction", unix_nanoseconds(event.time), _subject(event), given)
 
 
-def _subject(event: ToolIntended | MemoryCompacted) -> Subject:
+def _changed_tools(event: ToolsChanged) -> Draft:
+    """Return the draft of the record of changed tools."""
+    fields = {"source": event.server, "changes": list(event.changes), "refused": event.refused}
+    return Draft("tools_changed", unix_nanoseconds(event.time), _subject(event), fields)
+
+
+def _subject(event: ToolIntended | MemoryCompacted | ToolsChanged) -> Subject:
     call = event if isinstance(event, ToolIntended) else None
     return Subject(
         agent=event.agent,

@@ -24,7 +24,7 @@ ERASABLE_VERSION: Final = 2
 GENESIS: Final = "0" * 64
 """The previous hash of the first record of a chain."""
 
-RecordKind = Literal["intent", "decision", "outcome", "compaction", "checkpoint", "gap", "erasure"]
+RecordKind = Literal["intent", "decision", "outcome", "compaction", "tools_changed", "checkpoint", "gap", "erasure"]
 RECORD_KINDS: Final = get_args(RecordKind)
 
 AuditDecision = Literal[
@@ -145,7 +145,7 @@ class AuditRecord:
         chain_id: the chain. Each writer has its own.
         sequence: the record's number in the chain, from 1 without gaps.
         time: the time of the event, in nanoseconds of Unix time.
-        kind: `intent`, `decision`, `outcome`, `compaction`, `checkpoint`, `gap` or `erasure`.
+        kind: `intent`, `decision`, `outcome`, `compaction`, `tools_changed`, `checkpoint`, `gap` or `erasure`.
         hash: the SHA-256 of `body` in hex. If the record stores texts, the SHA-256 of `body` without them.
         body: the whole record, one line of JSON.
     """

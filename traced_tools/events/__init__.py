@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.typed_events.types import ToolFinished as ToolFinished
     from traced_tools.observe.typed_events.types import ToolIntended as ToolIntended
     from traced_tools.observe.typed_events.types import ToolProgressed as ToolProgressed
+    from traced_tools.observe.typed_events.types import ToolsChanged as ToolsChanged
     from traced_tools.observe.typed_events.types import ToolsDiscovered as ToolsDiscovered
     from traced_tools.observe.typed_events.types import ToolStarted as ToolStarted
 
@@ -66,6 +67,7 @@ _EXPORTS = {
     "ToolIntended": "traced_tools.observe.typed_events.types",
     "ToolProgressed": "traced_tools.observe.typed_events.types",
     "ToolStarted": "traced_tools.observe.typed_events.types",
+    "ToolsChanged": "traced_tools.observe.typed_events.types",
     "ToolsDiscovered": "traced_tools.observe.typed_events.types",
     "WebhookExporter": "traced_tools.events.exporters.webhook",
     "json_schema": "traced_tools.events.schema",
@@ -99,6 +101,7 @@ __all__ = [
     "ToolIntended",
     "ToolProgressed",
     "ToolStarted",
+    "ToolsChanged",
     "ToolsDiscovered",
     "WebhookExporter",
     "json_schema",

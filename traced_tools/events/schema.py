@@ -23,6 +23,7 @@ from traced_tools.observe.typed_events.types import (
     ToolFinished,
     ToolIntended,
     ToolProgressed,
+    ToolsChanged,
     ToolsDiscovered,
     ToolStarted,
 )
@@ -37,6 +38,7 @@ AnyEvent = Annotated[
     | ToolProgressed
     | ToolStarted
     | ToolFinished
+    | ToolsChanged
     | ToolsDiscovered
     | MemoryRead
     | MemoryStored

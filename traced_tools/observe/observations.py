@@ -32,7 +32,7 @@ from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, Mo
 from traced_tools.observe.typed_events.memory import CompactionEventEmitter, MemoryEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
 from traced_tools.observe.typed_events.tool_search import ToolSearchEventEmitter, emit_discovery
-from traced_tools.observe.typed_events.types import MissingResultsAnswered
+from traced_tools.observe.typed_events.types import MissingResultsAnswered, ToolsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,6 +231,13 @@ def observe_discovery(run: ObservedRun, kind: str, tools: Sequence[str], iterati
         count_discoveries(run.telemetry, kind, len(tools))
     if run.events.wanted:
         emit_discovery(run.events, kind, tools, iteration, searched=False)
+
+
+def observe_changed_tools(run: ObservedRun, server: str, changes: Sequence[str], *, refused: bool) -> None:
+    """Report that the tools of a server differ from the pinned ones; the arguments are those of `ToolsChanged`."""
+    if run.events.wanted:
+        fields = {"server": server, "changes": tuple(changes), "refused": refused}
+        run.events.dispatch(ToolsChanged, 0, fields, failing=refused)
 
 
 def observe_withheld_tools(run: ObservedRun, kind: str, withheld: int, tokens_saved: Callable[[], int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Self
 
@@ -63,6 +63,15 @@ class ToolSet(tuple[ToolCallback, ...]):
     def fingerprint(self) -> str:
         """SHA-256, in hex, of the definitions of the tools, in any order."""
         return hashlib.sha256(b"".join(sorted(self.digests.values()))).hexdigest()
+
+    @cached_property
+    def pin_changes(self) -> Mapping[str, Sequence[str]]:
+        """What differs from the pinned tools, such as `search: description`, by the tools' source."""
+        changes: dict[str, list[str]] = {}
+        for tool in self:
+            for change in tool.metadata.pin_changes:
+                changes.setdefault(tool.metadata.source, []).append(f"{tool.definition.name}: {change}")
+        return changes
 
     def __deepcopy__(self, memo: object) -> Self:
         return self

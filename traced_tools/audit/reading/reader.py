@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
 from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
-from traced_tools.audit.records import RAN, AuditRecord
+from traced_tools.audit.records import RAN, AuditRecord, RecordKind
 from traced_tools.errors import AuditError, ConfigurationError
 
 DAMAGED: Final = "damaged"
@@ -125,23 +125,25 @@ class AuditedRun:
         run_id: the run's id.
         calls: the calls that models requested, by iteration and position.
         compactions: the records of the compactions of its conversation, by time. They belong to no call.
+        tool_changes: the records of MCP servers whose tools differ from the pinned ones, by time.
     """
 
     run_id: str
     calls: tuple[AuditedCall, ...]
     compactions: tuple[AuditRecord, ...] = ()
+    tool_changes: tuple[AuditRecord, ...] = ()
 
     def shared_field(self, name: str) -> Any:
         """Return a field that all records of the run have, such as `agent`; None if no record has it.
 
         Args:
-            name: the field. The first call that has it counts, else the first compaction.
+            name: the field. The first call that has it counts, else the first other record.
         """
         return next((value for value in self._values(name) if value is not None), None)
 
     def _values(self, name: str) -> Iterator[Any]:
         yield from (call.shared_field(name) for call in self.calls)
-        yield from ((parsed(record.body) or {}).get(name) for record in self.compactions)
+        yield from ((parsed(record.body) or {}).get(name) for record in (*self.compactions, *self.tool_changes))
 
 
 class AuditReader:
@@ -204,10 +206,10 @@ class AuditReader:
         """
         with self._open() as store:
             rows = [*store.rows(queries.records_of_run(run_id))]
-        calls, compactions = _calls(rows), _compactions(rows)
-        if not calls and not compactions:
+        calls, compactions, changes = _calls(rows), _of_run(rows, "compaction"), _of_run(rows, "tools_changed")
+        if not (calls or compactions or changes):
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
-        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)), compactions)
+        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)), compactions, changes)
 
     def run_ids(self, prefix: str, limit: int = 10) -> list[str]:
         """Return the ids of at most `limit` runs, sorted, that begin with `prefix`.
@@ -340,12 +342,12 @@ def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
     return {key: _call(key, records) for key, records in by_call.items()}
 
 
-def _compactions(rows: Iterable[Any]) -> tuple[AuditRecord, ...]:
-    """Return the records of compactions among rows, by time. Two audit advisors record the same compaction twice."""
+def _of_run(rows: Iterable[Any], kind: RecordKind) -> tuple[AuditRecord, ...]:
+    """Return the records of a kind that belongs to no call, by time. Two audit advisors record the same fact twice."""
     found: dict[str, AuditRecord] = {}
-    for _, _, _, *record in rows:
-        if (compaction := AuditRecord(*record)).kind == "compaction":
-            found.setdefault(repr(_statement(compaction)), compaction)
+    for _, _, _, *values in rows:
+        if (record := AuditRecord(*values)).kind == kind:
+            found.setdefault(repr(_statement(record)), record)
     return tuple(sorted(found.values(), key=lambda each: _number(each.time)))
 
 

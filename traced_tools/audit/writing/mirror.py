@@ -41,6 +41,7 @@ _EVENTS: Final[Mapping[str, EventType]] = {
     "decision": names.AUDIT_DECISION_EVENT,
     "outcome": names.AUDIT_OUTCOME_EVENT,
     "compaction": names.AUDIT_COMPACTION_EVENT,
+    "tools_changed": names.AUDIT_TOOLS_CHANGED_EVENT,
     "checkpoint": names.AUDIT_CHECKPOINT_EVENT,
     "gap": names.AUDIT_GAP_EVENT,
     "erasure": names.AUDIT_ERASURE_EVENT,

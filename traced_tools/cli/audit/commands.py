@@ -98,7 +98,7 @@ def show(
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
 ) -> None:
-    """Show a run as a tree of compactions, and of intents with their reasons, decisions and outcomes."""
+    """Show a run as a tree: compactions, changed tools, and intents with their reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
         if trace_url is not None and "{trace_id}" not in trace_url:
@@ -434,7 +434,9 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
     ]
     shared = {name: run.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
     compactions = [exporting.json_fields(each) for each in run.compactions]
-    return {"run_id": run.run_id, **shared, "trace_url": link, "compactions": compactions, "calls": calls}
+    changes = [exporting.json_fields(each) for each in run.tool_changes]
+    others = {"compactions": compactions, "tool_changes": changes}
+    return {"run_id": run.run_id, **shared, "trace_url": link, **others, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Prints a run as a tree: compactions, what the models requested and why, who decided what, and the outcomes."""
+"""Prints a run as a tree: compactions, changed tools, and calls: who wanted them and why, who decided, the outcomes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ABOUT: Final = (
 def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
     """Print a run; `trace_url` is the URL of its trace, if known."""
     tree = Tree(Text(f"run {escape(run.run_id)}", "bold"), guide_style="dim")
-    for line in (*_about(run, trace_url), *map(_compaction, run.compactions)):
+    for line in (*_about(run, trace_url), *map(_compaction, run.compactions), *map(_changed_tools, run.tool_changes)):
         tree.add(line)
     for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
         branch = tree.add(Text(f"iteration {escape(iteration)}", "bold blue"))
@@ -78,6 +78,17 @@ def _compaction(record: AuditRecord) -> Text:
         facts.append(f"iteration {escape(fields['iteration'])}")
     facts.append(f"entry {escape(fields.get('entry_id'))}")
     return _labelled("compaction", _at(record).append("  ").append_text(Text(", ".join(facts))))
+
+
+def _changed_tools(record: AuditRecord) -> Text:
+    """Return which tools of a server differed from the pinned ones, and whether the run ended for that reason."""
+    fields = parsed(record.body)
+    changes = None if fields is None else fields.get("changes")
+    if fields is None or not isinstance(changes, list):
+        return _labelled("not as pinned", _at(record).append("  ").append(DAMAGED, "bold red"))
+    facts = f"{escape(fields.get('source'))}: {escape(', '.join(map(str, changes)))}"
+    refused = "; the run was refused" if fields.get("refused") is True else ""
+    return _labelled("not as pinned", _at(record).append("  ").append(f"{facts}{refused}", "bold red"))
 
 
 def _add_call(branch: Tree, call: AuditedCall) -> None:

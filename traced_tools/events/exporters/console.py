@@ -135,6 +135,8 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "messages": _counted("message"),
     "left_out": _followed("left out"),
     "index": _plain,
+    "server": _plain,
+    "changes": lambda changes: ", ".join(map(_short, changes)),
     "tools": lambda names: ", ".join(map(_short, names)),
     "not_run": _followed("not run"),
     "unknown": _followed("unknown"),

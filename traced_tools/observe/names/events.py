@@ -160,6 +160,12 @@ AUDIT_COMPACTION_EVENT: Final = EventType(
         at.COMPACTION_TOKENS_ESTIMATED,
     ),
 )
+AUDIT_TOOLS_CHANGED_EVENT: Final = EventType(
+    "traced_tools.audit.tools_changed",
+    "WARN",
+    "A record of changed tools was stored: the tools of an MCP server differ from the pinned ones.",
+    (*_RECORD, *_RUN, at.ITERATION_INDEX, at.TOOL_SOURCE),
+)
 AUDIT_CHECKPOINT_EVENT: Final = EventType(
     "traced_tools.audit.checkpoint",
     "INFO",
@@ -205,6 +211,7 @@ EVENTS: Final = {
         AUDIT_DECISION_EVENT,
         AUDIT_OUTCOME_EVENT,
         AUDIT_COMPACTION_EVENT,
+        AUDIT_TOOLS_CHANGED_EVENT,
         AUDIT_CHECKPOINT_EVENT,
         AUDIT_GAP_EVENT,
         AUDIT_ERASURE_EVENT,

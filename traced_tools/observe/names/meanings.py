@@ -113,6 +113,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "decision": "The decision on the call.",
         "outcome": "How the call ended.",
         "compaction": "A conversation was compacted, so that the model is sent less of it from then on.",
+        "tools_changed": "The tools of an MCP server differ from the pinned ones.",
         "checkpoint": "The number of records in the chain and the hash of the last one.",
         "gap": "Intents became durable late or records were lost, because the store was not writable.",
         "erasure": "Content texts were erased on request.",

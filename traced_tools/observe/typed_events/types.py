@@ -256,6 +256,22 @@ class ToolFinished(ToolEvent):
     result: Text | None = Field(default=None, repr=False)
 
 
+class ToolsChanged(Event):
+    """The tools of an MCP server differ from the pinned ones.
+
+    Args:
+        server: the name of the server.
+        changes: what differs, such as `search: description`: the tool and one of its parts, or `new`. A tool has the
+            name that the model is offered, or, if the run is refused, the name that the server uses.
+        refused: whether the run ends for that reason.
+    """
+
+    type: Literal["tools_changed"] = "tools_changed"
+    server: Text
+    changes: tuple[Text, ...]
+    refused: bool
+
+
 class ToolsDiscovered(Event):
     """A tool search has discovered tools: the model is offered them from now on.
 
