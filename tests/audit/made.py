@@ -135,7 +135,7 @@ _OF_INTENT = (
     *("source", "arguments", "requested_arguments", "argument_names", "reason", "model", "provider", "requested_name"),
     "batch_size",
 )
-_OF_DECISION = ("advisor", "reason_code", "by")
+_OF_DECISION = ("advisor", "reason_code", "rule", "by")
 _OF_OUTCOME = ("duration", "attempts", "result", "error_type")
 
 

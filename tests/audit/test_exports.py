@@ -52,7 +52,7 @@ def parquet_rows(data: bytes) -> list[dict[str, Any]]:
 def chain() -> Chain:
     chain = Chain()
     chain.call(tool="search", reason=content("because", stored=True), trace_id="a" * 32, tags={"team": "x"})
-    chain.call(tool="book", decision="denied", advisor="policy", reason_code="never")
+    chain.call(tool="book", decision="denied", advisor="policy", reason_code="never", rule="rule-7")
     chain.checkpoint()
     return chain
 
@@ -73,7 +73,8 @@ def test_a_row_of_the_table_is_a_record(chain: Chain) -> None:
     assert (intent["time"], intent["tool"], intent["iteration"]) == ("2026-01-01T12:00:01.000000000Z", "search", "1")
     assert intent["reason_digest"] == content("because")["digest"]
     assert (outcome["outcome"], outcome["duration"], outcome["result_size"]) == ("ok", "0.25", "5")
-    assert (decision["decision"], decision["advisor"], decision["reason_code"]) == ("denied", "policy", "never")
+    assert (decision["decision"], decision["advisor"]) == ("denied", "policy")
+    assert (decision["reason_code"], decision["rule"]) == ("never", "rule-7")
     assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
 
 
