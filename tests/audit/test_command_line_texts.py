@@ -93,6 +93,7 @@ def everything_printed(store: Path) -> dict[str, str]:
     return {name: result.stdout for name, result in results.items()}
 
 
+@pytest.mark.slow
 @given(name=hostile)
 def test_no_invisible_character_is_printed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     chain = Chain()

@@ -94,6 +94,7 @@ def test_an_export_of_nothing_can_be_read(format: str) -> None:
     assert {"jsonl": lines, "csv": table, "parquet": parquet_rows}[format](data) == []  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_records_are_exported_one_by_one(format: str, chain: Chain) -> None:
     """Never more than some thousands are held at once."""

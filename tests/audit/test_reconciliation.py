@@ -10,6 +10,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.captured import Telemetry, total
 from tests.modes import MODES, run
 from tests.observe.runs import Broken, Guard, adds
@@ -69,6 +71,7 @@ def count(store: sqlite3.Connection, what: str, kind: str) -> Counter[str]:
     return Counter(word for (word,) in rows)
 
 
+@pytest.mark.slow
 def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
     telemetry = Telemetry()
     with AuditTrail(tmp_path / "audit.db", telemetry=telemetry.options) as trail:

@@ -33,6 +33,7 @@ def test_export_writes_the_boards_and_the_rules_and_prints_their_paths(tmp_path:
     assert printed == {*boards("classic"), *RULES}
 
 
+@pytest.mark.slow
 def test_export_writes_the_other_schema_over_the_first(tmp_path: Path) -> None:
     for schema in ("classic", "v2"):
         assert demo("dashboards", "export", "--dir", str(tmp_path), "--schema", schema).returncode == 0

@@ -107,6 +107,7 @@ def test_a_server_with_advisors_is_served(shop: Path) -> None:
         assert "It is closed." in called(process)["content"][0]["text"]
 
 
+@pytest.mark.slow
 def test_over_http_the_token_is_that_of_the_variable(shop: Path) -> None:
     token = "a-token-for-the-tests"
     options = ("--transport", "http", "--port", "0")

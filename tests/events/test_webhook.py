@@ -264,6 +264,7 @@ def test_an_untrusted_certificate_is_a_connection_failure() -> None:
         exporter.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_opens_its_own_connections() -> None:
     code = """

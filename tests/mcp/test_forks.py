@@ -50,6 +50,7 @@ def test_a_forked_child_has_a_connection_of_its_own_over_http(http_server: HttpS
         assert process_of(toolset) == server
 
 
+@pytest.mark.slow
 def test_a_call_goes_on_while_the_process_forks(tmp_path: Path) -> None:
     path = tmp_path / "hanging"
     with sdk_server() as toolset:

@@ -245,6 +245,7 @@ def test_a_state_is_for_the_caller_who_asked() -> None:
             assert repeated == text
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_key_accept_each_others_states(monkeypatch: pytest.MonkeyPatch) -> None:
     def on_two_servers() -> str:
         with serving_http([pay]) as first, serving_http([pay]) as second:

@@ -66,6 +66,7 @@ def program(*args: str) -> Iterator[Program]:
             process.kill()
 
 
+@pytest.mark.slow
 @in_each_era
 def test_what_tools_print_and_read_does_not_disturb_the_protocol(era: str) -> None:
     async def disturbing(client: Any) -> list[str]:
@@ -75,6 +76,7 @@ def test_what_tools_print_and_read_does_not_disturb_the_protocol(era: str) -> No
     assert talk("stdio", era, disturbing, elicitation_callback=User()) == [MARKER, "", "a", "paid 5 to Ana"]
 
 
+@pytest.mark.slow
 def test_our_own_client_leaves_no_process_behind() -> None:
     with McpToolset.stdio(sys.executable, SERVED, "stdio", name="shop", timeout=30) as toolset:
         process_id = int(tools_of(toolset)["process_id"].call("{}"))
@@ -82,6 +84,7 @@ def test_our_own_client_leaves_no_process_behind() -> None:
     assert not is_alive(process_id)
 
 
+@pytest.mark.slow
 def test_frames_that_are_no_messages_are_skipped() -> None:
     with program() as shop:
         shop.send(

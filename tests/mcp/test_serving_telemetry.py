@@ -176,6 +176,7 @@ def traced_program(transport: str, spans: Path) -> Iterator[McpToolset]:
         assert server.wait(20) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_client_and_server_are_in_one_trace(transport: str, tmp_path: Path) -> None:
     telemetry, spans = Telemetry(), tmp_path / "spans.jsonl"

@@ -108,6 +108,7 @@ def _umask() -> int:
     return found
 
 
+@pytest.mark.slow
 @forks
 def test_a_forked_worker_adds_its_own_entry_and_keeps_its_parents(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"

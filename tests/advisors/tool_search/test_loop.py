@@ -409,6 +409,7 @@ def test_a_run_that_the_caller_drives_searches() -> None:
     assert offered(model.requests[1]) == [SEARCH, "feed_ant"]
 
 
+@pytest.mark.slow
 def test_many_threads_and_tasks_share_one_advisor() -> None:
     index = CountingIndex()
     advisor, animals = searching(index), [name.removeprefix("feed_") for name in sorted(ZOO)][:20]

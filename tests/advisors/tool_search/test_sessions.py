@@ -119,6 +119,7 @@ def test_a_tool_whose_definition_has_changed_is_offered_with_the_new_one() -> No
 # Indexing once.
 
 
+@pytest.mark.slow
 def test_the_same_definitions_are_indexed_once_in_one_batch_for_all_sessions_and_clients() -> None:
     index = CountingIndex()
     advisor = searching(index)
@@ -409,6 +410,7 @@ print(*offered(model.requests[0]))
 """
 
 
+@pytest.mark.slow
 def test_another_process_that_resumes_a_run_offers_what_was_discovered(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'pending.db'}"
     advisor = searching()

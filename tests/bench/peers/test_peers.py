@@ -122,6 +122,7 @@ def test_a_worker_inherits_no_keys_and_no_settings_of_opentelemetry(monkeypatch:
     assert str(measure({peer: python(tells)}, rounds=1)[peer]).split() == ["PYTHONHASHSEED", "X"]
 
 
+@pytest.mark.slow
 def test_the_floor_emits_in_a_pass_what_traced_tools_emits() -> None:
     ours, floor = (peer for peer in PEERS if peer.name in ("traced_tools_events", "floor_events"))
     measured = measure({peer: here(peer.worker) for peer in (ours, floor)}, rounds=1)

@@ -121,6 +121,7 @@ def expected(error: Any) -> set[tuple[Any, ...]]:
     return {((*path, name), "required") for name in error.validator_value if name not in error.instance}
 
 
+@pytest.mark.slow
 def test_reference_calls_of_the_leaderboard_are_invalid_if_the_library_says_so() -> None:
     wrong = Counter[str]()
     calls = bfcl_calls()

@@ -141,6 +141,7 @@ for index in (KeywordToolIndex(), VectorToolIndex()):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 def test_a_forked_child_changes_its_index_even_if_a_thread_of_its_parent_holds_the_lock() -> None:
     done = in_a_process(FORK)

@@ -81,6 +81,7 @@ def test_it_needs_an_embedding_model() -> None:
         VectorToolIndex(ScriptedChatModel([]))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_latent_vectors_have_the_words_of_tools_that_are_added_and_removed_one_by_one() -> None:
     index: ToolIndex = VectorToolIndex()
     for number in range(300):
