@@ -105,6 +105,11 @@ def test_a_user_may_decline(shop: HttpServer, mode: str, era: str) -> None:
     assert content_of(mode, shop.tools(elicit=lambda *_: None), ORDER) == "not ordered: decline"
 
 
+@in_each_mode_and_era
+def test_a_user_may_leave_a_form_empty_that_requires_nothing(shop: HttpServer, mode: str, era: str) -> None:
+    assert content_of(mode, shop.tools(elicit=lambda *_: {}), ToolCall("wrap")) == "wrapped in plain paper"
+
+
 def invalid(*_: Any) -> Any:
     return {"centimetres": "many"}
 
