@@ -7,7 +7,7 @@ Further arguments:
 - `silent`: it never answers; `ignores_probe`: it does not answer what it speaks;
 - `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
 - `chats`: it prints lines beside its messages;
-- `restless`: it has another tool in each list, and reports a change with each answer;
+- `restless`: it describes `echo` anew and has another tool in each list, and reports a change with each answer;
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
 - `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
@@ -26,7 +26,7 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
-    *("request", "nothing", "list_of_numbers", "odd_progress"),
+    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
@@ -91,6 +91,8 @@ def result(name: str, params: dict[str, Any]) -> Any:
             return {"content": []}
         case "list_of_numbers":
             return {"content": [], "structuredContent": [1, 2]}
+        case "other_type":
+            return {"resultType": "task", "content": [{"type": "text", "text": text}]}
         case "counts":
             return {"content": [{"type": "text", "text": json.dumps(COUNTS)}]}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}
@@ -108,6 +110,7 @@ def listed() -> list[dict[str, Any]]:
     found = [tool(name) for name in (*NAMES, "counts")]
     if "restless" in sys.argv:
         found.append(tool(f"tool_{COUNTS['tools/list']}"))
+        found[0]["description"] = f"Does echo, {COUNTS['tools/list']}."
     if "twice" in sys.argv:
         found.append({**tool("echo"), "description": "Another one."})
     if "marked" in sys.argv:
