@@ -11,6 +11,7 @@ Further arguments:
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
 - `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
+- `wants_folders`: it asks for folders before it lists its tools, and describes `echo` with the answer;
 - `marked`: it has tools with marks for headers, all but one of them invalid.
 """
 
@@ -135,6 +136,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": information}
         case "tools/list":
             tools = listed()
+            if "wants_folders" in sys.argv:
+                send({"jsonrpc": "2.0", "id": "folders", "method": "roots/list"})
+                tools[0]["description"] = sys.stdin.readline()
             if "pages" not in sys.argv and "endless" not in sys.argv:
                 return {"tools": tools}
             place = int(params.get("cursor", "0"))

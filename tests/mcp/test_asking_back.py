@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.mcp.asking_server import STATE
 from tests.mcp.portal_tasks import tasks_left
-from tests.mcp.servers import ASKING, HttpServer, in_each_mode_and_era, serving
+from tests.mcp.servers import ASKING, HttpServer, in_each_mode_and_era, raw_server, serving, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, arun, run
 from tests.observe.exported import Wiretap
@@ -145,6 +146,14 @@ def test_a_model_answers_within_limits_and_has_a_span_of_its_own(shop: HttpServe
 def test_folders_are_listed_as_urls(shop: HttpServer, mode: str, era: str) -> None:
     toolset = shop.tools(roots=lambda: [Path("/srv/a b"), "/tmp", "file:///data"])
     assert content_of(mode, toolset, ToolCall("folders")) == "file:///srv/a%20b file:///tmp file:///data"
+
+
+@pytest.mark.parametrize("found", [["/srv"], Undecided()], ids=["folders", "undecided"])
+def test_a_server_with_handshake_may_ask_for_folders_outside_of_calls(found: Any) -> None:
+    with raw_server("wants_folders", roots=lambda: found) as toolset:
+        answer = json.loads(tools_of(toolset)["echo"].definition.description)
+    roots = [] if isinstance(found, Undecided) else [{"uri": "file:///srv"}]
+    assert (answer["id"], answer["result"]) == ("folders", {"roots": roots})
 
 
 @in_each_mode_and_era
