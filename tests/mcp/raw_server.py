@@ -4,7 +4,7 @@ It speaks the older era, or with `modern` the newer one. Its tools are `echo` an
 Further arguments:
 
 - `dies`: it ends at once; `dies_of_probe`: it ends when it is asked what it speaks;
-- `silent`: it never answers; `ignores_probe`: it does not answer what it speaks;
+- `silent`: it never answers; `ignores_probe`: it does not answer when it is first asked what it speaks;
 - `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
 - `chats`: it prints lines beside its messages;
 - `restless`: it describes `echo` anew and has another tool in each list, and reports a change with each answer;
@@ -160,7 +160,7 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message or "silent" in sys.argv:
             continue
-        if "ignores_probe" in sys.argv and message["method"] == "server/discover":
+        if "ignores_probe" in sys.argv and message["method"] == "server/discover" and not COUNTS:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:

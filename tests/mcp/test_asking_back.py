@@ -477,6 +477,15 @@ def test_a_server_of_both_eras_is_spoken_to_with_the_handshake_if_wanted(shop: H
         shop.tools(era="old")
 
 
+def test_a_tool_that_asks_while_its_call_waits_works_with_the_handshake_alone(shop: HttpServer) -> None:
+    contents = []
+    for era in ("auto", "handshake"):
+        toolset = shop.tools(sample=ScriptedChatModel(["a"]), era=era)
+        contents.append(content_of("call", toolset, ToolCall("sample_often", {"times": 1})))
+    assert contents[0].startswith("refused: Cannot send 'sampling/createMessage'")
+    assert contents[1] == "sampled"
+
+
 def test_a_plain_with_block_in_an_async_tool_of_a_blocking_run_is_refused(shop: HttpServer) -> None:
     @tool
     async def nested() -> str:

@@ -121,12 +121,16 @@ def test_no_arguments_are_sent_as_an_empty_object(speaks: list[str]) -> None:
 def test_a_tool_that_fails_and_a_server_that_refuses_end_the_run_if_the_application_wants_that(
     mode: str, era: str, tool: str, error: type[McpError], http_server: HttpServer
 ) -> None:
+    telemetry = Telemetry()
     with http_server.tools() as toolset:
-        client = calling(ToolCall(tool, {"text": MARKER}), tool_errors=ToolErrors(raise_on=(error,)))
+        errors = ToolErrors(raise_on=(error,))
+        client = calling(ToolCall(tool, {"text": MARKER}), tool_errors=errors, telemetry=telemetry.options)
         with pytest.raises(ToolExecutionError) as caught:
             run(mode, client.prompt("?", tools=[toolset]))
     assert isinstance(caught.value.original, error)
     assert MARKER not in str(caught.value) + repr(caught.value.original)
+    assert telemetry.named(f"tools/call {tool}")
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
 
 
 @eras
