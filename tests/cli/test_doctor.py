@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.mcp.portal_tasks import remember_tasks, tasks_left
-from tests.mcp.servers import RAW, SERVER, HttpServer, serving
+from tests.mcp.servers import RAW, SERVER, HttpServer
+from tests.mcp.test_statements import HttpWire
 from traced_tools.cli.app import app
 
 HANDSHAKE, MODERN = (shlex.join([sys.executable, *each]) for each in ((RAW, "chats"), (SERVER,)))
@@ -31,16 +32,18 @@ def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypat
     assert lines[0] == HANDSHAKE and lines[4] == MODERN
     assert lines[1] == "  revision  2025-06-18 (by handshake, an older revision)"
     assert lines[2] == "  software  raw 1"
-    assert lines[3].startswith("  tools     21: echo, garbage, ")
+    assert lines[3].startswith("  tools     22: echo, garbage, ")
     assert lines[5] == "  revision  2026-07-28 (without handshake)"
     assert tasks_left() == []
 
 
-def test_a_server_over_http_is_found_by_its_url() -> None:
-    with serving() as server:
-        (found,) = json.loads(doctor(server.url, json=True).stdout)
-    assert (found["server"], found["revision"], found["handshake"]) == (server.url, "2026-07-28", False)
-    assert "add" in found["tools"]
+@pytest.mark.parametrize(("speaks", "revision"), [("modern", "2026-07-28"), ("handshake", "2025-11-25")])
+def test_a_server_over_http_is_found_by_its_url(speaks: str, revision: str) -> None:
+    with HttpWire(speaks).server as server:
+        (found,) = json.loads(doctor(f"{server.url}/mcp", json=True).stdout)
+    assert (found["server"], found["revision"]) == (f"{server.url}/mcp", revision)
+    assert found["handshake"] is (speaks == "handshake")
+    assert "echo" in found["tools"]
 
 
 def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -> None:

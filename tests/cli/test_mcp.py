@@ -160,6 +160,16 @@ def test_a_port_that_is_taken_and_a_short_token_are_errors(shop: Path, monkeypat
     assert line.startswith("mcp: a token must have at least 16 characters") and "short" not in line
 
 
+def test_the_help_has_the_options_with_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, ["mcp", "serve", "--help"])
+    assert shown.exit_code == 0
+    for option, default in (("--transport", "stdio"), ("--host", "127.0.0.1"), ("--port", "8000")):
+        (line,) = [each for each in shown.stdout.splitlines() if option in each]
+        assert f"[default: {default}]" in line
+    assert CliRunner().invoke(app, ["mcp", "serve", "shop:tools", "--transport", "sse"]).exit_code == 2
+
+
 @pytest.mark.slow
 def test_without_the_extra_the_error_says_what_to_install() -> None:
     code = (

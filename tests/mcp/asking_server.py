@@ -41,6 +41,14 @@ async def ask_size(article: str) -> Elicit[Size]:
     return Elicit(f"Which size of {article}?", Size)
 
 
+class Wrapping(BaseModel):
+    colour: str = "plain"
+
+
+async def ask_wrapping() -> Elicit[Wrapping]:
+    return Elicit("Which wrapping?", Wrapping)
+
+
 async def ask_model(text: str) -> Sample:
     message = types.SamplingMessage(role="user", content=types.TextContent(text=f"Shorten: {text}"))
     return Sample([message], max_tokens=500, system_prompt="Be short.", temperature=0.5)
@@ -56,6 +64,12 @@ async def order(article: str, size: Annotated[ElicitationResult[Size], Resolve(a
     if not isinstance(size, AcceptedElicitation):
         return f"not ordered: {size.action}"
     return f"ordered {article} of {size.data.centimetres} cm"
+
+
+@server.tool(structured_output=False)
+async def wrap(wrapping: Annotated[Wrapping, Resolve(ask_wrapping)]) -> str:
+    """Wrap an article."""
+    return f"wrapped in {wrapping.colour} paper"
 
 
 @server.tool(structured_output=False)

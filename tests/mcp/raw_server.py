@@ -4,13 +4,14 @@ It speaks the older era, or with `modern` the newer one. Its tools are `echo` an
 Further arguments:
 
 - `dies`: it ends at once; `dies_of_probe`: it ends when it is asked what it speaks;
-- `silent`: it never answers; `ignores_probe`: it does not answer what it speaks;
+- `silent`: it never answers; `ignores_probe`: it does not answer when it is first asked what it speaks;
 - `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
 - `chats`: it prints lines beside its messages;
-- `restless`: it has another tool in each list, and reports a change with each answer;
+- `restless`: it describes `echo` anew and has another tool in each list, and reports a change with each answer;
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
 - `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
+- `wants_folders`: it asks for folders before it lists its tools, and describes `echo` with the answer;
 - `marked`: it has tools with marks for headers, all but one of them invalid.
 """
 
@@ -26,7 +27,7 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
-    *("request", "nothing", "list_of_numbers", "odd_progress"),
+    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
@@ -91,6 +92,8 @@ def result(name: str, params: dict[str, Any]) -> Any:
             return {"content": []}
         case "list_of_numbers":
             return {"content": [], "structuredContent": [1, 2]}
+        case "other_type":
+            return {"resultType": "task", "content": [{"type": "text", "text": text}]}
         case "counts":
             return {"content": [{"type": "text", "text": json.dumps(COUNTS)}]}
     return {"content": [{"type": "text", "text": f"{name}: {text}"}]}
@@ -108,6 +111,7 @@ def listed() -> list[dict[str, Any]]:
     found = [tool(name) for name in (*NAMES, "counts")]
     if "restless" in sys.argv:
         found.append(tool(f"tool_{COUNTS['tools/list']}"))
+        found[0]["description"] = f"Does echo, {COUNTS['tools/list']}."
     if "twice" in sys.argv:
         found.append({**tool("echo"), "description": "Another one."})
     if "marked" in sys.argv:
@@ -132,6 +136,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": information}
         case "tools/list":
             tools = listed()
+            if "wants_folders" in sys.argv:
+                send({"jsonrpc": "2.0", "id": "folders", "method": "roots/list"})
+                tools[0]["description"] = sys.stdin.readline()
             if "pages" not in sys.argv and "endless" not in sys.argv:
                 return {"tools": tools}
             place = int(params.get("cursor", "0"))
@@ -153,7 +160,7 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message or "silent" in sys.argv:
             continue
-        if "ignores_probe" in sys.argv and message["method"] == "server/discover":
+        if "ignores_probe" in sys.argv and message["method"] == "server/discover" and not COUNTS:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:

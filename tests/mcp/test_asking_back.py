@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.mcp.asking_server import STATE
 from tests.mcp.portal_tasks import tasks_left
-from tests.mcp.servers import ASKING, HttpServer, in_each_mode_and_era, serving
+from tests.mcp.servers import ASKING, HttpServer, in_each_mode_and_era, raw_server, serving, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, arun, run
 from tests.observe.exported import Wiretap
@@ -105,6 +106,11 @@ def test_a_user_may_decline(shop: HttpServer, mode: str, era: str) -> None:
     assert content_of(mode, shop.tools(elicit=lambda *_: None), ORDER) == "not ordered: decline"
 
 
+@in_each_mode_and_era
+def test_a_user_may_leave_a_form_empty_that_requires_nothing(shop: HttpServer, mode: str, era: str) -> None:
+    assert content_of(mode, shop.tools(elicit=lambda *_: {}), ToolCall("wrap")) == "wrapped in plain paper"
+
+
 def invalid(*_: Any) -> Any:
     return {"centimetres": "many"}
 
@@ -140,6 +146,14 @@ def test_a_model_answers_within_limits_and_has_a_span_of_its_own(shop: HttpServe
 def test_folders_are_listed_as_urls(shop: HttpServer, mode: str, era: str) -> None:
     toolset = shop.tools(roots=lambda: [Path("/srv/a b"), "/tmp", "file:///data"])
     assert content_of(mode, toolset, ToolCall("folders")) == "file:///srv/a%20b file:///tmp file:///data"
+
+
+@pytest.mark.parametrize("found", [["/srv"], Undecided()], ids=["folders", "undecided"])
+def test_a_server_with_handshake_may_ask_for_folders_outside_of_calls(found: Any) -> None:
+    with raw_server("wants_folders", roots=lambda: found) as toolset:
+        answer = json.loads(tools_of(toolset)["echo"].definition.description)
+    roots = [] if isinstance(found, Undecided) else [{"uri": "file:///srv"}]
+    assert (answer["id"], answer["result"]) == ("folders", {"roots": roots})
 
 
 @in_each_mode_and_era
@@ -461,6 +475,15 @@ def test_a_server_of_both_eras_is_spoken_to_with_the_handshake_if_wanted(shop: H
     assert (telemetry.one("tools/call order").attributes or {})["mcp.protocol.version"] == "2025-11-25"
     with pytest.raises(ValueError, match="era must be one of auto, handshake"):
         shop.tools(era="old")
+
+
+def test_a_tool_that_asks_while_its_call_waits_works_with_the_handshake_alone(shop: HttpServer) -> None:
+    contents = []
+    for era in ("auto", "handshake"):
+        toolset = shop.tools(sample=ScriptedChatModel(["a"]), era=era)
+        contents.append(content_of("call", toolset, ToolCall("sample_often", {"times": 1})))
+    assert contents[0].startswith("refused: Cannot send 'sampling/createMessage'")
+    assert contents[1] == "sampled"
 
 
 def test_a_plain_with_block_in_an_async_tool_of_a_blocking_run_is_refused(shop: HttpServer) -> None:

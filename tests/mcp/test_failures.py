@@ -40,6 +40,10 @@ from traced_tools.audit import AuditTrail, read_verified
 from traced_tools.mcp import McpToolset, connection
 from traced_tools.tools.callback import FunctionToolCallback
 
+in_each_mode_and_an_era = pytest.mark.parametrize(
+    ("mode", "speaks"), [("call", []), ("acall", ["modern"]), ("stream", ["modern"]), ("astream", [])]
+)
+
 
 def impatient(toolset: McpToolset, name: str = "hang") -> FunctionToolCallback:
     """Return a tool that does not return, with a short time-out."""
@@ -75,10 +79,12 @@ def test_the_model_reads_why_a_server_refuses_a_call(mode: str, era: str, http_s
     assert "not today" not in str(result.error) + repr(result.error)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(mode: str, tmp_path: Path) -> None:
+@in_each_mode_and_an_era
+def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(
+    mode: str, speaks: list[str], tmp_path: Path
+) -> None:
     telemetry, marker = Telemetry(), str(tmp_path / "died")
-    with AuditTrail(tmp_path / "audit.db") as trail, raw_server() as toolset:
+    with AuditTrail(tmp_path / "audit.db") as trail, raw_server(*speaks) as toolset:
         call = ToolCall("die_once", {"text": marker})
         options = {"telemetry": telemetry.options, "advisors": [AuditAdvisor(trail)]}
         result = result_of(mode, toolset, call, **options)
@@ -95,10 +101,10 @@ def test_a_server_that_dies_during_a_call_leaves_an_unknown_outcome(mode: str, t
     telemetry.check_each_ended_once()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_lost_call_is_repeated_once_if_its_tool_is_idempotent(mode: str, tmp_path: Path) -> None:
+@in_each_mode_and_an_era
+def test_a_lost_call_is_repeated_once_if_its_tool_is_idempotent(mode: str, speaks: list[str], tmp_path: Path) -> None:
     telemetry = Telemetry()
-    with raw_server() as toolset:
+    with raw_server(*speaks) as toolset:
         call = ToolCall("die_once_idempotent", {"text": str(tmp_path / "died")})
         result = result_of(mode, toolset, call, telemetry=telemetry.options)
     assert result.outcome == "ok"
@@ -166,10 +172,12 @@ def test_lines_that_are_no_messages_are_passed_over(mode: str) -> None:
         assert result_of(mode, toolset, ToolCall("garbage", {"text": "x"})).content == "garbage: x"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@in_each_mode_and_an_era
 @pytest.mark.parametrize("tool", ["wrong_result", "wrong_structure"])
-def test_a_result_that_is_none_or_not_what_the_tool_promises_is_an_error(mode: str, tool: str) -> None:
-    with raw_server() as toolset:
+def test_a_result_that_is_none_or_not_what_the_tool_promises_is_an_error(
+    mode: str, speaks: list[str], tool: str
+) -> None:
+    with raw_server(*speaks) as toolset:
         result = result_of(mode, toolset, ToolCall(tool, {"text": "quoted"}))
     assert isinstance(result.error, McpRequestError)
     assert "quoted" not in result.content + str(result.error)

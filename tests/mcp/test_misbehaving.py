@@ -31,8 +31,9 @@ def test_a_server_that_dies_when_it_is_asked_what_it_speaks_is_started_again_for
     assert tasks_left() == []
 
 
-def test_a_server_that_ignores_the_question_what_it_speaks_is_used_before_the_time_out() -> None:
-    with raw_server("ignores_probe", timeout=2) as toolset:
+@pytest.mark.parametrize("speaks", [[], pytest.param(["modern", "picky"], marks=pytest.mark.slow)], ids=str)
+def test_a_server_that_ignores_the_question_what_it_speaks_is_used_before_the_time_out(speaks: list[str]) -> None:
+    with raw_server("ignores_probe", *speaks, timeout=2) as toolset:
         assert tools_of(toolset)["echo"].call('{"text": "x"}') == "echo: x"
 
 

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.mcp.portal_tasks import tasks_left
-from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, speak, tools_of
+from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, serving, speak, tools_of
 from tests.modes import MODES, run
 from tests.waiting import in_time, patiently
 from traced_tools import (
@@ -28,6 +30,7 @@ from traced_tools import (
     ToolCall,
     ToolDefinitionError,
     tool,
+    tool_callbacks,
 )
 from traced_tools.mcp import McpToolset, session
 from traced_tools.testing import ScriptedChatModel
@@ -188,12 +191,21 @@ def test_tools_know_their_server_and_its_hints(http_server: HttpServer) -> None:
     assert add.definition.input_schema["required"] == ["a", "b"]
 
 
-def test_a_name_that_a_local_tool_has_as_well_is_an_error_that_names_both(era: str, http_server: HttpServer) -> None:
+def test_a_name_that_another_tool_has_as_well_is_an_error_that_names_both_sources(
+    era: str, http_server: HttpServer
+) -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    with http_server.tools() as toolset, pytest.raises(ToolDefinitionError, match=r"add \(local and tests\)"):
-        calling().prompt("?", tools=[add, toolset]).call()
+    with http_server.tools() as toolset, raw_server() as other:
+        for tools, problem in (
+            ([add, toolset], r"add \(local and tests\)"),
+            ([toolset, other], r"echo \(tests and raw\)"),
+        ):
+            with pytest.raises(ToolDefinitionError, match=problem):
+                calling().prompt("?", tools=tools).call()
+            with pytest.raises(ToolDefinitionError, match=problem):
+                tool_callbacks(tools)
 
 
 def test_tools_of_several_servers_have_the_servers_name_where_both_have_one(era: str, http_server: HttpServer) -> None:
@@ -225,10 +237,12 @@ def test_servers_of_equal_names_and_names_that_are_none_are_errors() -> None:
             sdk_server(name=name)
     with pytest.raises(ConfigurationError, match="must begin with http:// or https:// and a host"):
         McpToolset.http("ftp://example.org", name="files")
-    with pytest.raises(ConfigurationError, match="traceparent"):
-        sdk_server(context_keys=["traceparent"])
-    with pytest.raises(TypeError, match="not one str"):
-        sdk_server(context_keys="user")
+    for key in ("traceparent", "io.modelcontextprotocol/clientInfo"):
+        with pytest.raises(ConfigurationError, match=f"context_keys contains {key}, which has a meaning"):
+            sdk_server(context_keys=[key])
+    for keys, accepted in (("user", "not one str"), (None, "not None")):
+        with pytest.raises(TypeError, match=f"context_keys must be .*{accepted}"):
+            sdk_server(context_keys=keys)
 
 
 def test_a_server_of_the_older_era_is_recognized_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,22 +276,40 @@ def test_what_is_remembered_of_a_server_is_forgotten_if_the_server_refuses_it() 
         assert "echo" in tools_of(toolset)
 
 
-def test_all_pages_are_listed_in_the_servers_order() -> None:
-    with raw_server() as whole, raw_server("pages") as paged:
+@pytest.mark.parametrize("speaks", [[], ["modern"]], ids=["handshake", "modern"])
+def test_all_pages_are_listed_in_the_servers_order(speaks: list[str]) -> None:
+    with raw_server(*speaks) as whole, raw_server("pages", *speaks) as paged:
         assert [*tools_of(whole)] == [*tools_of(paged)]
 
 
-def test_a_tool_that_the_server_adds_is_offered_in_the_next_run(era: str) -> None:
-    with sdk_server(env={"TTL_MS": "3600000"}) as toolset:
+@contextmanager
+def server_whose_tools_may_be_kept(transport: str, patch: pytest.MonkeyPatch) -> Iterator[McpToolset]:
+    if transport == "stdio":
+        yield sdk_server(env={"TTL_MS": "3600000"})
+        return
+    patch.setenv("TTL_MS", "3600000")
+    with serving() as server:
+        yield server.tools()
+
+
+@pytest.mark.parametrize("transport", ["stdio", pytest.param("http", marks=pytest.mark.slow)])
+def test_a_tool_that_the_server_adds_is_offered_in_the_next_run(
+    transport: str, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server_whose_tools_may_be_kept(transport, monkeypatch) as toolset, toolset:
         assert "grown" not in tools_of(toolset)
         tools_of(toolset)["grow"].call("{}")
         in_time(lambda: [None for _ in iter(lambda: "grown" in tools_of(toolset), True)])
 
 
-@pytest.mark.parametrize(("lifetime", "times"), [("3600000", 1), ("0", 3)])
-def test_tools_are_listed_again_when_their_time_is_over(lifetime: str, times: int) -> None:
+@pytest.mark.parametrize(
+    ("speaks", "lifetime", "times"), [("auto", "3600000", 1), ("auto", "0", 3), ("handshake", "0", 1)]
+)
+def test_tools_are_listed_again_when_their_time_is_over_which_the_older_era_does_not_limit(
+    speaks: Any, lifetime: str, times: int
+) -> None:
     telemetry = Telemetry()
-    with sdk_server(env={"TTL_MS": lifetime}) as toolset:
+    with sdk_server(era=speaks, env={"TTL_MS": lifetime}) as toolset:
         for _ in range(3):
             client = ChatClient(ScriptedChatModel(["done"]), telemetry=telemetry.options)
             client.prompt("?", tools=[toolset]).call()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -199,6 +200,55 @@ def test_equal_names_and_objects_without_tools_are_errors_before_anything_is_ser
             McpServer(add, **options)
     with pytest.raises(ValueError, match="ttl"):
         McpServer(add, ttl=0)
+
+
+# The newer era over HTTP, as a client sees it that is written by hand.
+
+ENVELOPE: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+CALL = {"name": "add", "arguments": {"a": 1}}
+
+
+def ask(
+    url: str, method: str, params: Mapping[str, Any], *, version: str = "2026-07-28", **headers: str
+) -> httpx.Response:
+    meta = {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": version}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    given = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version}
+    given |= {f"Mcp-{name}": value for name, value in headers.items()}
+    return httpx.post(url, json=body, headers=given, trust_env=False)
+
+
+def test_a_server_describes_itself_without_a_handshake_and_a_session(url: str) -> None:
+    answer = ask(url, "server/discover", {}, Method="server/discover")
+    found = answer.json()["result"]
+    assert found["resultType"] == "complete"
+    assert (found["supportedVersions"], [*found["capabilities"]]) == (["2026-07-28"], ["tools"])
+    assert (found["ttlMs"], found["cacheScope"], found["instructions"]) == (5000, "private", "Use them well.")
+    assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "shop"
+    called = ask(url, "tools/call", CALL, Method="tools/call", Name="add")
+    assert (called.json()["result"]["resultType"], called.json()["result"]["structuredContent"]) == (
+        "complete",
+        {"result": 2},
+    )
+    assert not any("mcp-session-id" in each.headers for each in (answer, called))
+    assert ask(url, "ping", {}, Method="ping").json()["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Method": "tools/call"}, {"Name": "add"}, {"Method": "tools/list", "Name": "add"}], ids=str
+)
+def test_a_call_whose_headers_say_something_else_is_refused(headers: dict[str, str], url: str) -> None:
+    answer = ask(url, "tools/call", CALL, **headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+
+
+def test_a_revision_that_the_server_does_not_support_is_refused_with_those_that_it_does(url: str) -> None:
+    answer = ask(url, "tools/call", CALL, version="2099-01-01", Method="tools/call", Name="add")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32022)
+    assert answer.json()["error"]["data"] == {"supported": ["2026-07-28"], "requested": "2099-01-01"}
 
 
 # Results.

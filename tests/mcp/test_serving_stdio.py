@@ -23,7 +23,6 @@ from traced_tools.mcp import McpToolset, stdio
 from traced_tools.mcp.stdio import encoded
 
 ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -40,9 +39,10 @@ class Program:
         self.process.stdin.write(b"".join(line + b"\n" for line in lines))
         self.process.stdin.flush()
 
-    def ask(self, number: int, method: str, **params: Any) -> None:
+    def ask(self, number: int, method: str, version: str = "2026-07-28", **params: Any) -> None:
         """Send a request of the newer era."""
-        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": ENVELOPE}}
+        meta = {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": version}
+        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}
         self.send(json.dumps(body).encode())
 
     def call(self, number: int, name: str, **arguments: Any) -> None:
@@ -93,6 +93,7 @@ def test_frames_that_are_no_messages_are_skipped() -> None:
         shop.call(1, "echo", text="a")
         answer = shop.answer()
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "a")
+    assert answer["result"]["resultType"] == "complete"
 
 
 @pytest.mark.slow
@@ -102,8 +103,11 @@ def test_large_messages_arrive_whole_in_both_directions() -> None:
 
 
 @pytest.mark.slow
-def test_an_initialization_after_the_newer_era_has_begun_is_refused() -> None:
+def test_an_unknown_revision_and_an_initialization_after_the_newer_era_has_begun_are_refused() -> None:
     with program() as shop:
+        shop.ask(0, "server/discover", version="2099-01-01")
+        refusal = shop.answer()["error"]
+        assert (refusal["code"], refusal["data"]["supported"]) == (-32022, ["2026-07-28"])
         shop.call(1, "echo", text="a")
         assert shop.answer()["id"] == 1
         shop.send(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": INITIALIZE}).encode())

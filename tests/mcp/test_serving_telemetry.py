@@ -15,7 +15,8 @@ import httpx
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry import baggage
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.captured import Telemetry, context_of
@@ -49,6 +50,11 @@ def steps(text: str, context: ToolContext) -> str:
     """Report the text as progress."""
     context.report_progress(1, 2, text)
     return text
+
+
+def carried() -> str:
+    """Return the baggage and the state of the trace in which it runs."""
+    return f"tenant={baggage.get_baggage('tenant')} {get_current_span().get_span_context().trace_state.to_header()}"
 
 
 def attributes_of(telemetry: Telemetry, name: str) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def test_the_duration_is_measured_with_method_tool_and_error(era: str) -> None:
 @in_each_era
 def test_the_span_continues_the_clients_trace_and_has_a_link_to_the_span_around_it(era: str) -> None:
     telemetry = Telemetry()
-    inner = McpApp(McpServer([echo], telemetry=telemetry.options))
+    inner = McpApp(McpServer([carried], telemetry=telemetry.options))
 
     async def instrumented(scope: Any, receive: Any, send: Any) -> None:
         with telemetry.tracer.start_as_current_span("http"):
@@ -147,11 +153,12 @@ def test_the_span_continues_the_clients_trace_and_has_a_link_to_the_span_around_
     carrier: dict[str, str] = {}
     with telemetry.tracer.start_as_current_span("client") as client_span:
         TraceContextTextMapPropagator().inject(carrier)
-    meta: Any = {"traceparent": carrier["traceparent"], "baggage": "tenant=a"}
+    meta: Any = {"traceparent": carrier["traceparent"], "tracestate": "vendor=kept", "baggage": "tenant=a"}
     with listening(instrumented) as url:
-        talk(url, era, lambda client: client.call_tool("echo", {"text": "a"}, meta=meta))
-        talk(url, era, lambda client: client.call_tool("echo", {"text": "b"}, meta={"traceparent": "wrong"}))
-    continued, other = telemetry.named("tools/call echo")
+        carried_on = talk(url, era, lambda client: client.call_tool("carried", {}, meta=meta))
+        begun = talk(url, era, lambda client: client.call_tool("carried", {}, meta={"traceparent": "wrong"}))
+    assert (text_of(carried_on), text_of(begun)) == ("tenant=a vendor=kept", "tenant=None ")
+    continued, other = telemetry.named("tools/call carried")
     assert continued.parent is not None and continued.parent.span_id == client_span.get_span_context().span_id
     around = {context_of(span).span_id for span in telemetry.named("http")}
     (link,) = continued.links
@@ -163,26 +170,31 @@ def test_the_span_continues_the_clients_trace_and_has_a_link_to_the_span_around_
 
 
 @contextmanager
-def traced_program(transport: str, spans: Path) -> Iterator[McpToolset]:
+def traced_program(transport: str, spans: Path, **options: Any) -> Iterator[McpToolset]:
     """The toolset of a server in another process, which writes its spans to a file."""
+    options |= {"name": "shop", "timeout": 30, "elicit": lambda *_: {"approve": True}}
     if transport == "stdio":
-        yield McpToolset.stdio(sys.executable, SERVED, "traced", name="shop", env={"SPANS": str(spans)}, timeout=30)
+        yield McpToolset.stdio(sys.executable, SERVED, "traced", env={"SPANS": str(spans)}, **options)
         return
     command = [sys.executable, SERVED, "traced-http"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"SPANS": str(spans)}) as server:
         assert server.stdout is not None
-        yield McpToolset.http(server.stdout.readline().strip(), name="shop", timeout=30)
+        yield McpToolset.http(server.stdout.readline().strip(), **options)
         server.terminate()
         assert server.wait(20) == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_client_and_server_are_in_one_trace(transport: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "handshake"), ("http", "auto")])
+def test_client_and_server_are_in_one_trace_also_if_the_server_asks_back(
+    transport: str, era: str, tmp_path: Path
+) -> None:
     telemetry, spans = Telemetry(), tmp_path / "spans.jsonl"
-    with traced_program(transport, spans) as shop, shop:
-        client = ChatClient(ScriptedChatModel([ToolCall("echo", {"text": MARKER}), "x"]), telemetry=telemetry.options)
-        assert client.prompt("?", tools=[shop]).call().tool_results[0].content == MARKER
+    calls = [ToolCall("echo", {"text": MARKER}), ToolCall("pay", {"to": MARKER})]
+    with traced_program(transport, spans, era=era) as shop, shop:
+        client = ChatClient(ScriptedChatModel([calls, "x"]), telemetry=telemetry.options)
+        results = client.prompt("?", tools=[shop]).call().tool_results
+    assert [each.content for each in results] == [MARKER, f"paid 5 to {MARKER}"]
     found = [json.loads(line) for line in spans.read_text().splitlines()]
     served = {each["name"]: each for each in found}
     assert MARKER not in spans.read_text()

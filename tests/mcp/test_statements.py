@@ -12,6 +12,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
+from tests.mcp.asking_server import STATE
 from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import RAW, HttpServer, in_each_mode_and_era, raw_server, tools_of
 from tests.mcp.test_failures import result_of
@@ -20,7 +21,10 @@ from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import (
     ChatClient,
+    InvalidArguments,
     McpCallLost,
+    McpError,
+    McpRequestError,
     McpToolError,
     ToolCall,
     ToolErrors,
@@ -83,6 +87,17 @@ def test_a_server_is_called_by_its_own_name_of_a_tool_which_the_span_has(mode: s
     assert telemetry.parent(telemetry.one("tools/call a.b")) == f"execute_tool {offered['Does a.b.']}"
 
 
+@eras
+def test_names_stay_when_servers_list_their_tools_again_and_describe_them_anew(speaks: list[str]) -> None:
+    with McpToolset(raw_server("restless", *speaks, name="a"), raw_server("restless", *speaks, name="b")) as both:
+        first, second = tools_of(both), tools_of(both)
+        assert {*second} - {*first} == {"a_tool_2", "b_tool_2"}
+        assert {*first} - {*second} == {"a_tool_1", "b_tool_1"}
+        described = [tools["b_echo"].definition.description for tools in (first, second)]
+        assert described == ["Does echo, 1.", "Does echo, 2."]
+        assert second["b_process_id"].call("{}") == first["b_process_id"].call("{}") != first["a_process_id"].call("{}")
+
+
 def test_tools_of_servers_are_not_found_by_their_names_alone(http_server: HttpServer) -> None:
     with http_server.tools() as toolset:
         assert "add" in tools_of(toolset)
@@ -102,15 +117,27 @@ def test_no_arguments_are_sent_as_an_empty_object(speaks: list[str]) -> None:
 
 
 @in_each_mode_and_era
-def test_a_tool_that_reports_a_failure_ends_the_run_if_the_application_wants_that(
-    mode: str, era: str, http_server: HttpServer
+@pytest.mark.parametrize(("tool", "error"), [("fail", McpToolError), ("refuse", McpRequestError)])
+def test_a_tool_that_fails_and_a_server_that_refuses_end_the_run_if_the_application_wants_that(
+    mode: str, era: str, tool: str, error: type[McpError], http_server: HttpServer
 ) -> None:
+    telemetry = Telemetry()
     with http_server.tools() as toolset:
-        client = calling(ToolCall("fail", {"text": MARKER}), tool_errors=ToolErrors(raise_on=(McpToolError,)))
+        errors = ToolErrors(raise_on=(error,))
+        client = calling(ToolCall(tool, {"text": MARKER}), tool_errors=errors, telemetry=telemetry.options)
         with pytest.raises(ToolExecutionError) as caught:
             run(mode, client.prompt("?", tools=[toolset]))
-    assert isinstance(caught.value.original, McpToolError)
+    assert isinstance(caught.value.original, error)
     assert MARKER not in str(caught.value) + repr(caught.value.original)
+    assert telemetry.named(f"tools/call {tool}")
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+
+
+@eras
+def test_arguments_that_the_schema_does_not_allow_are_not_sent(speaks: list[str]) -> None:
+    with raw_server(*speaks) as toolset:
+        assert isinstance(result_of("call", toolset, ToolCall("echo", {"text": {}})).error, InvalidArguments)
+        assert json.loads(tools_of(toolset)["counts"].call("{}"))["tools/call"] == 1
 
 
 @eras
@@ -156,6 +183,15 @@ def test_a_result_without_a_type_is_complete() -> None:
         assert result_of("acall", toolset, ToolCall("echo", {"text": "x"})).content == "echo: x"
 
 
+def test_a_result_of_a_type_that_nobody_asked_for_is_an_error() -> None:
+    call = ToolCall("other_type", {"text": MARKER})
+    with raw_server("modern") as modern, raw_server(name="old") as old:
+        result = result_of("astream", modern, call)
+        assert result_of("astream", old, call).content == MARKER  # where results have no type
+    assert isinstance(result.error, McpRequestError)
+    assert "gave an answer that cannot be read" in result.content and MARKER not in result.content
+
+
 @eras
 def test_the_era_belongs_to_the_command_and_another_command_is_asked(speaks: list[str]) -> None:
     for arguments in ([], ["chats"], []):
@@ -173,8 +209,9 @@ TOOLS = [
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}},
         "annotations": {"idempotentHint": name == "lost_idempotent"},
     }
-    for name in ("echo", "lost", "lost_idempotent")
+    for name in ("echo", "ask", "lost", "lost_idempotent")
 ]
+QUESTION = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
 class HttpWire:
@@ -183,11 +220,13 @@ class HttpWire:
     Args:
         era: what it speaks.
         status: with which status it answers what it does not know.
+        is_picky: whether it refuses the first revision that it is asked for.
     """
 
-    def __init__(self, era: str, status: int = 400) -> None:
+    def __init__(self, era: str, status: int = 400, *, is_picky: bool = False) -> None:
         self._is_modern = era == "modern"
         self._status = status
+        self._is_picky = is_picky
         self.server = ReplayServer(self._reply)
 
     def sent(self, method: str) -> list[Received]:
@@ -204,6 +243,10 @@ class HttpWire:
         lost = [each for each in self.sent("tools/call") if each.json()["params"]["name"] == name]
         if name.startswith("lost") and len(lost) == 1:
             return Reply.sse([], cut=True)
+        if self._is_picky and len(self.sent("server/discover")) == 1:
+            data = {"supported": ["2026-07-28"], "requested": "?"}
+            error = {"code": -32022, "message": "no", "data": data}
+            return Reply.json({"jsonrpc": "2.0", "id": message["id"], "error": error}, 400)
         if (found := self._result(message)) is None:
             return Reply(b"no", self._status, content_type="text/plain")
         headers = {"Mcp-Session-Id": "s-1"} if message["method"] == "initialize" else {}
@@ -220,6 +263,9 @@ class HttpWire:
                 return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": information}
             case "tools/list":
                 return {**listed, "tools": TOOLS}
+            case "tools/call" if message["params"]["name"] == "ask" and "inputResponses" not in message["params"]:
+                question = {"method": "elicitation/create", "params": QUESTION}
+                return {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": STATE}
             case "tools/call":
                 text = f"{message['params']['name']} done"
                 return {**listed, "content": [{"type": "text", "text": text}]}
@@ -227,11 +273,12 @@ class HttpWire:
 
 
 @contextmanager
-def wired(era: str, **options: Any) -> Iterator[tuple[HttpWire, McpToolset]]:
+def wired(era: str, elicit: Any = None, **options: Any) -> Iterator[tuple[HttpWire, McpToolset]]:
     """A server over HTTP, and its open toolset."""
     wire = HttpWire(era, **options)
-    with wire.server as server, McpToolset.http(f"{server.url}/mcp", name="wire", timeout=20) as toolset:
-        yield wire, toolset
+    with wire.server as server:
+        with McpToolset.http(f"{server.url}/mcp", name="wire", elicit=elicit, timeout=20) as toolset:
+            yield wire, toolset
     assert tasks_left() == []
 
 
@@ -241,10 +288,26 @@ ERAS = pytest.mark.parametrize("speaks", ["modern", "handshake"])
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 501])
 def test_a_server_over_http_that_does_not_know_the_question_is_one_of_the_older_era(status: int) -> None:
     with wired("handshake", status=status) as (wire, toolset):
-        assert [*tools_of(toolset)] == ["echo", "lost", "lost_idempotent"]
+        assert [*tools_of(toolset)] == [each["name"] for each in TOOLS]
         with McpToolset.http(f"{wire.server.url}/mcp", name="again") as again:
             tools_of(again)
     assert [len(wire.sent(method)) for method in ("server/discover", "initialize")] == [1, 2]
+
+
+def test_a_server_over_http_that_refuses_a_revision_is_asked_for_one_that_it_supports() -> None:
+    with wired("modern", is_picky=True) as (wire, toolset):
+        assert "echo" in tools_of(toolset)
+    assert [len(wire.sent(method)) for method in ("server/discover", "initialize")] == [2, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_answers_go_with_the_same_request_and_the_state_of_the_server_under_another_id(mode: str) -> None:
+    with wired("modern", elicit=lambda *_: {}) as (wire, toolset):
+        assert result_of(mode, toolset, ToolCall("ask", {"text": "x"})).content == "ask done"
+        first, second = (each.json() for each in wire.sent("tools/call"))
+    assert first.pop("id") != second.pop("id")
+    answers = {"q": {"action": "accept", "content": {}}}
+    assert second == {**first, "params": {**first["params"], "inputResponses": answers, "requestState": STATE}}
 
 
 @ERAS
@@ -258,6 +321,10 @@ def test_requests_over_http_have_the_headers_of_their_era(mode: str, speaks: str
         assert headers.items() <= {name: call.headers.get(name) for name in headers}.items()
         assert call.headers["Mcp-Param-Text"] == "x"
         assert not any("Mcp-Session-Id" in each.headers for each in wire.server.requests)
+        envelope = {
+            f"io.modelcontextprotocol/{each}" for each in ("protocolVersion", "clientCapabilities", "clientInfo")
+        }
+        assert all(envelope <= {*each.json()["params"]["_meta"]} for each in wire.server.requests)
     else:
         assert call.headers["Mcp-Session-Id"] == "s-1"
         assert not {"mcp-method", "mcp-name", "mcp-param-text"} & {*call.headers}

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 from opentelemetry import baggage
 from opentelemetry import context as otel_context
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
 
 from tests.captured import Telemetry, context_of
 from tests.markers import MARKER
@@ -125,7 +133,9 @@ def test_the_server_gets_the_trace_context_of_the_span_and_the_named_keys_of_the
 ) -> None:
     telemetry = Telemetry()
     context = {"user": {"id": 7}, "password": MARKER}
-    token = otel_context.attach(baggage.set_baggage("tenant", "a"))
+    caller = SpanContext(0xC0FFEE, 0xBEE, True, TraceFlags(1), TraceState([("vendor", "kept")]))
+    around = set_span_in_context(NonRecordingSpan(caller), baggage.set_baggage("tenant", "a"))
+    token = otel_context.attach(around)
     try:
         with http_server.tools(context_keys=["user", "absent"]) as toolset:
             spec = calling(ToolCall("meta"), telemetry=telemetry.options).prompt(
@@ -136,8 +146,9 @@ def test_the_server_gets_the_trace_context_of_the_span_and_the_named_keys_of_the
         otel_context.detach(token)
     span = context_of(telemetry.one("tools/call meta"))
     sent = ast.literal_eval(result.content)
+    assert span.trace_id == caller.trace_id
     assert sent.pop("traceparent").startswith(f"00-{span.trace_id:032x}-{span.span_id:016x}-")
-    assert sent == {"baggage": "tenant=a", "user": {"id": 7}}
+    assert sent == {"baggage": "tenant=a", "tracestate": "vendor=kept", "user": {"id": 7}}
 
 
 def test_nothing_of_the_tool_context_leaves_the_process_unless_it_is_named(http_server: HttpServer) -> None:
@@ -162,9 +173,10 @@ from traced_tools import ChatClient, ToolCall
 from traced_tools.mcp import McpToolset
 from traced_tools.testing import ScriptedChatModel
 
-with McpToolset.stdio(sys.executable, sys.argv[1], name="tests") as toolset:
-    calls = [ToolCall("echo", {"text": "x"}), ToolCall("refuse", {"text": "secret"})]
-    ChatClient(ScriptedChatModel([calls, "done"])).prompt("?", tools=[toolset]).call()
+for era in ("auto", "handshake"):
+    with McpToolset.stdio(sys.executable, sys.argv[1], name="tests", era=era) as toolset:
+        calls = [ToolCall("echo", {"text": "x"}), ToolCall("refuse", {"text": "secret"})]
+        ChatClient(ScriptedChatModel([calls, "done"])).prompt("?", tools=[toolset]).call()
 spans = exporter.get_finished_spans()
 print(sorted({span.instrumentation_scope.name for span in spans}), len([s for s in spans if "tools/call" in s.name]))
 
@@ -186,7 +198,7 @@ def test_the_sdk_makes_no_spans_of_its_own_for_this_package_and_still_does_for_o
         [sys.executable, "-W", "error", "-c", SDK_SPANS, SERVER], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["['traced_tools'] 2", "['mcp-python-sdk', 'traced_tools']"]
+    assert done.stdout.splitlines() == ["['traced_tools'] 4", "['mcp-python-sdk', 'traced_tools']"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -171,20 +171,22 @@ class Answering:
         return dict(entered)
 
 
-def response_of(method: InputMethod, result: ToolResult) -> InputResponse | None:
+def response_of(question: InputRequest, result: ToolResult) -> InputResponse | None:
     """Return what a server is told of the answer to its question; None for a question that nobody answers.
 
     Args:
-        method: what was asked for.
+        question: the question.
         result: the result of the call that answers the question.
     """
+    method = question.method
     is_answered = result.ok or result.decision == "answered"
     value = _answer_in(result)
     if method == "roots/list":
         return _listed(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
     if method == "elicitation/create":
         if isinstance(value, Mapping) and is_answered:
-            return ElicitResult(action="accept", content=encodable_json(dict(value)) or None)
+            is_form = question.params.get("mode", "form") == "form"  # which servers need even if it is empty
+            return ElicitResult(action="accept", content=encodable_json(dict(value)) if is_form else None)
         return ElicitResult(action="cancel" if result.error_type is not None else "decline")
     if not is_answered:
         return None

@@ -223,8 +223,10 @@ class Connection:
             text = f"{error.message} (error {error.code})"
             raise McpRequestError(self.name, problem, text, error.code) from None
         except (ValidationError, RuntimeError):  # whose text quotes the answer
+            result = None
+        if result is None or (session.is_modern and not _is_what_it_says(result)):
             await self._doubt(session)
-            raise McpRequestError(self.name, "gave an answer that cannot be read") from None
+            raise McpRequestError(self.name, "gave an answer that cannot be read")
         self._failures, session.has_answered = 0, True
         return result
 
@@ -311,6 +313,12 @@ class Connection:
         self._is_closed = True
         if self._session is not None:
             await self._end(self._session)
+
+
+def _is_what_it_says(result: Any) -> bool:
+    """Return whether a result says that it is what was read of it, and not something else, such as a task."""
+    expected = "input_required" if isinstance(result, InputRequiredResult) else "complete"
+    return bool(result.result_type == expected)
 
 
 def call_request(

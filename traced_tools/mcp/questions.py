@@ -100,7 +100,7 @@ class Questions:
             result = await self._asked(question)
         except McpRequestError as error:
             return ErrorData(code=_REFUSED, message=str(error))
-        response = None if result.pending is not None else response_of(question.method, result)
+        response = None if result.pending is not None else response_of(question, result)
         return response or ErrorData(code=_REFUSED, message="nobody answers the request")
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class Questions:
             result = await self._in_call(partial(self._asked, question, provided))
             if result.pending is not None:
                 raise InputRequired(replace(pending, answers=answers))
-            response = response_of(question.method, result)
+            response = response_of(question, result)
             if response is None:
                 raise McpRequestError(self._server, f"asked for {question.method}, which was refused")
             responses[question.key] = response

@@ -228,7 +228,7 @@ class McpToolset:
         for what, names in (("context_keys", context_keys), ("idempotent", idempotent)):
             if isinstance(names, str):
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
-            expect_each(what, tuple(names), str, "a str")
+            expect_each(what, names, str, "a str")
         if taken := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
             raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
