@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
@@ -20,6 +21,7 @@ from tests.mcp.test_misbehaving import eras
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import (
+    AugmentedArguments,
     ChatClient,
     InvalidArguments,
     McpCallLost,
@@ -30,6 +32,7 @@ from traced_tools import (
     ToolErrors,
     ToolExecutionError,
     ToolNotFoundError,
+    augmented,
     tool_callbacks,
 )
 from traced_tools.mcp import McpToolset, session
@@ -114,6 +117,31 @@ def test_no_arguments_are_sent_as_an_empty_object(speaks: list[str]) -> None:
         assert [request_of(toolset, text)["arguments"] for text in ("", " ", "{}")] == [{}, {}, {}]
         result = result_of("call", toolset, ToolCall("request", ""))
         assert json.loads(result.content)["arguments"] == {}
+
+
+class Thinking(BaseModel):
+    inner_thought: str
+
+
+@eras
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_gets_additional_arguments_only_if_they_are_kept(mode: str, keep: bool, speaks: list[str]) -> None:
+    telemetry, heard = Telemetry(), list[str]()
+
+    def hear(event: AugmentedArguments[Thinking]) -> None:
+        heard.append(event.arguments.inner_thought)
+
+    with raw_server(*speaks) as toolset:
+        tools = augmented(toolset, arguments=Thinking, on_arguments=hear, keep=keep)
+        calls = [ToolCall("request", {"inner_thought": "why", "text": "x"}), ToolCall("request", {"text": "x"})]
+        sent, refused = run(mode, calling(*calls, telemetry=telemetry.options).prompt("?", tools=tools)).tool_results
+    assert json.loads(sent.content)["arguments"] == {"text": "x", **({"inner_thought": "why"} if keep else {})}
+    assert refused.decision == "invalid_arguments"
+    assert heard == ["why"]
+    span = telemetry.one("execute_tool request")
+    assert (span.attributes or {})["traced_tools.tool.source"] == "raw"
+    assert telemetry.parent(telemetry.one("tools/call request")) == "execute_tool request"
 
 
 @in_each_mode_and_era

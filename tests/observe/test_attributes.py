@@ -8,6 +8,7 @@ import sys
 import pytest
 from opentelemetry.trace import SpanKind
 
+from tests.advisors.tool_search.made import looks, zoo
 from tests.captured import Telemetry, context_of, total
 from tests.modes import MODES, run
 from tests.observe.closed_list import word_of
@@ -15,6 +16,7 @@ from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_
 from tests.observe.runs import scenario
 from tests.recorder import Recorder
 from tests.sample_tools import fail
+from tests.tools.search.deciding import DecidingModel
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -22,11 +24,13 @@ from traced_tools import (
     ToolCall,
     ToolInvocation,
     ToolResult,
+    ToolSearchToolCallingAdvisor,
 )
-from traced_tools.models import ChatRequest
+from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
+from traced_tools.tools.search import DecisionToolIndex, RegexToolIndex
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -181,6 +185,25 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
         if word_of(span) == "advise":
             assert float((span.attributes or {})[names.ADVISOR_SELF_TIME]) < 0.001  # type: ignore[arg-type]
     assert sum(total(each) for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_self_time_leaves_out_once_what_a_tool_asks_a_model(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    for name, module in sys.modules.items():
+        if name.startswith("traced_tools.") and hasattr(module, "perf_counter_ns"):
+            monkeypatch.setattr(module, "perf_counter_ns", lambda: now[0])
+
+    class Deciding(DecidingModel):
+        def call(self, request: ChatRequest) -> ChatResponse:
+            now[0] += 1_000_000_000
+            return super().call(request)
+
+    telemetry = Telemetry()
+    search = ToolSearchToolCallingAdvisor(index=DecisionToolIndex(Deciding(), RegexToolIndex()))
+    model = ScriptedChatModel([looks("ant"), "x"])
+    run(mode, ChatClient(model, tools=zoo("ant", "bat"), advisors=[search], telemetry=telemetry.options).prompt("?"))
+    assert (telemetry.one("advise tool_search").attributes or {})[names.ADVISOR_SELF_TIME] == 0
 
 
 @pytest.mark.parametrize("mode", MODES)

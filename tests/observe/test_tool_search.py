@@ -27,7 +27,17 @@ from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
 from tests.observe.exported import Wiretap
-from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, LoopLimits, ToolCall, tool
+from tests.tools.search.deciding import USAGE, DecidingModel
+from traced_tools import (
+    Advisor,
+    AuditAdvisor,
+    AuditTrail,
+    ChatClient,
+    LoopLimits,
+    ToolCall,
+    ToolSearchToolCallingAdvisor,
+    tool,
+)
 from traced_tools.audit import AuditReader
 from traced_tools.core.enums import DETAILS
 from traced_tools.events import ToolsDiscovered
@@ -38,6 +48,7 @@ from traced_tools.observe.off import OFF
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.tools.search.catalogue import estimate_tokens
 
 LABELS = {names.TOOL_SEARCH_INDEX: "regex", names.AGENT_NAME: "assistant"}
@@ -117,6 +128,19 @@ def test_the_hooks_of_the_search_are_spans(telemetry: Telemetry) -> None:
     ran(telemetry, looks("zebra"), "done")
     for hook in ("initialize", "before", "after", "finalize", "advise"):
         assert telemetry.named(f"{hook} tool_search")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_decides_about_tools_is_asked_below_the_search_and_counts_towards_the_run(
+    telemetry: Telemetry, mode: str
+) -> None:
+    search = ToolSearchToolCallingAdvisor(index=DecisionToolIndex(DecidingModel(), RegexToolIndex()))
+    asking, model = client(search, looks("zebra"), "done", telemetry=telemetry.options)
+    response = run(mode, asking.prompt("?"))
+    assert offered(model.requests[1]) == [SEARCH, "feed_zebra"]
+    assert telemetry.parent(telemetry.one("chat decider")) == "retrieval"
+    assert attributes(telemetry.one("retrieval"))[names.TOOL_SEARCH_INDEX] == "decision"
+    assert response.usage == USAGE
 
 
 @pytest.mark.parametrize("detail", DETAILS)

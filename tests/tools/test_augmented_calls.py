@@ -6,6 +6,7 @@ import json
 from typing import Any, Literal
 
 import pytest
+from opentelemetry import trace
 from pydantic import BaseModel
 
 from tests.advisors.trails import KeptTrail, auditing
@@ -356,6 +357,20 @@ def test_the_reason_is_on_the_span_and_in_the_event_if_content_is_captured(mode:
     assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS])) == {"inner_thought": "to see", "place": "Oslo"}
     (decided,) = [each for each in watching.events if isinstance(each, ToolDecided)]
     assert decided.intent == "to see"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_the_application_does_with_the_arguments_is_below_the_span_of_the_tool(mode: str, is_async: bool) -> None:
+    def receive(event: Any) -> None:
+        HEARD.append(getattr(trace.get_current_span(), "name", None))
+
+    async def areceive(event: Any) -> None:
+        receive(event)
+
+    tools = augmented(look, arguments=Thinking, on_arguments=areceive if is_async else receive)
+    called(mode, asks(), tools=tools, telemetry=Telemetry().options)
+    assert HEARD == ["execute_tool look"]
 
 
 @pytest.mark.parametrize("mode", MODES)

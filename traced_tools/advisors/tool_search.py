@@ -162,6 +162,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         session_id = request.conversation_id if session_id is None else session_id
         if session_id is None:
             return SearchSession()
+        expect(f"params[{SESSION_ID!r}]", session_id, Hashable, "hashable, such as a str")
         return self._sessions.use(session_id, SearchSession)[0]
 
     def _offers_search(self, tools: ToolSet) -> bool:

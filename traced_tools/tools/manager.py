@@ -169,7 +169,8 @@ class ToolCallingManager:
         )
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
-        began = perf_counter_ns()
+        clock = run.telemetry.clock
+        began, downstream = perf_counter_ns(), clock.downstream_ns
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
@@ -180,8 +181,8 @@ class ToolCallingManager:
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
-        finally:
-            run.telemetry.clock.downstream_ns += perf_counter_ns() - began
+        finally:  # models that tools have asked in the run are on this clock already
+            clock.downstream_ns = downstream + perf_counter_ns() - began
         for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
             if result.pending is None and (result.outcome is not None or result.decision == "answered"):
                 run.tally.record_result(asked, result)

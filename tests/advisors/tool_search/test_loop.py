@@ -332,9 +332,10 @@ def test_an_outer_advisor_that_runs_the_loop_again_keeps_what_was_discovered() -
     ("system", "expected"),
     [("Be brief.", "Be brief.\n\nSearch first."), (None, "Search first.")],
 )
-def test_a_suffix_is_appended_to_the_system_message(system: str | None, expected: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_suffix_is_appended_to_the_system_message(mode: str, system: str | None, expected: str) -> None:
     asking, model = client(searching(system_suffix="Search first."), looks("ant"), "done", "again", system=system)
-    response = asking.prompt("?").call()
+    response = run(mode, asking.prompt("?"))
     systems = [[each.text for each in req.messages if isinstance(each, SystemMessage)] for req in model.requests]
     assert systems == [[expected], [expected]]
     asking.replace(system=None).prompt("?", messages=response.messages).call()

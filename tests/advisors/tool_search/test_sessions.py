@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from traced_tools import (
     Approve,
     ChatClient,
     ExecuteTools,
+    FunctionToolCallback,
     InMemoryChatMemoryRepository,
     MemoryAdvisor,
     MessageWindowChatMemory,
@@ -43,7 +45,7 @@ from traced_tools import (
 )
 from traced_tools.core import eviction
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import Always, Composite, Eviction, Lru, Never, Ttl
+from traced_tools.tools.search import Always, Composite, Eviction, Lru, Never, ToolMatch, Ttl
 
 PLACES = {"outside": 200, "inside": 400}
 
@@ -114,6 +116,24 @@ def test_a_tool_whose_definition_has_changed_is_offered_with_the_new_one() -> No
     assert [each.description for each in model.requests[0].tools][1:] == ["Six legs."]
     assert offered(model.requests[1]) == [SEARCH, "feed_ant"]
     assert len(index.added) == 2
+
+
+def test_a_tool_whose_schema_alone_has_changed_is_found_by_its_new_parameters() -> None:
+    index = CountingIndex()
+    advisor = searching(index)
+    for parameter in ("grams", "kilos"):
+        schema = {"type": "object", "properties": {parameter: {"type": "integer"}}}
+        weighing = FunctionToolCallback(lambda **_: "fed", name="feed", description="Feed.", input_schema=schema)
+        asking, model = client(advisor, looks("kilos"), "done", tools=[weighing])
+        asking.prompt("?").call()
+        assert offered(model.requests[1])[1:] == (["feed"] if parameter == "kilos" else [])
+    assert len(index.added) == 2
+
+
+def test_the_id_of_a_session_must_be_hashable() -> None:
+    asking, _ = client(searching(), "done")
+    with pytest.raises(TypeError, match=r"params\['session_id'\] must be hashable, such as a str, not list"):
+        asking.prompt("?", params={"session_id": ["a"]}).call()
 
 
 # Indexing once.
@@ -263,6 +283,63 @@ def test_a_run_whose_catalogue_is_evicted_meanwhile_indexes_it_again() -> None:
         driven.perform(step)
         step = driven.next()
     assert offered(model.requests[1]) == [SEARCH, "feed_ant"]
+
+
+def test_a_search_uses_its_catalogue() -> None:
+    index = CountingIndex()
+    advisor = searching(index, catalogue_eviction=Lru(2))
+    asking, _ = client(advisor, looks("ant"), tools=zoo("ant"))
+    driven = asking.prompt("?").start()
+    while not isinstance(step := driven.next(), ExecuteTools):
+        driven.perform(step)
+    for animal in ("bat", "cat"):
+        other, _ = client(advisor, "done", tools=zoo(animal))
+        other.prompt("?").call()
+        if animal == "bat":
+            driven.perform(step)
+    assert index.removed == [["feed_bat"]]
+
+
+def test_a_run_whose_catalogue_is_evicted_before_each_search_finds_its_tools() -> None:
+    advisor = searching(catalogue_eviction=Lru(1))
+    asking, model = client(advisor, *(looks(each, max_results=1) for each in ("ant", "yak", "bee")), "done")
+    driven, others = asking.prompt("?").start(), iter(("dog", "cat", "eel"))
+    while (step := driven.next()) is not None:
+        if isinstance(step, ExecuteTools):
+            other, _ = client(advisor, "done", tools=zoo(next(others)))
+            other.prompt("?").call()
+        driven.perform(step)
+    assert offered(model.requests[-1]) == [SEARCH, "feed_ant", "feed_yak", "feed_bee"]
+
+
+class Interrupted(CountingIndex):
+    """Does something else in the middle of its first search."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        super().__init__()
+        self._other = other
+
+    def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
+        if not self.searched:
+            self.searched.append((query, max_results))
+            self._other()
+        return super().search(query, max_results)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_search_finds_the_tools_of_a_catalogue_that_is_evicted_meanwhile(mode: str, by_hand: bool) -> None:
+    def another_run(animal: str = "yak") -> None:
+        other, _ = client(advisor, "done", tools=zoo(animal))
+        other.prompt("?").call()
+
+    index = Interrupted(lambda: advisor.evict_catalogues() if by_hand else another_run())
+    advisor = searching(index, catalogue_eviction=Lru(1))
+    asking, model = client(advisor, looks("ant"), "done", tools=zoo("ant", "bat"))
+    run(mode, asking.prompt("?"))
+    assert offered(model.requests[1]) == [SEARCH, "feed_ant"]
+    another_run("zebra")
+    assert [each.name for each in index.search("", 100)] == ["feed_zebra"]
 
 
 def test_catalogues_are_evicted_by_hand() -> None:

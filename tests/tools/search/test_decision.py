@@ -160,10 +160,11 @@ def test_the_model_is_not_asked_if_there_are_no_candidates() -> None:
 def test_what_the_model_is_sent_is_bounded() -> None:
     model = DecidingModel()
     made = DecisionToolIndex(model, RegexToolIndex(), max_candidates=10, batch_size=4)
-    made.add(ToolDefinition(name=f"weather_{number}", description="weather " * 1_000) for number in range(50))
+    long = "x" * 10_000
+    made.add(ToolDefinition(name=f"weather_{number}_{long}", description="weather " * 1_000) for number in range(50))
     made.search(f"weather {'x' * 100_000}", 30)
     assert [len(asked(request)) - 1 for request in model.requests] == [4, 4, 2]
-    assert max(len(request.messages[1].text) for request in model.requests) < 6_000  # type: ignore[union-attr]
+    assert max(len(request.messages[1].text) for request in model.requests) < 6_500  # type: ignore[union-attr]
 
 
 def instructions(model: DecidingModel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from traced_tools import Advisor, ChatClient, ModelError
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import EmbeddingResponse
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import ToolIndex, VectorToolIndex
+from traced_tools.tools.search import InMemoryVectorStore, ToolIndex, ToolVector, VectorToolIndex
 
 TOOLS = [
     ToolDefinition(name="getWeather", description="Return the weather.", input_schema={"properties": {"city": {}}}),
@@ -46,6 +47,40 @@ def test_the_text_of_a_tool_has_the_words_of_its_name_its_description_and_its_pa
     model = WordEmbeddings()
     VectorToolIndex(model).add(TOOLS)
     assert model.texts == ["get weather\nReturn the weather.\ncity", "send email\nSend a message."]
+
+
+class Noting(InMemoryVectorStore):
+    """Notes how it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses: list[str] = []
+
+    def digests(self, names: Collection[str]) -> Mapping[str, str]:
+        self.uses.append("digests")
+        return super().digests(names)
+
+    def put(self, vectors: Sequence[ToolVector]) -> None:
+        self.uses.append(f"put {len(vectors)}")
+        super().put(vectors)
+
+    def remove(self, names: Collection[str]) -> None:
+        self.uses.append("remove")
+        super().remove(names)
+
+
+def test_a_batch_of_tools_is_embedded_and_stored_at_once_and_an_empty_one_asks_nobody() -> None:
+    class Noted(WordEmbeddings):
+        def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+            store.uses.append(f"embed {len(texts)}")
+            return super().call(texts)
+
+    store = Noting()
+    index = VectorToolIndex(Noted(), store)
+    index.add(TOOLS)
+    index.add([])
+    index.remove([])
+    assert store.uses == ["digests", "embed 2", "put 2"]
 
 
 def test_a_blank_query_is_not_embedded() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -160,6 +161,24 @@ def test_it_needs_a_catalogue_and_postgresql() -> None:
         PgVectorStore("sqlite:///vectors.db")
     with pytest.raises(ConfigurationError, match="a store of vectors needs an embedding model: pass model="):
         VectorToolIndex(store=InMemoryVectorStore())
+
+
+@pytest.mark.slow
+def test_processes_that_change_the_same_tools_in_other_orders_wait_for_each_other(postgresql_url: str) -> None:
+    stores = [PgVectorStore(postgresql_url) for _ in range(3)]  # each has connections of its own, like a process
+    names = [f"tool_{number}" for number in range(400)]
+
+    def change(store: PgVectorStore, order: list[str]) -> None:
+        for number in range(3):
+            store.put([ToolVector(name, f"{number}", (1.0, 0.0)) for name in order])
+            store.remove(order[:100])
+
+    orders = (names, names[::-1], [*names[200:], *names[:200]])
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(change, store, order) for store, order in zip(stores, orders, strict=True)]:
+            done.result()
+    for store in stores:
+        store.close()
 
 
 @pytest.mark.slow

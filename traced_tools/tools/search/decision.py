@@ -43,7 +43,7 @@ _INSTRUCTIONS: Final = (
 )
 _MOST_OF_QUERY: Final = 4_000
 _MOST_OF_DESCRIPTION: Final = 300
-_MOST_OF_PARAMETERS: Final = 150
+_MOST_OF_NAMES: Final = 150
 """Characters that the model is sent at most."""
 
 Ask = Callable[[ChatRequest], Awaitable[ChatResponse]]
@@ -196,7 +196,7 @@ class DecisionToolIndex(ToolIndex):
             form = output_format(_Decisions, enforced=False)
         lines: list[dict[str, Any]] = [{"task": query[:_MOST_OF_QUERY]}]
         for number, name in enumerate(names, 1):
-            lines.append({"number": number, **self._tools.get(name, {"name": name})})
+            lines.append({"number": number, **self._tools.get(name, {"name": name[:_MOST_OF_NAMES]})})
         asked = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
         instructions = f"{_INSTRUCTIONS}\n\n{form.instructions}".strip()
         return form, ChatRequest((SystemMessage(instructions), UserMessage(asked)), (), options)
@@ -209,9 +209,9 @@ def _shortened(definition: ToolDefinition) -> dict[str, str]:
     """Return what the model is sent of a tool."""
     texts = texts_of(definition)
     return {
-        "name": texts.name,
+        "name": texts.name[:_MOST_OF_NAMES],
         "description": texts.description[:_MOST_OF_DESCRIPTION],
-        "parameters": texts.parameters.replace("\n", ", ")[:_MOST_OF_PARAMETERS],
+        "parameters": texts.parameters.replace("\n", ", ")[:_MOST_OF_NAMES],
     }
 
 

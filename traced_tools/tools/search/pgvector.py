@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -20,6 +21,7 @@ from sqlalchemy import (
     cast,
     delete,
     event,
+    func,
     select,
     text,
 )
@@ -120,14 +122,21 @@ class PgVectorStore:
             for each in vectors
         ]
         if rows:
-            with self._database.transaction() as connection:
+            with self._changing() as connection:
                 connection.execute(upsert(), rows)
 
     @_without_texts
     def remove(self, names: Collection[str]) -> None:
         """Remove the vectors of these tools; unknown names are ignored."""
-        with self._database.transaction() as connection:
+        with self._changing() as connection:
             connection.execute(deletion(self._catalogue, names))
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        """Yield a connection that changes the catalogue while no other does: in another order, they would deadlock."""
+        with self._database.transaction() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(self._catalogue, 0))))
+            yield connection
 
     @_without_texts
     def nearest(self, vector: Sequence[float], max_results: int) -> list[ToolMatch]:

@@ -111,7 +111,7 @@ class RunSearch:
         """Search the tools, and return the names of those that fit, as a flow; the next request offers them."""
         kind, iteration = self._index.kind, context.iteration
         with observe_tool_search(self.run, kind, query, max_results, iteration, self._search_tool) as observed:
-            matches = await self._index.search(self.run, self._catalogue, self._tools, query, max_results)
+            matches = await self._index.search(self.run, self._tools, query, max_results)
             names = [match.name for match in matches]
             self._found[context.call_id] = names
             known = self.session.discovered

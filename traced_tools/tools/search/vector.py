@@ -59,11 +59,13 @@ class VectorToolIndex(ToolIndex):
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        self._vectors.add(definitions_of(tools))
+        if definitions := definitions_of(tools):
+            self._vectors.add(definitions)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
-        self._vectors.remove(names_of(names))
+        if gone := names_of(names):
+            self._vectors.remove(gone)
 
     def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Return the tools that are similar to `query`, the best first and equal scores by name.
