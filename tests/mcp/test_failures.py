@@ -188,9 +188,12 @@ def test_a_number_that_other_libraries_round_arrives_exactly() -> None:
         assert tools_of(toolset)["huge_number"].call("{}") == json.dumps({"n": 2**70})
 
 
-def test_a_schema_that_is_invalid_does_not_keep_its_tool_from_working() -> None:
+def test_a_schema_that_is_invalid_is_logged_and_does_not_keep_its_tool_from_working(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with raw_server() as toolset:
         assert tools_of(toolset)["bad_schema"].call('{"text": "x"}') == "bad schema: x"
+    assert any(each.startswith("the input schema of bad_schema is not a valid") for each in caplog.messages)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,6 +15,7 @@ from mcp_types import INTERNAL_ERROR, ElicitResult, ErrorData, InputRequiredResu
 
 from tests.captured import Telemetry
 from tests.mcp.serving import User, audited, calling, decision_of, in_each_era, serving_http, talk, text_of
+from tests.mcp.test_serving import ask
 from tests.waiting import patiently
 from traced_tools import (
     ApprovalAdvisor,
@@ -29,6 +30,7 @@ from traced_tools import (
 )
 from traced_tools.audit import AuditTrail
 from traced_tools.core.state_key import KEY_VARIABLE, StateKey
+from traced_tools.mcp import McpToolset
 from traced_tools.mcp.request_states import RequestStates
 
 paid: list[str] = []
@@ -100,12 +102,32 @@ def test_without_the_users_approval_the_tool_does_not_run(era: str, action: str,
 def test_a_client_that_cannot_ask_gets_a_refusal_that_says_so(era: str, tmp_path: Path) -> None:
     with AuditTrail(tmp_path / "audit.db") as trail:
         with serving_http([pay], advisors=[AuditAdvisor(trail)]) as url:
-            result = calling(url, era, "pay", {"to": "Ana"})
+            if era == "handshake":
+                result = calling(url, era, "pay", {"to": "Ana"})
+                assert result.is_error
+                text = text_of(result)
+            else:  # the newer revision has an error that names what the client must support
+                params = {"name": "pay", "arguments": {"to": "Ana"}}
+                reply = ask(url, "tools/call", params, Method="tools/call", Name="pay")
+                error = reply.json()["error"]
+                assert (reply.status_code, error["code"]) == (400, -32021)
+                assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+                text = error["message"]
         assert trail.flush()
-    assert result.is_error and "this client cannot ask its user" in text_of(result)
+    assert "this client cannot ask its user" in text
     assert paid == []
     (call,) = audited(tmp_path / "audit.db")
     assert (decision_of(call), call.fields("decision")["reason_code"]) == ("denied", "mcp_client_cannot_ask")
+
+
+def test_a_question_of_another_server_that_nobody_can_approve_is_declined_and_the_call_goes_on() -> None:
+    policy = Policy([Rule("questions", tool="elicitation/create", then="require_approval")], default="allow")
+    with serving_http([pay]) as inner:
+        toolset = McpToolset.http(inner, name="inner", elicit=lambda message, schema: {"approve": True})
+        with serving_http([toolset], advisors=[PolicyAdvisor(policy)]) as url:
+            result = calling(url, "modern", "pay", {"to": "Ana"})
+    assert result.is_error and "the client's user did not" in text_of(result)
+    assert paid == []
 
 
 def test_a_server_without_sessions_cannot_ask_a_client_of_the_older_era() -> None:

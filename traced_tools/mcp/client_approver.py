@@ -47,6 +47,11 @@ class ClientApprover(ToolAdvice):
         states: makes and checks states; None if the client can't be asked by a result.
         answer: the answer in a repeated request.
         state: its state.
+
+    Attributes:
+        required: the result that asks the client, if the call waits for it.
+        cannot_ask: whether the call itself was denied because the client can't be asked.
+        is_state_invalid: whether the call was denied because of its state.
     """
 
     name = "mcp_client"
@@ -67,6 +72,7 @@ class ClientApprover(ToolAdvice):
         self._given = answer
         self._state = state
         self.required: InputRequiredResult | None = None
+        self.cannot_ask = False
         self.is_state_invalid = False
 
     async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
@@ -75,6 +81,7 @@ class ClientApprover(ToolAdvice):
             return await self._asked(request, self._elicit)
         is_of_question = request.run.parent_id is not None  # of another server, which would have to be asked again
         if self._states is None or is_of_question:
+            self.cannot_ask = not is_of_question
             return Denied(
                 "it requires approval, and this client cannot ask its user, because it does not support elicitation.",
                 CANNOT_ASK_CLIENT,

@@ -17,12 +17,17 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
     CallToolResult,
+    ClientCapabilities,
+    ElicitationCapability,
     ElicitRequestFormParams,
     ElicitResult,
+    FormElicitationCapability,
     InputRequiredResult,
     ListToolsResult,
+    MissingRequiredClientCapabilityErrorData,
     PaginatedRequestParams,
 )
 from mcp_types.methods import SPEC_CLIENT_METHODS
@@ -66,6 +71,9 @@ _REQUEST = ServerRequestContext[Any, Any]
 _SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
 _HAS_MODES = "2025-11-25"
 """The first revision whose elicitations have a mode."""
+_NEEDS_FORMS = MissingRequiredClientCapabilityErrorData(
+    required_capabilities=ClientCapabilities(elicitation=ElicitationCapability(form=FormElicitationCapability()))
+).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 class ServerSettings(TypedDict, total=False):
@@ -234,6 +242,8 @@ class McpServer:
             return approver.required
         if approver.is_state_invalid:
             raise MCPError(INVALID_PARAMS, "Invalid or expired requestState")
+        if approver.cannot_ask and is_modern:  # tells the client what it must support, which a result can't
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, result.content, _NEEDS_FORMS)
         if tool is None:
             raise MCPError(INVALID_PARAMS, result.content)
         return tool.result(result, only_objects=not is_modern)
