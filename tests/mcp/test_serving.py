@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from base64 import b64decode
 from collections.abc import Mapping
@@ -325,6 +326,25 @@ def test_an_error_of_the_application_is_no_text_for_the_client(era: str) -> None
     with serving_http(TOOLS, advisors=[Broken()]) as url:
         error = raised_by(url, era, "echo", {"text": "a"})
     assert (error.code, error.message) == (-32603, "the request failed")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_tool_that_exits_does_not_end_the_server(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def leave() -> str:
+        sys.exit("secret")
+
+    async def leave_soon() -> str:
+        sys.exit("secret")
+
+    async def leaving(client: Client) -> tuple[MCPError, str]:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("leave" if kind == "sync" else "leave_soon", {})
+        return caught.value, text_of(await client.call_tool("echo", {"text": "still here"}))
+
+    error, answer = talk(McpServer([leave, leave_soon, *TOOLS]).sdk, "modern", leaving)
+    assert (error.code, error.message, answer) == (-32603, "the request failed", "still here")
+    assert "tried to end the process" in caplog.text
+    assert "secret" not in caplog.text
 
 
 # The pipeline.

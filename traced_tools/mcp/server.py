@@ -257,6 +257,9 @@ class McpServer:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         except ToolExecutionError as error:  # whose text names the tool and the type of its error
             raise MCPError(INTERNAL_ERROR, str(error)) from None
+        except SystemExit:  # of a tool that parses a command line, for example; asyncio would end the whole server
+            _LOG.error("the tool %s tried to end the process, which goes on", wanted.name)
+            raise MCPError(INTERNAL_ERROR, "the request failed") from None
         return executed.results[0]
 
 
