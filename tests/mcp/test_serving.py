@@ -543,7 +543,9 @@ def http_server_prefixed(server: HttpServer) -> McpToolset:
 
 
 @in_each_era
-def test_a_server_that_is_gone_is_no_text_for_the_client(era: str) -> None:
+def test_a_server_that_is_gone_is_no_text_for_the_client_and_named_in_the_log(
+    era: str, caplog: pytest.LogCaptureFixture
+) -> None:
     gone = McpToolset.http("http://127.0.0.1:9/mcp", name="gone", timeout=5)
 
     async def failing(client: Client) -> MCPError:
@@ -553,6 +555,7 @@ def test_a_server_that_is_gone_is_no_text_for_the_client(era: str) -> None:
 
     with serving_http([gone]) as url:
         assert talk(url, era, failing).message == "the request failed"
+    assert "failed: the MCP server 'gone' cannot be reached: httpx2.ConnectError (127.0.0.1:9)" in caplog.text
 
 
 # Applications.
