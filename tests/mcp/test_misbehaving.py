@@ -140,6 +140,9 @@ REPLIES = {
     "it answers with the HTTP status 401": Reply.json({"error": MARKER}, 401),
     "it answers with the HTTP status 404": Reply(b"", 404),
     "it answers with something that is no message of MCP": Reply(f"<html>{MARKER}".encode(), content_type="text/html"),
+    "it answers with a redirect to another server, which is not followed": Reply(
+        status=307, headers={"Location": f"https://{MARKER}.example/mcp"}
+    ),
     "it answers with the error -32700": Reply.json({"jsonrpc": "2.0", "id": MARKER}),
     "it closed the connection": Reply(b"", content_type="text/event-stream"),
     "httpx2.RemoteProtocolError": Reply(b'{"jsonrpc', cut=True),

@@ -49,8 +49,11 @@ _EXPIRED = ("Session terminated", "Session not found")
 """What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
 _OF_STATUS = ("Server returned an error response", "Not Found")
 """What the SDK's client says of a response with the HTTP status of an error, unless that is a message of the server."""
-_OF_CONTENT = "Unexpected content type"
-"""How the SDK's client begins to speak of a response that is no message, such as a page for people."""
+_OF_ANSWERS = {
+    "Unexpected content type": "something that is no message of MCP",  # such as a page for people
+    "Redirect to ": "a redirect to another server, which is not followed",
+}
+"""What the answer of a server is, by how the SDK's client begins to speak of it."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -312,8 +315,10 @@ class Connection:
         """Return how the server has refused a request."""
         if self._transport.refusal is not None and error.message in _OF_STATUS:
             return f"the HTTP status {self._transport.refusal}"
-        if error.code == INVALID_REQUEST and error.message.startswith(_OF_CONTENT):
-            return "something that is no message of MCP"
+        if error.code == INVALID_REQUEST:
+            for beginning, answer in _OF_ANSWERS.items():
+                if error.message.startswith(beginning):
+                    return answer
         return f"the error {error.code}"
 
     async def _end(self, session: Session) -> None:
