@@ -119,9 +119,16 @@ class StdioTransport:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
         """Start the process, and end it after the block."""
+        _check_folder(self._parameters.cwd)
         with _standard_error() as log:
             async with _stdio_client(self._parameters, errlog=log) as streams:
                 yield streams
+
+
+def _check_folder(folder: str | os.PathLike[str] | None) -> None:
+    """Raise an error for a missing folder, because otherwise the program seems to be missing."""
+    if folder is not None and not os.path.isdir(folder):
+        raise NotADirectoryError(folder)
 
 
 def _standard_error() -> TextIO:
