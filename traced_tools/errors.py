@@ -287,8 +287,8 @@ class McpToolsChanged(McpError):
 
     def __init__(self, server: str, path: str, changes: Sequence[str]) -> None:
         listed = ", ".join(changes)
-        problem = f"offers other tools than {path} has pinned: {listed}; check them, and delete the file to pin them"
-        super().__init__(server, problem)
+        advice = f"check them, and remove {server!r} from the file to pin them"  # the file may have other servers
+        super().__init__(server, f"offers other tools than {path} has pinned: {listed}; {advice}")
         self.changes = tuple(changes)
 
 

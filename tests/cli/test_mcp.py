@@ -111,7 +111,7 @@ def test_a_server_with_advisors_is_served(shop: Path) -> None:
 def test_over_http_the_token_is_that_of_the_variable(shop: Path) -> None:
     token = "a-token-for-the-tests"
     options = ("--transport", "http", "--port", "0")
-    with serve(shop, "shop:tools", *options, TRACED_TOOLS_MCP_TOKEN=token) as process:
+    with serve(shop, "shop:tools", *options, TRACED_TOOLS_MCP_TOKEN=f"{token}\n") as process:
         assert process.stderr is not None
         lines = [in_time(process.stderr.readline) for _ in range(3)]
         url = lines[-1].strip().removeprefix("mcp: serving at ")

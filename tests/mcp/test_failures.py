@@ -209,6 +209,11 @@ def test_a_server_that_cannot_be_reached_is_an_error_of_the_run_that_lists_its_t
     assert tasks_left() == []
 
 
+def test_a_working_directory_that_is_missing_is_told_from_a_program_that_is_missing(tmp_path: Path) -> None:
+    with raw_server(cwd=tmp_path / "missing") as toolset, pytest.raises(McpUnavailable, match="NotADirectoryError"):
+        tools_of(toolset)
+
+
 def test_a_silent_server_is_an_error_after_the_time_out() -> None:
     with raw_server("silent", timeout=1) as toolset, pytest.raises(McpUnavailable, match="TimeoutError"):
         tools_of(toolset)

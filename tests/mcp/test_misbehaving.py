@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import pytest
+from starlette.responses import Response
 
 from tests.markers import MARKER
 from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import is_alive, raw_server, tools_of
+from tests.mcp.serving import listening
 from tests.mcp.test_failures import result_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from traced_tools import McpCallLost, McpRequestError, McpUnavailable, ToolCall
-from traced_tools.mcp import McpToolset, transports
+from traced_tools.mcp import McpApp, McpServer, McpToolset, transports
+from traced_tools.mcp.transports import Era
 from traced_tools.testing import ReplayServer, Reply
 
 eras = pytest.mark.parametrize("speaks", [[], ["modern"]], ids=["handshake", "modern"])
@@ -135,7 +139,10 @@ REPLIES = {
     "it answers with the HTTP status 500": Reply.json({}, 500),
     "it answers with the HTTP status 401": Reply.json({"error": MARKER}, 401),
     "it answers with the HTTP status 404": Reply(b"", 404),
-    "it answers with the error -32600": Reply(f"<html>{MARKER}".encode(), content_type="text/html"),
+    "it answers with something that is no message of MCP": Reply(f"<html>{MARKER}".encode(), content_type="text/html"),
+    "it answers with a redirect to another server, which is not followed": Reply(
+        status=307, headers={"Location": f"https://{MARKER}.example/mcp"}
+    ),
     "it answers with the error -32700": Reply.json({"jsonrpc": "2.0", "id": MARKER}),
     "it closed the connection": Reply(b"", content_type="text/event-stream"),
     "httpx2.RemoteProtocolError": Reply(b'{"jsonrpc', cut=True),
@@ -150,6 +157,25 @@ def test_a_server_over_http_that_speaks_no_mcp_is_an_error_that_says_how_it_answ
         place = server.url.removeprefix("http://")
         assert str(caught.value) == f"the MCP server 'web' cannot be reached: {problem} ({place})"
     assert tasks_left() == []
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_a_token_that_expires_is_an_error_with_the_status(era: Era) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    refused: list[str] = []
+    app = McpApp(McpServer([double]))
+
+    async def gate(scope: Any, receive: Any, send: Any) -> None:
+        await (Response(MARKER, 401) if refused else app)(scope, receive, send)
+
+    with listening(gate) as url, McpToolset.http(url, name="web", era=era) as toolset:
+        tools_of(toolset)
+        refused.append("everything")
+        result = result_of("call", toolset, ToolCall("double", {"number": 2}))
+    assert str(result.error) == "the MCP server 'web' refused a request with the HTTP status 401"
+    assert "HTTP status 401" in result.content
 
 
 def test_no_thread_is_left_of_servers_that_fail() -> None:

@@ -48,13 +48,54 @@ def test_a_removed_tool_and_another_server_are_no_changes(tmp_path: Path) -> Non
     assert [*json.loads((tmp_path / "tools.lock").read_text())["servers"]] == ["files", "search"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"servers": {"files": 1}}'])
-def test_a_file_that_cannot_be_read_is_an_error_and_stays(text: str, tmp_path: Path) -> None:
+def test_the_error_does_not_advise_to_lose_what_is_pinned_of_other_servers(tmp_path: Path) -> None:
     path = tmp_path / "tools.lock"
-    path.write_text(text)
+    PinFile(path).check("files", [TOOL])
+    with pytest.raises(McpToolsChanged, match="remove 'files' from the file to pin them"):
+        PinFile(path).check("files", [TOOL.model_copy(update={"name": "write"})])
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"servers": {"files": 1}}', b"\xff"])
+def test_a_file_that_cannot_be_read_is_an_error_and_stays(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tools.lock"
+    path.write_bytes(text)
     with pytest.raises(ConfigurationError, match="is not a file of pinned tools"):
         PinFile(path).check("files", [TOOL])
-    assert path.read_text() == text
+    assert path.read_bytes() == text
+
+
+def test_a_folder_that_is_missing_and_a_file_that_is_a_folder_are_errors_that_say_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot be written to .*missing/tools\.lock: No such file"):
+        PinFile(tmp_path / "missing" / "tools.lock").check("files", [TOOL])
+    with pytest.raises(ConfigurationError, match=r"cannot be read: Is a directory"):
+        PinFile(tmp_path).check("files", [TOOL])
+
+
+def test_what_another_process_pins_meanwhile_is_kept_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins, other = PinFile(tmp_path / "tools.lock"), PinFile(tmp_path / "tools.lock")
+    read = pins._read
+
+    def read_before_the_other_process() -> dict[str, dict[str, Any]]:
+        servers = read()
+        if not servers:
+            other.check("search", [TOOL])
+            other.check("files", [TOOL.model_copy(update={"description": "Reads nothing."})])
+        return servers
+
+    monkeypatch.setattr(pins, "_read", read_before_the_other_process)
+    with pytest.raises(McpToolsChanged, match="read: description"):
+        pins.check("files", [TOOL])
+    assert {*json.loads((tmp_path / "tools.lock").read_text())["servers"]} == {"files", "search"}
+
+
+def test_a_file_that_is_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    link, kept = tmp_path / "tools.lock", tmp_path / "kept.json"
+    link.symlink_to(kept)
+    PinFile(link).check("files", [TOOL])
+    assert link.is_symlink()
+    assert [*json.loads(kept.read_text())["servers"]] == ["files"]
 
 
 def fields_of(record: AuditRecord) -> dict[str, Any]:

@@ -237,6 +237,13 @@ def test_servers_of_equal_names_and_names_that_are_none_are_errors() -> None:
             sdk_server(name=name)
     with pytest.raises(ConfigurationError, match="must begin with http:// or https:// and a host"):
         McpToolset.http("ftp://example.org", name="files")
+    for url in ("http://example.org:99999/mcp", "http://example.org:secret/mcp", "http://[::1/mcp"):
+        with pytest.raises(ConfigurationError, match="the URL of the MCP server 'files' has an invalid host or port"):
+            McpToolset.http(url, name="files")
+    for value in ("Bearer secret\n", "Bearer ", "Bearer sécret"):
+        with pytest.raises(ConfigurationError, match=r"the header 'Authorization' of .* printable ASCII") as caught:
+            McpToolset.http("http://example.org", name="files", headers={"Authorization": value})
+        assert "secret" not in str(caught.value)
     for key in ("traceparent", "io.modelcontextprotocol/clientInfo"):
         with pytest.raises(ConfigurationError, match=f"context_keys contains {key}, which has a meaning"):
             sdk_server(context_keys=[key])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from base64 import b64decode
 from collections.abc import Mapping
@@ -327,6 +328,25 @@ def test_an_error_of_the_application_is_no_text_for_the_client(era: str) -> None
     assert (error.code, error.message) == (-32603, "the request failed")
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_tool_that_exits_does_not_end_the_server(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def leave() -> str:
+        sys.exit("secret")
+
+    async def leave_soon() -> str:
+        sys.exit("secret")
+
+    async def leaving(client: Client) -> tuple[MCPError, str]:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("leave" if kind == "sync" else "leave_soon", {})
+        return caught.value, text_of(await client.call_tool("echo", {"text": "still here"}))
+
+    error, answer = talk(McpServer([leave, leave_soon, *TOOLS]).sdk, "modern", leaving)
+    assert (error.code, error.message, answer) == (-32603, "the request failed", "still here")
+    assert "tried to end the process" in caplog.text
+    assert "secret" not in caplog.text
+
+
 # The pipeline.
 
 
@@ -523,7 +543,9 @@ def http_server_prefixed(server: HttpServer) -> McpToolset:
 
 
 @in_each_era
-def test_a_server_that_is_gone_is_no_text_for_the_client(era: str) -> None:
+def test_a_server_that_is_gone_is_no_text_for_the_client_and_named_in_the_log(
+    era: str, caplog: pytest.LogCaptureFixture
+) -> None:
     gone = McpToolset.http("http://127.0.0.1:9/mcp", name="gone", timeout=5)
 
     async def failing(client: Client) -> MCPError:
@@ -533,6 +555,7 @@ def test_a_server_that_is_gone_is_no_text_for_the_client(era: str) -> None:
 
     with serving_http([gone]) as url:
         assert talk(url, era, failing).message == "the request failed"
+    assert "failed: the MCP server 'gone' cannot be reached: httpx2.ConnectError (127.0.0.1:9)" in caplog.text
 
 
 # Applications.

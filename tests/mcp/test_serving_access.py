@@ -164,6 +164,10 @@ def test_wrong_settings_are_errors_that_quote_no_token() -> None:
         with pytest.raises(ConfigurationError, match="at least 16 characters") as caught:
             McpApp(server, token=token)
         assert "short" not in str(caught.value)
+    for token in (f"{ANA}\n", {"ana": f"{ANA} {ANA}"}, "ä" * 16):
+        with pytest.raises(ConfigurationError, match="characters that no client can send") as caught:
+            McpApp(server, token=token)
+        assert str(token) not in str(caught.value)
     wrong: tuple[dict[str, Any], ...] = (
         {"token": 7},
         {"token": {"ana": 7}},

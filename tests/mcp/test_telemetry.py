@@ -30,6 +30,7 @@ from tests.modes import MODES, run
 from tests.observe.exported import Wiretap
 from traced_tools import AuditAdvisor, ToolCall
 from traced_tools.audit import AuditTrail
+from traced_tools.mcp.sdk_logs import silence_sdk
 
 VERSIONS = {"modern": "2026-07-28", "handshake": "2025-11-25"}
 
@@ -247,3 +248,10 @@ def test_the_log_of_other_users_of_the_sdk_is_left_alone(caplog: pytest.LogCaptu
         tools_of(toolset)["garbage"].call('{"text": "x"}')
     logging.getLogger("mcp.client.stdio").warning("of another client")
     assert [record.getMessage() for record in caplog.records if record.name.startswith("mcp.")] == ["of another client"]
+
+
+@pytest.mark.parametrize("name", ["connection", "http11", "http2", "proxy", "socks"])
+def test_the_http_client_is_silent_from_the_first_connection_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(logging.root.manager.loggerDict, f"httpcore2.{name}", raising=False)  # as in a new process
+    silence_sdk()
+    assert logging.getLogger(f"httpcore2.{name}").filters

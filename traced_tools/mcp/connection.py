@@ -47,6 +47,13 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds after each failure in a row in which no further connection is tried."""
 _EXPIRED = ("Session terminated", "Session not found")
 """What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
+_OF_STATUS = ("Server returned an error response", "Not Found")
+"""What the SDK's client says of a response with the HTTP status of an error, unless that is a message of the server."""
+_OF_ANSWERS = {
+    "Unexpected content type": "something that is no message of MCP",  # such as a page for people
+    "Redirect to ": "a redirect to another server, which is not followed",
+}
+"""What the answer of a server is, by how the SDK's client begins to speak of it."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -219,9 +226,10 @@ class Connection:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
             await self._doubt(session)
-            problem = f"refused a request with the error {error.code}"
-            text = f"{error.message} (error {error.code})"
-            raise McpRequestError(self.name, problem, text, error.code) from None
+            how = self._how(error)
+            raise McpRequestError(
+                self.name, f"refused a request with {how}", f"{error.message} ({how.removeprefix('the ')})", error.code
+            ) from None
         except (ValidationError, RuntimeError):  # whose text quotes the answer
             result = None
         if result is None or (session.is_modern and not _is_what_it_says(result)):
@@ -299,9 +307,19 @@ class Connection:
         elif self._transport.refusal is not None:
             why = f"it answers with the HTTP status {self._transport.refusal}"
         else:
-            why = f"it answers with the error {innermost.code}"
+            why = f"it answers with {self._how(innermost)}"
         self._why = f"cannot be reached: {why} ({self._transport.place})"
         return McpUnavailable(self.name, self._why)
+
+    def _how(self, error: MCPError) -> str:
+        """Return how the server has refused a request."""
+        if self._transport.refusal is not None and error.message in _OF_STATUS:
+            return f"the HTTP status {self._transport.refusal}"
+        if error.code == INVALID_REQUEST:
+            for beginning, answer in _OF_ANSWERS.items():
+                if error.message.startswith(beginning):
+                    return answer
+        return f"the error {error.code}"
 
     async def _end(self, session: Session) -> None:
         if self._session is session:

@@ -55,7 +55,7 @@ class McpApp:
 
     Raises:
         TypeError, ValueError: for an invalid argument.
-        ConfigurationError: for a token that is too short.
+        ConfigurationError: for a token that is too short, or that no client can send.
     """
 
     def __init__(
@@ -212,6 +212,8 @@ def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
         raise ConfigurationError(
             f"a token must have at least {_LEAST_TOKEN} characters: `openssl rand -hex 32` prints a good one"
         )
+    if not all(each.isascii() and each.isprintable() and " " not in each for _, each in named):
+        raise ConfigurationError("a token contains characters that no client can send, such as a space or a line feed")
     return tuple(_Holder(_digest(each), name) for name, each in named)
 
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,6 +17,11 @@ from mcp_types import Tool
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError, McpToolsChanged
 from traced_tools.observe.sanitize import safe_identifier
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 OnChange = Literal["error", "warn"]
 """What follows if a tool is new or has changed: no run begins, or the log and the audit trail say so."""
@@ -54,14 +60,11 @@ class PinFile:
 
         Raises:
             McpToolsChanged: if the server has a tool that the file does not have, or that has changed.
-            ConfigurationError: if the file cannot be read.
+            ConfigurationError: if the file cannot be read or written.
         """
         servers = self._read()
         digests = {tool.name: _digests(tool) for tool in tools}
-        if server not in servers:
-            self._write({**servers, server: digests})
-            return {}
-        known: dict[str, Any] = servers[server]
+        known: dict[str, Any] = servers[server] if server in servers else self._added(server, digests)
         differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
         changes = [f"{safe_identifier(name)}: {change}" for name, changes in differing.items() for change in changes]
         if changes and self._on_change == "error":
@@ -76,6 +79,10 @@ class PinFile:
             text = self._path.read_text("utf-8")
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise ConfigurationError(f"the pinned tools in {self._path} cannot be read: {_problem(error)}") from None
+        except UnicodeDecodeError:
+            text = ""
         try:
             servers = json.loads(text)["servers"]
             if not all(isinstance(tools, dict) for tools in servers.values()):
@@ -84,11 +91,39 @@ class PinFile:
             raise ConfigurationError(f"{self._path} is not a file of pinned tools: restore it, or delete it") from None
         return dict(servers)
 
-    def _write(self, servers: dict[str, dict[str, Any]]) -> None:
-        text = json.dumps({"servers": servers}, indent=2, sort_keys=True)
-        unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        unfinished.write_text(f"{text}\n", "utf-8")
-        unfinished.replace(self._path)
+    def _added(self, server: str, digests: dict[str, dict[str, str]]) -> dict[str, Any]:
+        """Add a server to the file, unless another process has done so, and return the digests of its tools."""
+        path = self._path.resolve()  # a symbolic link stays one
+        try:
+            with _locked(path.parent):
+                servers = self._read()
+                if server in servers:
+                    return servers[server]
+                text = json.dumps({"servers": {**servers, server: digests}}, indent=2, sort_keys=True)
+                unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+                unfinished.write_text(f"{text}\n", "utf-8")
+                unfinished.replace(path)
+        except OSError as error:
+            raise ConfigurationError(f"the pinned tools cannot be written to {path}: {_problem(error)}") from None
+        return digests
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes of this machine from adding servers, where a folder can be locked."""
+    descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor is not None:
+            with suppress(OSError):  # some file systems of networks cannot
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _problem(error: OSError) -> str:
+    return error.strerror or type(error).__name__
 
 
 def _digests(tool: Tool) -> dict[str, str]:

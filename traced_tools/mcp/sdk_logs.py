@@ -11,7 +11,12 @@ from contextvars import ContextVar
 OURS: ContextVar[bool] = ContextVar("traced_tools_mcp", default=False)
 """Whether the code that runs belongs to a connection of this package, and not to another user of the SDK."""
 _PREFIXES = ("mcp.", "httpx2", "httpcore2", "sse_starlette")
-_OTHERS = ("client", "opentelemetry.baggage.propagation")  # the SDK's sessions, and what peers send as baggage
+_LATER = ("connection", "http11", "http2", "proxy", "socks")  # modules that the HTTP client imports when it connects
+_OTHERS = (
+    "client",  # the SDK's sessions
+    "opentelemetry.baggage.propagation",  # what peers send as baggage
+    *(f"httpcore2.{name}" for name in _LATER),  # what servers send as headers
+)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
@@ -19,7 +24,7 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 
 def silence_sdk() -> None:
-    """Drop the lines that the SDK and its HTTP client log for this package. Its modules must have been imported."""
+    """Drop the lines that the SDK and its HTTP client log for this package. The SDK must have been imported."""
     found = [name for name in logging.root.manager.loggerDict if name.startswith(_PREFIXES)]
     for name in (*found, *_OTHERS):
         logging.getLogger(name).addFilter(_is_of_others)  # adding it again changes nothing

@@ -43,7 +43,13 @@ from traced_tools.core.messages import AssistantMessage, ToolCall
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_result import ToolResult
-from traced_tools.errors import ToolExecutionError, ToolNotFoundError
+from traced_tools.errors import (
+    ConfigurationError,
+    McpError,
+    ToolDefinitionError,
+    ToolExecutionError,
+    ToolNotFoundError,
+)
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
@@ -67,6 +73,8 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _CLEAN_UP = 5.0
 """Seconds that a cancelled call has to end."""
+_OF_TOOLSETS = (McpError, ToolDefinitionError, ConfigurationError)
+"""Why the tools can't be listed. The texts hold no contents, and name the server that is the cause."""
 _REQUEST = ServerRequestContext[Any, Any]
 _SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
 _HAS_MODES = "2025-11-25"
@@ -198,7 +206,8 @@ class McpServer:
                 scope.refused(INVALID_PARAMS)
                 raise
             except Exception as error:  # whose text may hold contents, and the SDK sends and logs it
-                _LOG.error("a request of an MCP client failed: %s", error_type(error))
+                problem = error if isinstance(error, _OF_TOOLSETS) else error_type(error)
+                _LOG.error("a request of an MCP client failed: %s", problem)
                 scope.refused(INTERNAL_ERROR)
             else:
                 if isinstance(result, dict) and result.get("isError") is True:
@@ -267,6 +276,9 @@ class McpServer:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         except ToolExecutionError as error:  # whose text names the tool and the type of its error
             raise MCPError(INTERNAL_ERROR, str(error)) from None
+        except SystemExit:  # of a tool that parses a command line, for example; asyncio would end the whole server
+            _LOG.error("the tool %s tried to end the process, which goes on", wanted.name)
+            raise MCPError(INTERNAL_ERROR, "the request failed") from None
         return executed.results[0]
 
 

@@ -199,7 +199,8 @@ class McpToolset:
             timeout: the seconds that a call may take.
 
         Raises:
-            ConfigurationError: if `url` is no URL of HTTP, and as `stdio` does.
+            ConfigurationError: if `url` is no URL of HTTP, or a header has characters that no header has, and as
+                `stdio` does.
         """
         expect("url", url, str, "a str")
         _check_texts("headers", headers)

@@ -40,7 +40,7 @@ class Transport(Protocol):
     key: tuple[str, ...]
     """Identifies the server in this process: its command or its URL."""
     refusal: int | None
-    """The HTTP status of the last response that is an error, if there was one."""
+    """The HTTP status of the last response to a message that is an error, if there was one."""
 
     def open(self) -> AbstractAsyncContextManager[Streams]:
         """Connect to the server, for the length of an `async with` block."""
@@ -119,9 +119,16 @@ class StdioTransport:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
         """Start the process, and end it after the block."""
+        _check_folder(self._parameters.cwd)
         with _standard_error() as log:
             async with _stdio_client(self._parameters, errlog=log) as streams:
                 yield streams
+
+
+def _check_folder(folder: str | os.PathLike[str] | None) -> None:
+    """Raise an error for a missing folder, because otherwise the program seems to be missing."""
+    if folder is not None and not os.path.isdir(folder):
+        raise NotADirectoryError(folder)
 
 
 def _standard_error() -> TextIO:
@@ -142,16 +149,24 @@ class HttpTransport:
         era: how to speak with it.
 
     Raises:
-        ConfigurationError: if the URL is not one of HTTP.
+        ConfigurationError: if the URL is not one of HTTP, or a header has characters that no header has.
     """
 
     def __init__(self, name: str, url: str, headers: Mapping[str, str] | None, era: Era = "auto") -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:  # whose text quotes the URL
+            raise ConfigurationError(f"the URL of the MCP server {name!r} has an invalid host or port") from None
         if parts.scheme not in _PORTS or parts.hostname is None:
             raise ConfigurationError(
                 f"the URL of the MCP server {name!r} must begin with http:// or https:// and a host"
             )
-        self.endpoint = McpEndpoint(name, "tcp", parts.hostname, parts.port or _PORTS[parts.scheme])
+        for header, value in (headers or {}).items():
+            if not (value.isascii() and value.isprintable()) or value != value.strip():
+                problem = "must be printable ASCII text, without spaces or line feeds around it"
+                raise ConfigurationError(f"the header {header!a} of the MCP server {name!r} {problem}")
+        self.endpoint = McpEndpoint(name, "tcp", parts.hostname, port or _PORTS[parts.scheme])
         self.place = f"{self.endpoint.address}:{self.endpoint.port}"
         self.era: Era = era
         self.key: tuple[str, ...] = ("http", era, parts.scheme, parts.netloc, parts.path)
@@ -174,7 +189,7 @@ class HttpTransport:
 
     async def _see(self, response: httpx2.Response) -> None:
         """Keep the status of a response, and limit its size unless it is a stream: the SDK does neither."""
-        if response.status_code >= 400:
+        if response.status_code >= 400 and response.request.method == "POST":
             self.refusal = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.DecodingError("the response is compressed, which was not asked for", request=response.request)

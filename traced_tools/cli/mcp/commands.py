@@ -58,7 +58,7 @@ def serve(
     with exit_statuses(_COMMAND, printing=False):
         from traced_tools.mcp import serving
 
-        token = os.environ.get(TOKEN_VARIABLE) or None
+        token = os.environ.get(TOKEN_VARIABLE, "").strip() or None  # a token read from a file ends with a line feed
         with _printing_to_stderr():
             served = _loaded(tools)
         if transport is Transport.HTTP and token is None and host not in serving.LOOPBACK:
