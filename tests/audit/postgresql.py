@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import secrets
@@ -126,8 +127,9 @@ class Server:
     @property
     def _somebody(self) -> dict[str, Any]:
         """How a program is started as somebody, in what surroundings."""
+        libraries = glob.glob(str(self._programs.parents[2] / "*-linux-gnu"))  # where it is unpacked, beside it
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        somebody: dict[str, Any] = {"cwd": self._folder, "env": own}
+        somebody: dict[str, Any] = {"cwd": self._folder, "env": {**own, "LD_LIBRARY_PATH": ":".join(libraries)}}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             somebody |= dict(zip(("user", "group"), _ids(), strict=True), extra_groups=())
         return somebody
@@ -161,9 +163,13 @@ class Database:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """Run a server until the block ends; if that fails, show the end of what it logged."""
-    programs = _programs()
+def serving(programs: Path | None = None) -> Iterator[Server]:
+    """Run a server until the block ends; if that fails, show the end of what it logged.
+
+    Args:
+        programs: the folder with the programs of PostgreSQL; None for those that are installed here.
+    """
+    programs = _programs() if programs is None else programs
     with tempfile.TemporaryDirectory(prefix="traced_tools", dir="/tmp") as folder:  # pytest's are closed to others
         server = Server(programs, Path(folder))
         try:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,11 +17,12 @@ numbers = itertools.count()
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
     """A PostgreSQL with the extension pgvector, for all tests of vector stores."""
-    with serving() as server:
+    given = os.environ.get("PGVECTOR")
+    with serving(None if given is None else Path(given)) as server:
         with server.connect(OWNER) as connection:
             found = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone()
         if found is None:
-            missing("this PostgreSQL has no pgvector: apt-get install postgresql-17-pgvector, or that of your version")
+            missing("PostgreSQL has no pgvector: set PGVECTOR to the folder with the programs of one that has it")
         yield server
 
 
