@@ -448,7 +448,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             run.trace_id = observed.trace_id
             if self.pending_store is not None:
                 run.withdraw = partial(_withdrawn, self.pending_store)
-            request = request.replace(tools=await self._provided_tools(run))
+            request = request.replace(tools=await self._listed_tools(run))
             observed.began(request)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
@@ -468,7 +468,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             usage.add(run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
-    async def _provided_tools(self, run: RunContext) -> ToolSet:
+    async def _listed_tools(self, run: RunContext) -> ToolSet:
         """Return the tools of a run, and report those that differ from the pinned ones."""
         try:
             tools = await self.tools.tool_set()
