@@ -226,13 +226,16 @@ class Connection:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
             await self._doubt(session)
-            how = self._how(error)
+            answer = self._refusal_text(error)
             raise McpRequestError(
-                self.name, f"refused a request with {how}", f"{error.message} ({how.removeprefix('the ')})", error.code
+                self.name,
+                f"refused a request with {answer}",
+                f"{error.message} ({answer.removeprefix('the ')})",
+                error.code,
             ) from None
         except (ValidationError, RuntimeError):  # whose text quotes the answer
             result = None
-        if result is None or (session.is_modern and not _is_what_it_says(result)):
+        if result is None or (session.is_modern and not _has_expected_type(result)):
             await self._doubt(session)
             raise McpRequestError(self.name, "gave an answer that cannot be read")
         self._failures, session.has_answered = 0, True
@@ -307,12 +310,12 @@ class Connection:
         elif self._transport.refusal is not None:
             why = f"it answers with the HTTP status {self._transport.refusal}"
         else:
-            why = f"it answers with {self._how(innermost)}"
+            why = f"it answers with {self._refusal_text(innermost)}"
         self._why = f"cannot be reached: {why} ({self._transport.place})"
         return McpUnavailable(self.name, self._why)
 
-    def _how(self, error: MCPError) -> str:
-        """Return how the server has refused a request."""
+    def _refusal_text(self, error: MCPError) -> str:
+        """Return what the server answered instead of a result, in words of this package."""
         if self._transport.refusal is not None and error.message in _OF_STATUS:
             return f"the HTTP status {self._transport.refusal}"
         if error.code == INVALID_REQUEST:
@@ -333,8 +336,8 @@ class Connection:
             await self._end(self._session)
 
 
-def _is_what_it_says(result: Any) -> bool:
-    """Return whether a result says that it is what was read of it, and not something else, such as a task."""
+def _has_expected_type(result: Any) -> bool:
+    """Return whether the `resultType` of a result fits what was read of it, and is not another, such as `task`."""
     expected = "input_required" if isinstance(result, InputRequiredResult) else "complete"
     return bool(result.result_type == expected)
 

@@ -4,8 +4,8 @@ A catalogue is the tools of a request, by their definitions. Runs with the same 
 their tools are other objects. Catalogues that overlap share what they have in common: the index has one entry for each
 definition, and a catalogue knows which entries are its own.
 
-Threads search while others evict. So a catalogue that is being searched keeps its entries, and what leaves the index
-begins a new generation of it, in which a catalogue is indexed again, as far as it must, before it is searched.
+Threads search while others evict. A catalogue that is being searched keeps its entries. When entries leave the index,
+a new generation of the index begins: before its next search, each catalogue gets the entries that it now lacks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Catalogue:
     Attributes:
         digests: the digest of each definition, by the tool's name.
         entries: the name of the tool of each entry of the index that is the catalogue's.
-        generation: the generation of the index that has these entries; None if the catalogue was never indexed.
+        generation: the generation of the index in which it got them; None if the catalogue was never indexed.
     """
 
     def __init__(self, digests: Mapping[str, bytes]) -> None:
