@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, Generic, Self
 
@@ -123,25 +124,29 @@ class ChatRun(Generic[OutputT]):
         self._execution = Execution(flow)
         self._canceller = Canceller()
         self._cancelled = self._ending = False
+        self._waits_since = 0  # since when the run waits for its caller, by perf_counter_ns(); 0 while a step goes on
 
     def next(self) -> Step[Any] | None:
         """Return the step that the run waits for; None when the run has ended.
 
         Until that step is performed, each call returns the same step. After `cancel`, only clean-up steps follow.
         """
-        if not self._end():
+        if not self._end() and not self._execution.started:
             self._execution.start()
+            self._waits_since = perf_counter_ns()
         return self._execution.step
 
     def perform(self, step: Step[Any]) -> None:
         """Perform `step`, blocking, and advance the run to its next step."""
         self._check_performable(step)
+        self._begin(step)
         if not self._end():
             self._go_on(perform_step(self._execution, partial(self._execution.context.run, step.run)))
 
     async def aperform(self, step: Step[Any]) -> None:
         """Perform `step` on asyncio and advance the run to its next step."""
         self._check_performable(step)
+        self._begin(step)
         await self._aperform_next()
         await self._aperform_foreign()
 
@@ -154,6 +159,7 @@ class ChatRun(Generic[OutputT]):
         self._check(step)
         if not isinstance(step, StreamingStep):
             return self.perform(step)
+        self._begin(step)
         enter, failure = self._execution.context.run, None
         chunks: Any = enter(step.stream)
         try:
@@ -178,6 +184,7 @@ class ChatRun(Generic[OutputT]):
         if not isinstance(step, StreamingStep):
             await self.aperform(step)
             return
+        self._begin(step)
         execution, failure = self._execution, None
         chunks: Any = execution.context.run(step.astream)
         try:
@@ -225,6 +232,7 @@ class ChatRun(Generic[OutputT]):
         if task_is_cancelled or not self._end():
             with suppress(Abandoned):  # the clean-up of a cancelled run is over
                 resume()
+        self._waits_since = perf_counter_ns()
 
     def cancel(self) -> None:
         """Cancel the run, from any thread or task. It ends as `cancelled` in the code that drives it.
@@ -287,6 +295,12 @@ class ChatRun(Generic[OutputT]):
         if [each.call_id for each in found] != [call.id for call in step.calls]:
             raise ValueError("the answer to ExecuteTools must be one ToolResult per call, in call order")
         return found
+
+    def _begin(self, step: Step[Any]) -> None:
+        """Record how long the run has waited for its caller before the step."""
+        if self._waits_since and isinstance(step, CallModel | ExecuteTools):
+            step.held_back_since(self._waits_since)
+        self._waits_since = 0
 
     def _check_performable(self, step: Step[Any]) -> None:
         self._check(step)

@@ -132,6 +132,7 @@ def test_an_answer_that_is_not_streamed_has_no_deltas(mode: str) -> None:
 def test_an_error_of_an_event_listener_passes_through(mode: str) -> None:
     class Broken(Advisor):
         name, order = "broken", 400
+        event_errors_end_run = True
 
         def on_event(self, event: Event) -> None:
             if isinstance(event, Delta):

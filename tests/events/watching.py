@@ -9,7 +9,9 @@ from traced_tools.events import Delta, Event, ToolEvent
 
 
 class Watching(Advisor):
-    """Stores the events that it receives, and passes them to a function."""
+    """Stores the events that it receives, and passes them to a function, whose errors end the run."""
+
+    event_errors_end_run = True
 
     def __init__(self, order: int = 400, then: Callable[[Event], object] = id, *, deltas: bool = False) -> None:
         self.name, self.order, self.watches_deltas = "watching", order, deltas

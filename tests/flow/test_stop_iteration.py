@@ -134,6 +134,8 @@ def advised_tool(kind: Kind) -> Any:
 
 def watched(kind: Kind) -> Any:
     class Watches(Raising):
+        event_errors_end_run = True
+
         def on_event(self, event: Any) -> None:
             raise kind("mine")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -25,19 +26,25 @@ from traced_tools import (
     Approve,
     AssistantMessage,
     ChatClient,
+    ChatClientRequest,
     ChatClientResponse,
     Evaluation,
     EvaluationAdvisor,
     ExecuteTools,
+    InMemoryChatMemoryRepository,
     InvalidResponse,
     LoopLimits,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
     Policy,
     PolicyAdvisor,
     Rule,
     SafeguardAdvisor,
     TelemetryOptions,
     ToolCall,
+    ToolCallingAdvisor,
     ToolCallingManager,
+    ToolExecutionResult,
     ToolInvocation,
     ToolResult,
     ToolSearchToolCallingAdvisor,
@@ -47,7 +54,7 @@ from traced_tools import (
 )
 from traced_tools.audit.writing import mirror
 from traced_tools.core.approval import ApprovalAnswer
-from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
+from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStarted
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
@@ -307,6 +314,51 @@ def run_that_remembers(telemetry: Telemetry) -> None:
     run("call", client.prompt("?", conversation_id="c-4"))
 
 
+class Instructs(ToolCallingAdvisor):
+    """A loop with a hook after the tools."""
+
+    def next_instructions(
+        self, request: ChatClientRequest, response: ChatClientResponse, result: ToolExecutionResult
+    ) -> Any:
+        return result.conversation_history
+
+
+class Listens(Advisor):
+    """Fails to listen to a chunk, and to the end of a run."""
+
+    name, order = "listens", 400
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
+        if chunk.text:
+            raise LookupError
+        return chunk
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            raise LookupError
+
+
+def runs_with_late_hooks(telemetry: Telemetry) -> None:
+    """Run the hooks after the tools, of a stream, of events, and of a conversation that resumes."""
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "x"])
+    client = ChatClient(model, tools=[add], telemetry=telemetry.options, tool_calling_advisor=Instructs())
+    run("call", client.prompt("?"))
+    with suppress(LookupError):
+        run("stream", client.replace(model=ScriptedChatModel(["x"]), advisors=[Listens()]).prompt("?"))
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()), order=350)
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedChatModel([ToolCall("pay", id="1"), "x"])
+    client = ChatClient(model, tools=[pay], advisors=[memory], telemetry=telemetry.options)
+    waiting = client.prompt("?", conversation_id="c-5").call()
+    assert waiting.state is not None
+    client.resume(waiting.state, {"1": Approve()}).call()
+
+
 def calls_by_hand(telemetry: Telemetry) -> None:
     """Perform calls without a loop: one that works, one that fails, one that is refused."""
     calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3")]
@@ -396,6 +448,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_of_an_answer_that_cannot_be_understood,
     run_that_is_limited,
     run_that_remembers,
+    runs_with_late_hooks,
     runs_that_are_judged,
     calls_by_hand,
     requests_to_mcp_servers,

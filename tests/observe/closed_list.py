@@ -217,7 +217,8 @@ def assert_declared_span(span: ReadableSpan, *, content: bool = False) -> None:
     assert span.name == expected_name(declared, attributes)
     assert_status(span)
     assert attributes.get(names.OPENINFERENCE_KIND) in (None, declared.openinference)
-    assert list(span.events) == [] and (list(span.links) == [] or declared.kind == "server")
+    assert list(span.events) == []
+    assert list(span.links) == [] or declared.kind == "server" or declared is names.AGENT_SPAN  # of a resumed run
     kinds = {
         "internal": {SpanKind.INTERNAL},
         "client": {SpanKind.INTERNAL, SpanKind.CLIENT},

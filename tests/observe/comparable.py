@@ -16,15 +16,18 @@ TIMES = {
     names.TOOL_QUEUE_TIME,
     names.RESPONSE_TIME_TO_FIRST_CHUNK,
     names.RUN_ID,
+    names.STREAM_READER_WAIT,
     names.TOOL_CALL_ID,
 }
-STREAMING = {names.REQUEST_STREAM, names.RESPONSE_TIME_TO_FIRST_CHUNK}
+STREAMING = {names.REQUEST_STREAM, names.RESPONSE_TIME_TO_FIRST_CHUNK, names.STREAM_READER_WAIT}
 STREAMING_METRICS = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK.name}
+LEDGER = {*names.TIME_BY_KIND.values()}
+"""The time of a run by kind: a run has only the kinds that took any."""
 
 
 def values_apart_from_times(span: ReadableSpan) -> dict[str, Any]:
-    """The attributes of a span, with `…` for values that differ between runs."""
-    return _apart_from_times(span.attributes or {})
+    """The attributes of a span, with `…` for values that differ between runs, and without its ledger."""
+    return _apart_from_times({key: value for key, value in (span.attributes or {}).items() if key not in LEDGER})
 
 
 def _apart_from_times(attributes: Any) -> dict[str, Any]:
@@ -66,7 +69,13 @@ def emitted_events(telemetry: Telemetry) -> list[Any]:
 def steady(telemetry: Telemetry) -> list[MetricPoint]:
     """The series that each mode records."""
     return sorted(
-        (each for each in telemetry.metrics if each.name not in STREAMING_METRICS), key=lambda p: str(series_key(p))
+        (
+            each
+            for each in telemetry.metrics
+            if each.name not in {*STREAMING_METRICS, names.RUN_TIME.name}
+            and each.attributes.get(names.ADVISOR_HOOK) != "on_chunk"
+        ),
+        key=lambda p: str(series_key(p)),
     )
 
 

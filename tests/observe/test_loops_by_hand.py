@@ -103,6 +103,8 @@ def test_a_loop_by_hand_emits_what_the_built_in_loop_emits_except_iterations() -
     assert spans.keys() >= {"iteration", *hooks}
     inside = {name: only for name, only in spans.items() if name not in ("iteration", *hooks)}
     assert inside
+    ledger = inside.pop("invoke_agent assistant")
+    assert ledger <= {*names.TIME_BY_KIND.values()}
     assert all(only == {names.ITERATION_INDEX} for only in inside.values())
 
     logs = differences(built_in.logs, by_hand.logs)

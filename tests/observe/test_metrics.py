@@ -106,16 +106,19 @@ def test_without_reported_usage_there_is_no_token_metric(telemetry: Telemetry) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_duration_metric_is_the_spans_duration(telemetry: Telemetry, mode: str) -> None:
+def test_a_duration_metric_is_the_spans_duration_or_the_time_of_the_model_in_it(
+    telemetry: Telemetry, mode: str
+) -> None:
     scenario(telemetry, mode)
     pairs = {
         names.INVOKE_AGENT_DURATION.name: "invoke_agent travel",
-        names.OPERATION_DURATION.name: "chat scripted",
         names.ITERATION_DURATION.name: "iteration",
     }
     for metric, span in pairs.items():
         spans = sum((each.end_time or 0) - (each.start_time or 0) for each in telemetry.named(span))
         assert sum(total(point) for point in telemetry.metric(metric)) == pytest.approx(spans / 1e9, abs=2e-9)
+    models = (telemetry.one("invoke_agent travel").attributes or {})[names.TIME_BY_KIND["model"]]
+    assert sum(total(point) for point in telemetry.metric(names.OPERATION_DURATION.name)) == pytest.approx(models)
     for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name):
         each = telemetry.one(f"execute_tool {point.attributes[names.TOOL_NAME]}")
         assert total(point) == pytest.approx(((each.end_time or 0) - (each.start_time or 0)) / 1e9, abs=2e-9)

@@ -106,6 +106,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
 
     watches_deltas = False
 
+    event_errors_end_run = True  # a run whose calls are not recorded must not go on
+
     def __init__(
         self,
         trail: AuditTrail,

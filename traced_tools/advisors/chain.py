@@ -10,18 +10,20 @@ from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.core.enums import TimeKind
 from traced_tools.errors import AdvisorChainError
 from traced_tools.models.base import ChatChunk, ChatModel
 from traced_tools.models.model_call import call_model
 from traced_tools.observe.observations import observe_hook
+from traced_tools.observe.scopes.run import report_failed_listener
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.streamed_text import Delivery, Release
 from traced_tools.tools.advice import (
     advising_tools,
     approving,
+    call_listeners,
     check_advisors,
-    listening,
-    listening_to_calls,
+    event_listeners,
     overrides,
     sort_advisors,
 )
@@ -46,7 +48,7 @@ class AdvisorChain:
         self.approvers = approving(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
-            (each.name, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
+            (each, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
         )
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
@@ -56,13 +58,12 @@ class AdvisorChain:
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
         self.transcripts = tuple(each for each in self.advisors[place:] if isinstance(each, TranscriptAdvisor))
-        inside = listening(self.advisors[place:])
-        pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
+        inside = self.advisors[place:]
         self.listeners = EventListeners(
-            tuple(each.on_event for each in inside),
-            tuple(each.on_event for each in listening(self.advisors[:place])),
-            pieces,
-            listening_to_calls(inside),
+            event_listeners(inside),
+            event_listeners(self.advisors[:place]),
+            event_listeners(inside, deltas=True),
+            call_listeners(inside),
         )
         self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
@@ -93,7 +94,8 @@ class AdvisorChain:
         advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
         if delivery is not None:
             delivery.entered(index)
-        with observe_hook(telemetry, "advise", advisor.name, advisor.order, request.iteration, clock=telemetry.clock):
+        kind: TimeKind = "own" if isinstance(advisor, ToolLoopAdvisor) else "hook"
+        with observe_hook(telemetry, "advise", advisor.name, advisor.order, request.iteration, kind=kind):
             response: Any = advisor.advise(request, self._entries[index + 1])
             if hasattr(response, "__await__"):
                 response = await response
@@ -116,12 +118,13 @@ class AdvisorChain:
         if text := delivery.answered(index, response):
             delivery.passed.append(response.iteration)
             last = request.replace(iteration=response.iteration, context=response.context)
-            began, clock = perf_counter_ns(), request.run.telemetry.clock
+            ledger = request.run.telemetry.ledger
+            began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
                 delta = ChatChunk(text=text, restarts=delivery.replaces)
                 await Release(partial(self.deliver, last, delta, self._stages[index][1], closing=True))
             finally:  # the consumer's time doesn't count as the advisors' own time
-                clock.downstream_ns += perf_counter_ns() - began
+                ledger.book_since("reader", began, downstream)
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
@@ -174,8 +177,15 @@ class AdvisorChain:
         if stage and 0 < restart <= stage:
             chunk, restart = _restarting(chunk), 0
         changes: tuple[tuple[int, str], ...] = ()
-        for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
-            shown: Any = on_chunk(chunk)
+        telemetry = request.run.telemetry
+        for reached, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
+            name, began = advisor.name, perf_counter_ns()
+            try:
+                shown: Any = on_chunk(chunk)
+            except Exception as error:
+                report_failed_listener(telemetry, "on_chunk", name, advisor.order, request.iteration, error, began)
+                raise
+            telemetry.listened("on_chunk", name, perf_counter_ns() - began)
             if shown is None:
                 changes += ((reached, ""),)
                 if _restarts(chunk):

@@ -27,6 +27,7 @@ from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
+from traced_tools.observe.off import OFF
 from traced_tools.observe.saved_context import Place
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.tools.advice import overrides
@@ -35,7 +36,7 @@ from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
-_HOOKS: Final[tuple[Hook, ...]] = ("initialize", "before", "after", "finalize")
+_HOOKS: Final[tuple[Hook, ...]] = ("initialize", "before", "after", "next_instructions", "finalize")
 
 
 class ToolCallingAdvisor(ToolLoopAdvisor):
@@ -164,7 +165,8 @@ class _Loop:
         """Pass the conversation to the advisors that keep it, because they have not seen the last results."""
         for advisor in self._run.transcripts:
             try:
-                await advisor.complete(self._run, self._conversation(), failing=failing)
+                with observe_hook(self._run.telemetry, "complete", advisor.name, advisor.order, 0):
+                    await advisor.complete(self._run, self._conversation(), failing=failing)
             except Exception as error:  # the error on its way is the one to raise
                 if not failing:
                     raise
@@ -208,7 +210,8 @@ class _Loop:
         """
         run, advisor, request = self._run, self._advisor, self._request
         for transcript in run.transcripts:
-            await transcript.resume(run)
+            with observe_hook(run.telemetry, "resume", transcript.name, transcript.order, 0):
+                await transcript.resume(run)
         tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
         pause = resumption.paused.pause(tools.by_name)
         decisions = await resumption.claim()
@@ -293,9 +296,13 @@ class _Loop:
         if waited and not advisor.keep_history:
             parts = [each.part() for each in new]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
-        messages = advisor.next_instructions(self._request, response, result)
-        if hasattr(messages, "__await__"):
-            messages = await messages
+        is_implemented = "next_instructions" in self._implemented
+        hook: Hook = "next_instructions"
+        place = advisor.name, advisor.order, response.iteration
+        with observe_hook(run.telemetry, hook, *place) if is_implemented else OFF:
+            messages = advisor.next_instructions(self._request, response, result)
+            if hasattr(messages, "__await__"):
+                messages = await messages
         self._messages = messages if messages is self._history else _checked_messages(messages, advisor.name)
         return result
 

@@ -14,8 +14,25 @@ Detail = Literal["run", "steps", "hooks"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
 """The amount of spans of a run, from fewest to most."""
 
-Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
+Hook = Literal[
+    "advise",
+    "advise_tool",
+    "initialize",
+    "before",
+    "after",
+    "next_instructions",
+    "finalize",
+    "on_chunk",
+    "on_event",
+    "decide_approval",
+    "resume",
+    "complete",
+]
 HOOKS: Final = get_args(Hook)
+
+TimeKind = Literal["model", "tool", "hook", "chunk", "queue", "approval", "reader", "own"]
+TIME_KINDS: Final[tuple[TimeKind, ...]] = get_args(TimeKind)
+"""What the time of a run goes to."""
 
 StopReason = Literal[
     "answered",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from time import perf_counter_ns
 from typing import Any, Generic, Protocol, TypeVar
 
+from traced_tools.core.enums import TimeKind
 from traced_tools.errors import ModelError
 from traced_tools.flow.flow import StreamingStep
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
@@ -14,13 +16,16 @@ C = TypeVar("C")
 
 
 class ChunkTimer(Protocol):
-    """Measures when the chunks of a streamed answer arrive."""
+    """Separates the time of the model from the time of those who receive its answer. Times are `perf_counter_ns()`."""
 
-    def streaming(self) -> None:
+    def streaming(self, now: int) -> None:
         """Called before the first chunk is requested."""
 
-    def chunk(self) -> None:
-        """Called when a chunk arrives."""
+    def chunk(self, now: int) -> None:
+        """Called when a chunk has arrived."""
+
+    def paused(self, kind: TimeKind, began: int) -> None:
+        """Called when the model goes on after others have worked since `began`."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
@@ -66,12 +71,16 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
     def stream(self) -> Iterator[C]:
         """Stream the answer, blocking, and yield what `deliver` returns for each chunk."""
         self._fold = ChunkFold(self.model.provider)
-        self._clock.streaming()
+        self._clock.streaming(perf_counter_ns())
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
                 if (visible := self._receive(chunk)) is not None:
-                    yield visible
+                    began = perf_counter_ns()
+                    try:
+                        yield visible
+                    finally:
+                        self._clock.paused("reader", began)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -83,12 +92,16 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
     async def astream(self) -> AsyncIterator[C]:
         """Stream the answer on asyncio and yield what `deliver` returns for each chunk."""
         self._fold = ChunkFold(self.model.provider)
-        self._clock.streaming()
+        self._clock.streaming(perf_counter_ns())
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:
                 if (visible := self._receive(chunk)) is not None:
-                    yield visible
+                    began = perf_counter_ns()
+                    try:
+                        yield visible
+                    finally:
+                        self._clock.paused("reader", began)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -97,16 +110,24 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
             if hasattr(chunks, "aclose"):
                 await chunks.aclose()
 
+    def held_back_since(self, began: int) -> None:
+        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        self._clock.paused("reader", began)
+
     def _receive(self, chunk: Any) -> C | None:
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
-        self._clock.chunk()
+        arrived = perf_counter_ns()
+        self._clock.chunk(arrived)
         self._fold.add(chunk)
         if not self.has_streamed:
             self.has_streamed = bool(chunk.text or chunk.reasoning or chunk.tool_calls or chunk.parts)
-        if self._observe is not None:
-            self._observe(self._fold.with_call_identity(chunk))
-        return self._deliver(chunk)
+        try:
+            if self._observe is not None:
+                self._observe(self._fold.with_call_identity(chunk))
+            return self._deliver(chunk)
+        finally:
+            self._clock.paused("chunk", arrived)
 
     def normalize_response(self, response: Any) -> ChatResponse:
         """Return the answer with its provider and an id on each call, and without a call that was cut off.

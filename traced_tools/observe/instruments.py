@@ -50,6 +50,7 @@ class Instruments:
         self.loop_cost = meter.histogram(names.LOOP_COST_METRIC)
         self.execute_tool_duration = meter.histogram(names.EXECUTE_TOOL_DURATION)
         self.mcp_server_duration = meter.histogram(names.MCP_SERVER_DURATION)
+        self.run_time = meter.histogram(names.RUN_TIME)
         self.iteration_duration = meter.histogram(names.ITERATION_DURATION)
         self.advisor_duration = meter.histogram(names.ADVISOR_DURATION)
         self.evaluation_scores = meter.histogram(names.EVALUATION_SCORES)

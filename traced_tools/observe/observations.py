@@ -37,11 +37,10 @@ from traced_tools.observe.typed_events.types import MissingResultsAnswered, Tool
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from traced_tools.core.enums import Decision, Hook, MemoryOperation
+    from traced_tools.core.enums import Decision, Hook, MemoryOperation, TimeKind
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.observe.self_clock import SelfClock
     from traced_tools.observe.stages.subjects import (
         ConversationInput,
         ModelInput,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         ObservedModel,
         ObservedTool,
     )
+    from traced_tools.observe.time_ledger import TimeLedger
     from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
 
 
@@ -101,7 +101,14 @@ def observe_iteration(run: ObservedRun, index: int) -> IterationObservation:
 
 
 def observe_hook(
-    run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, *, clock: SelfClock | None = None
+    run: RunTelemetry,
+    hook: Hook,
+    name: str,
+    order: int,
+    iteration: int,
+    *,
+    ledger: TimeLedger | None = None,
+    kind: TimeKind = "hook",
 ) -> HookScope:
     """Return the observation of one hook, which is its scope: hooks have no typed events.
 
@@ -111,9 +118,11 @@ def observe_hook(
         name: the advisor's name.
         order: the advisor's order.
         iteration: the iteration of the loop, from 1; 0 outside the iterations.
-        clock: measures the advisor's own time, without what is downstream; None for a hook with nothing downstream.
+        ledger: where the advisor's own time is booked, without what is downstream; None for the ledger of the run.
+        kind: the kind of that time.
     """
-    return HookScope(run, hook, name, order, iteration, clock) if run.enabled else OFF
+    booked = run.ledger if ledger is None else ledger
+    return HookScope(run, hook, name, order, iteration, booked, kind) if run.enabled else OFF
 
 
 def observe_model_call(run: ObservedRun, model: ObservedModel, asked: ModelInput) -> ModelCallObservation:
@@ -150,6 +159,7 @@ def observe_tool_call(
     may_refuse: bool,
     refused: bool,
     skipped: bool = False,
+    ledger: TimeLedger,
 ) -> ToolCallObservation:
     """Return the observation of one requested call; the arguments are those of `ToolCallObservation`."""
     telemetry, events = run.telemetry, run.events
@@ -164,6 +174,7 @@ def observe_tool_call(
             may_refuse=may_refuse,
             refused=refused,
             skipped=skipped,
+            ledger=ledger,
         )
         observed.report_to(
             ToolScope(telemetry, observed) if telemetry.enabled else OFF,
@@ -172,12 +183,14 @@ def observe_tool_call(
     return observed
 
 
-def observe_approval(run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int) -> ApprovalObservation:
+def observe_approval(
+    run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int, ledger: TimeLedger
+) -> ApprovalObservation:
     """Return the observation of the wait for a decision about a call; the tool call's own has the events of it."""
     observed: ApprovalObservation = OFF
     if run.telemetry.enabled:
         observed = ApprovalObservation(tool, call_id, iteration)
-        observed.report_to(ApprovalScope(run.telemetry, observed), OFF)
+        observed.report_to(ApprovalScope(run.telemetry, observed, ledger), OFF)
     return observed
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, cast
 from opentelemetry import _logs, metrics, trace
 
 from traced_tools.core.checks import expect, expect_positive
-from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail, Hook
 from traced_tools.core.messages import encodable
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
@@ -25,8 +25,8 @@ from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import agent_name_label
-from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.settings import read_conventions
+from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
@@ -107,23 +107,27 @@ class RunTelemetry:
         conventions: which names the spans and metrics of model calls use.
         content: which contents may be captured; None for no content.
         is_compacted: whether the conversation was compacted and no model call has begun since.
+        ledger: where the time of the run is booked.
+        listener_ns: how long `on_chunk` and `on_event` of each advisor have taken in total, in nanoseconds.
     """
 
     __slots__ = (
         "_chat_labels",
+        "_failed_listeners",
         "_failed_steps",
         "_identity",
         "agent",
         "agent_in_metrics",
         "agent_label",
         "attributes",
-        "clock",
         "content",
         "conventions",
         "conversation_id",
         "enabled",
         "instruments",
         "is_compacted",
+        "ledger",
+        "listener_ns",
         "logger",
         "openinference",
         "options",
@@ -160,9 +164,11 @@ class RunTelemetry:
         self.content = self._content() if self.enabled or has_listeners else None
         self.conventions: Conventions = read_conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
-        self.clock = SelfClock()
+        self.ledger = TimeLedger()
+        self.listener_ns: dict[tuple[Hook, str], int] = {}
         self.is_compacted = False
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
+        self._failed_listeners: dict[int, BaseException] = {}  # the references keep the ids unique
         run_deferred()
         self._chat_labels: dict[int, Attributes] = {}
         self._identity: Attributes = {}
@@ -200,9 +206,23 @@ class RunTelemetry:
         found = self._failed_steps.get(id(error))
         return None if found is None else found[1]
 
+    def listened(self, hook: Hook, advisor: str, nanoseconds: int) -> None:
+        """Add to the time of an advisor's `on_chunk` or `on_event`, which are too frequent for a measurement each."""
+        key = (hook, advisor)
+        self.listener_ns[key] = self.listener_ns.get(key, 0) + nanoseconds
+
+    def listener_failed(self, error: BaseException) -> None:
+        """Record that an error arose in `on_chunk` or `on_event`: it is no error of the model or the tool around it."""
+        self._failed_listeners[id(error)] = error
+
+    def is_of_listener(self, error: BaseException) -> bool:
+        """Return whether an error arose in `on_chunk` or `on_event`."""
+        return id(error) in self._failed_listeners or id(error.__cause__) in self._failed_listeners
+
     def forget_failures(self) -> None:
         """Drop the references to errors that left the run or that it handled: tracebacks hold frames."""
         self._failed_steps.clear()
+        self._failed_listeners.clear()
 
     def chat_labels(self, model: ObservedModel) -> Attributes:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""

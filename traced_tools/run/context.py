@@ -39,6 +39,7 @@ class DecidesApprovals(Protocol):
     """An advisor that decides about calls that require approval; see `ToolAdvice`."""
 
     name: str
+    order: int
 
     def decide_approval(self, request: Any) -> Any:
         """Decide about one call; see `ToolAdvice.decide_approval`."""
@@ -53,6 +54,9 @@ class FindsTools(Protocol):
 
 class KeepsTranscript(Protocol):
     """An advisor inside the tool loop that keeps every message; see `TranscriptAdvisor`."""
+
+    name: str
+    order: int
 
     def resume(self, run: RunContext) -> Awaitable[None]:
         """Check that a run can be resumed; see `TranscriptAdvisor.resume`."""

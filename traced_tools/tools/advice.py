@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -12,8 +12,9 @@ from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
-from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
-from traced_tools.observe.typed_events.types import Event, ToolIntended
+from traced_tools.observe.stages.tool_call import ToolCallListener
+from traced_tools.observe.typed_events.dispatch import EventListener
+from traced_tools.observe.typed_events.types import Event
 from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.invocation import CallNext, ToolInvocation
 
@@ -24,10 +25,13 @@ class ToolAdvice:
     Attributes:
         name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
         order: its position in the chain. An advisor with a lower order wraps those with higher orders.
+        event_errors_end_run: whether an exception of `on_event` ends the run. By default, it is counted and logged, and
+            the run goes on.
     """
 
     name: str
     order: int
+    event_errors_end_run: bool = False
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Wrap one tool call; `call.denied(reason)` refuses it.
@@ -53,9 +57,9 @@ class ToolAdvice:
         even those of tool calls, which a stream's consumer does not get. To receive no deltas, set
         `watches_deltas = False` on the advisor.
 
-        The run waits until this method returns, so the method must not block. An exception ends the run, as in any
-        other hook. If the run is already failing, the exception is counted as lost telemetry and the run fails with
-        its own error.
+        The run waits until this method returns, so the method must not block. An exception is counted as lost
+        telemetry, and the run goes on. If the advisor has `event_errors_end_run = True`, the exception ends the run,
+        unless the run is failing already.
         """
 
 
@@ -72,14 +76,22 @@ def approving(advisors: Iterable[A]) -> tuple[A, ...]:
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "decide_approval"))
 
 
-def listening(advisors: Iterable[A]) -> tuple[A, ...]:
-    """Return the advisors that override `on_event`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
+def event_listeners(advisors: Iterable[ToolAdvice], *, deltas: bool = False) -> tuple[EventListener, ...]:
+    """Return the `on_event` methods of the advisors that override it; with `deltas`, of those that receive deltas."""
+    return tuple(
+        EventListener(advisor.name, advisor.order, advisor.on_event, advisor.event_errors_end_run)
+        for advisor in advisors
+        if overrides(advisor, ToolAdvice, "on_event") and (not deltas or getattr(advisor, "watches_deltas", True))
+    )
 
 
-def listening_to_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
+def call_listeners(advisors: Iterable[ToolAdvice]) -> tuple[EventListener, ...]:
     """Return the `on_tool_call` methods of the advisors that are `ToolCallListener`s."""
-    return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
+    return tuple(
+        EventListener(advisor.name, advisor.order, advisor.on_tool_call, advisor.event_errors_end_run)
+        for advisor in advisors
+        if isinstance(advisor, ToolCallListener)
+    )
 
 
 def overrides(advisor: ToolAdvice, base: type[ToolAdvice], method: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ from traced_tools.core.tool_input import GivenInput, Provide
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.flow import Flow
 from traced_tools.flow.steps import ParallelFlows
+from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.run.context import RunContext
 from traced_tools.tools.approval import Approval, check_decision, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
@@ -53,6 +54,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_batch",
         "_cancelled",
         "_given",
+        "_held_back_ns",
         "_hold",
         "_iteration",
         "_most_characters",
@@ -78,6 +80,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         hold: Hold = "call",
         waited: Mapping[str, PendingCall] = _NONE_WAITED,
     ) -> None:
+        self._held_back_ns = 0
         self._hold = hold
         self._waited = waited
         self._limit = max_concurrency
@@ -318,6 +321,16 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def on_flow_skipped(self, place: int) -> None:
         """Emit the span of a call that never started because the batch ended early."""
         self._under_way[place].emit_skipped_span()
+
+    def held_back_since(self, began: int) -> None:
+        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        self._held_back_ns += perf_counter_ns() - began
+
+    def book(self, ledger: TimeLedger, nanoseconds: int) -> None:
+        """Book the time of the step: what the calls have taken, in proportion, and what the caller of the run has."""
+        ledger.book_downstream("reader", self._held_back_ns)
+        calls = [execution.ledger for execution in self._under_way]
+        ledger.book_parallel(nanoseconds - self._held_back_ns, calls, otherwise="tool")
 
     def cancel(self) -> None:
         """Start no further tool, and mark the running ones as cancelled."""

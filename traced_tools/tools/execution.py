@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter, perf_counter_ns, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from traced_tools.core.approval import Approve, Denied, Reject, Undecided
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
@@ -43,8 +43,8 @@ from traced_tools.observe.content import may_capture_in_log
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
 from traced_tools.observe.observations import observe_approval, observe_hook, observe_tool_call
-from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
+from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.tools.approval import Approval, ApprovalRequest
 from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments
 from traced_tools.tools.binding import ArgumentBinding
@@ -134,7 +134,8 @@ class ToolExecution:
         self.is_held = False
         is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
         # the application may raise an error when it receives additional arguments, so that the tool does not run
-        self._clock = None if is_plain and not isinstance(self._tool, AugmentedTool) else SelfClock()
+        self._is_plain = is_plain and not isinstance(self._tool, AugmentedTool)
+        self.ledger: Final = TimeLedger()
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -162,7 +163,7 @@ class ToolExecution:
                 if self._run.events.wanted:
                     context.on_progress = observed.progressed
                 try:
-                    if self._clock is None:
+                    if self._is_plain:
                         result = self._permitted(await self._attempt(self._source, context, observed))
                     else:
                         result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
@@ -203,16 +204,19 @@ class ToolExecution:
             self._context.cancelled = True
 
     def _observed(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
+        queued = perf_counter() - self._queued_at
+        self.ledger.book("queue", int(queued * 1_000_000_000))
         return observe_tool_call(
             self._run,
             self._call,
             self._tool,
             self._iteration,
             self._place,
-            queued=perf_counter() - self._queued_at,
-            may_refuse=self._clock is not None and not refused,
+            queued=queued,
+            may_refuse=not self._is_plain and not refused,
             refused=refused,
             skipped=skipped,
+            ledger=self.ledger,
         )
 
     # Admit.
@@ -304,13 +308,12 @@ class ToolExecution:
             observed: the observation of the call.
             checking: the advisors that the call has passed and must pass again if its arguments change.
         """
-        assert self._clock is not None
         if not advisors:
-            began = perf_counter_ns()
+            began, downstream = perf_counter_ns(), self.ledger.downstream_ns
             try:
                 return await self._approve(invocation, observed, checking)
             finally:  # the waiting for approval and the tool's time don't count as the advisors' own time
-                self._clock.downstream_ns += perf_counter_ns() - began
+                self.ledger.book_since("tool", began, downstream)
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
@@ -328,7 +331,7 @@ class ToolExecution:
             return await self._advise(inner, given, observed, (*checking, *checks))
 
         telemetry = self._run.telemetry
-        with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, clock=self._clock):
+        with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, ledger=self.ledger):
             result: Any = advisor.advise_tool(invocation, call_next)
             if hasattr(result, "__await__"):
                 result = await result
@@ -410,11 +413,14 @@ class ToolExecution:
         if not self._run.approvers:
             return self._pending(request, call.code)
         assert self._tool is not None
-        with observe_approval(self._run, self._tool, self._id, self._iteration) as waiting:
+        telemetry, iteration = self._run.telemetry, self._iteration
+        with observe_approval(self._run, self._tool, self._id, iteration, self.ledger) as waiting:
             for approver in self._run.approvers:
-                answer: Any = approver.decide_approval(request)
-                if hasattr(answer, "__await__"):
-                    answer = await answer
+                place = approver.name, approver.order, iteration
+                with observe_hook(telemetry, "decide_approval", *place, ledger=self.ledger, kind="approval"):
+                    answer: Any = approver.decide_approval(request)
+                    if hasattr(answer, "__await__"):
+                        answer = await answer
                 if not isinstance(answer, Approve | Reject | Undecided | Denied):
                     must = "an Approve, a Reject, an Undecided or a Denied"
                     raise TypeError(
@@ -498,7 +504,7 @@ class ToolExecution:
         returned: ConvertedValue | None = None
         failure: Exception | None = None
         try:
-            bound = self._binding.take(arguments, as_shown=self._clock is not None)
+            bound = self._binding.take(arguments, as_shown=not self._is_plain)
             observed.repaired(bound.repairs)
         except InvalidArguments as problem:
             return self._invalid(problem, observed)

@@ -42,9 +42,9 @@ from traced_tools.tools.advice import (
     ToolAdvice,
     advising_tools,
     approving,
+    call_listeners,
     check_advisors,
-    listening,
-    listening_to_calls,
+    event_listeners,
     sort_advisors,
 )
 from traced_tools.tools.augmented_tool import AugmentedTool
@@ -169,8 +169,8 @@ class ToolCallingManager:
         )
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
-        clock = run.telemetry.clock
-        began, downstream = perf_counter_ns(), clock.downstream_ns
+        ledger = run.telemetry.ledger
+        began, downstream, booked = perf_counter_ns(), ledger.downstream_ns, dict(ledger.booked_ns)
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
@@ -181,8 +181,9 @@ class ToolCallingManager:
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
-        finally:  # models that tools have asked in the run are on this clock already
-            clock.downstream_ns = downstream + perf_counter_ns() - began
+        finally:  # models that tools have asked in the run have booked their time here: it is the time of the tools
+            ledger.downstream_ns, ledger.booked_ns = downstream, booked
+            step.book(ledger, perf_counter_ns() - began)
         for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
             if result.pending is None and (result.outcome is not None or result.decision == "answered"):
                 run.tally.record_result(asked, result)
@@ -362,9 +363,7 @@ class ToolCallingManager:
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
             approvers=approving(advisors),
-            listeners=EventListeners(
-                tuple(each.on_event for each in listening(advisors)), calls=listening_to_calls(advisors)
-            ),
+            listeners=EventListeners(event_listeners(advisors), calls=call_listeners(advisors)),
         )
         expect("earlier", earlier, (ToolExecutionResult, type(None)), "a ToolExecutionResult or None")
         expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve, Reject or Provide")

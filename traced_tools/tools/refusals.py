@@ -49,7 +49,9 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
     reason = "the conversation went on without its result."
     for index, call in enumerate(calls):
         place, tool = (index, len(calls)), tools.by_name.get(call.name)
-        with observe_tool_call(run, call, tool, 0, place, queued=0.0, may_refuse=False, refused=True) as observed:
+        with observe_tool_call(
+            run, call, tool, 0, place, queued=0.0, may_refuse=False, refused=True, ledger=run.telemetry.ledger
+        ) as observed:
             observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from traced_tools.core.enums import (
@@ -19,9 +20,11 @@ from traced_tools.core.enums import (
     RETRY_REASONS,
     SAFEGUARDED,
     STOP_REASONS,
+    TIME_KINDS,
     TOOL_OUTCOMES,
     Conventions,
     MemoryOperation,
+    TimeKind,
 )
 from traced_tools.core.enums import LOCAL as LOCAL
 from traced_tools.observe.names.registry_types import Attribute, AttributeType
@@ -245,6 +248,26 @@ FAILED_STEP: Final = _attribute(
     "traced_tools.failed_step",
     "string",
     "The step in which the error that failed the run was raised: the name of its span, then the type of the error.",
+)
+TIME_KIND: Final = _attribute("traced_tools.time.kind", "string", "What the time of a run went to.", TIME_KINDS)
+TIME_MEANINGS: Final[dict[TimeKind, str]] = {
+    "model": "Calls of the model, without the time of advisors and readers of its answer.",
+    "tool": "Calls of tools.",
+    "hook": "Hooks of advisors.",
+    "chunk": "Passing the chunks of streamed answers on, through `on_chunk` of the advisors.",
+    "queue": "Tool calls that waited for their turn.",
+    "approval": "Tool calls that waited for a decision.",
+    "reader": "The reader of a stream, or the code that drives the run.",
+    "own": "The package itself.",
+}
+TIME_BY_KIND: Final[Mapping[TimeKind, str]] = {
+    kind: _attribute(f"traced_tools.time.{kind}", "double", f"Seconds of the run. {meaning}")
+    for kind, meaning in TIME_MEANINGS.items()
+}
+STREAM_READER_WAIT: Final = _attribute(
+    "traced_tools.stream.reader_wait",
+    "double",
+    "Seconds that the model's answer waited for the reader of the stream, or for the code that drives the run.",
 )
 LIMIT_MAX_ITERATIONS: Final = _attribute(
     "traced_tools.loop.limit.max_iterations", "int", "The maximum number of iterations of the run."

@@ -208,6 +208,14 @@ LOOP_COST_METRIC: Final = _metric(
     (at.AGENT_NAME, at.LOOP_STOP_REASON),
     _DOLLARS,
 )
+RUN_TIME: Final = _metric(
+    "traced_tools.run.time",
+    "histogram",
+    "s",
+    "Time of runs by what it went to. The kinds of a run add up to its duration.",
+    (at.AGENT_NAME, at.TIME_KIND),
+    _RUN_SECONDS,
+)
 ITERATION_DURATION: Final = _metric(
     "traced_tools.iteration.duration",
     "histogram",

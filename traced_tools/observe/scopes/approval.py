@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.stages.approval import ApprovalObservation
+    from traced_tools.observe.time_ledger import TimeLedger
 
 
 class ApprovalScope(Scope):
@@ -23,8 +24,11 @@ class ApprovalScope(Scope):
 
     openinference = names.AWAIT_APPROVAL_SPAN.openinference
 
-    def __init__(self, run: RunTelemetry, observed: ApprovalObservation) -> None:
+    kind = "approval"
+
+    def __init__(self, run: RunTelemetry, observed: ApprovalObservation, ledger: TimeLedger) -> None:
         self.run = run
+        self.ledger = ledger
         self._observed = observed
 
     def __enter__(self) -> Self:

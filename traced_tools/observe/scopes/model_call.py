@@ -29,7 +29,7 @@ from traced_tools.observe.sanitize import (
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Conventions
+    from traced_tools.core.enums import Conventions, TimeKind
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
@@ -164,11 +164,19 @@ class ModelScope(Scope, Generic[R]):
         labels, usage = self._ended_labels(), self._reported()
         error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
         ended = {**labels, **error} if error else labels
-        instruments.models.duration(self._operation).record(self.duration, ended, self._context)
+        instruments.models.duration(self._operation).record(self._own_time, ended, self._context)
         if usage is not None:
             instruments.models.count(usage, labels, ended, self._context)
             if self.run.options.prices is not None:
                 self._record_cost(instruments, usage)
+
+    @property
+    def _own_time(self) -> float:
+        """The seconds that the model took, without the time of the application's advisors and of a stream's reader."""
+        return self.duration if self.ledger is None else self.self_time
+
+    def _is_own(self, error: BaseException) -> bool:
+        return not self.run.is_of_listener(error)
 
     def _reported(self) -> Usage | None:
         """Return the usage that the model reported, without invalid counts."""
@@ -208,13 +216,15 @@ class ChatScope(ModelScope["ModelAnswer"]):
     content_names = names.CHAT_SPAN.content
     openinference = names.CHAT_SPAN.openinference
     _operation, _type = names.CHAT, names.CHAT_SPAN
-    _streamed = False
+    kind = "model"
+    _requested_at = 0  # when an answer in chunks was requested; 0 for an answer as a whole
     _first_chunk: float | None = None
-    _last_chunk = 0
+    _waiting_since = 0
+    _reader_ns = 0
 
     def __init__(self, run: RunTelemetry, model: ObservedModel, asked: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
-        self.clock = run.clock
+        self.ledger = run.ledger
         self._usage = _USAGE_BY[run.conventions]
         self._asked = asked
         self._follows_compaction, run.is_compacted = run.is_compacted, False
@@ -230,25 +240,32 @@ class ChatScope(ModelScope["ModelAnswer"]):
             attributes[names.ITERATION_INDEX] = self._asked.iteration
         return name, kind, attributes
 
-    def streaming(self) -> None:
-        """Record that the answer is streamed."""
-        self._streamed = True
+    def streaming(self, now: int) -> None:
+        """Record that the answer is requested in chunks."""
+        self._requested_at = now
 
-    def chunk(self) -> None:
-        """Record that a chunk of a streamed answer arrived now."""
-        now = perf_counter_ns()
+    def chunk(self, now: int) -> None:
+        """Record that a chunk of a streamed answer has arrived."""
         if self._first_chunk is None:
-            self._first_chunk = (now - self._began) / 1_000_000_000
+            self._first_chunk = (now - self._requested_at) / 1_000_000_000
         elif self.run.instruments is not None:
-            seconds = (now - self._last_chunk) / 1_000_000_000
+            seconds = (now - self._waiting_since) / 1_000_000_000
             record = self.run.instruments.models.time_per_output_chunk.record
             self.run.guarded(record, seconds, self._labels, self._context)
-        self._last_chunk = now
+
+    def paused(self, kind: TimeKind, began: int) -> None:
+        """Record that the model goes on after advisors or the reader of the stream have worked since `began`."""
+        self._waiting_since = now = perf_counter_ns()
+        if kind == "reader":
+            self._reader_ns += now - began
+        self.run.ledger.book_downstream(kind, now - began)
 
     def _final_attributes(self) -> Attributes:
         attributes = super()._final_attributes()
-        if self._streamed:
+        if self._requested_at:
             attributes[names.REQUEST_STREAM] = True
+        if self._reader_ns:
+            attributes[names.STREAM_READER_WAIT] = self._reader_ns / 1_000_000_000
         if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._asked.options.model_fields_set:

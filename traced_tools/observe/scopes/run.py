@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.context import Context
@@ -14,15 +15,15 @@ from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
 from traced_tools.observe.scopes.scope import Scope
-from traced_tools.observe.self_clock import SelfClock
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Hook
+    from traced_tools.core.enums import Hook, TimeKind
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.stages.iteration import IterationObservation
     from traced_tools.observe.stages.run import RunObservation
+    from traced_tools.observe.time_ledger import TimeLedger
 
 _W3C = TraceContextTextMapPropagator()
 _LIMITS = (
@@ -43,6 +44,7 @@ class AgentScope(Scope):
 
     def __init__(self, run: RunTelemetry, observed: RunObservation, resumes: str | None = None) -> None:
         self.run = run
+        self.ledger = run.ledger
         self._observed = observed
         self._resumes = resumes
 
@@ -114,6 +116,8 @@ class AgentScope(Scope):
         if answer is not None and answer.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(answer.finish_reason),)
         copy_present_fields(self._observed.limits, _LIMITS, attributes)
+        for kind, seconds in self.run.ledger.seconds().items():
+            attributes[names.TIME_BY_KIND[kind]] = seconds
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
@@ -129,6 +133,11 @@ class AgentScope(Scope):
         instruments.loop_iterations.record(totals.iterations, reason, context)
         if totals.cost is not None:
             instruments.loop_cost.record(totals.cost, reason, context)
+        for kind, seconds in self.run.ledger.seconds().items():
+            instruments.run_time.record(seconds, {**agent, names.TIME_KIND: kind}, context)
+        for (hook, advisor), nanoseconds in self.run.listener_ns.items():
+            listener = {**agent, names.ADVISOR_NAME: advisor, names.ADVISOR_HOOK: hook}
+            instruments.advisor_duration.record(nanoseconds / 1_000_000_000, listener, context)
 
     def _makers(self) -> Makers:
         observed, content = self._observed, self.run.content
@@ -181,7 +190,14 @@ class HookScope(Scope):
     openinference = names.HOOK_SPAN.openinference
 
     def __init__(
-        self, run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, clock: SelfClock | None
+        self,
+        run: RunTelemetry,
+        hook: Hook,
+        name: str,
+        order: int,
+        iteration: int,
+        ledger: TimeLedger | None = None,
+        kind: TimeKind = "hook",
     ) -> None:
         self.run = run
         self._hook = hook
@@ -189,11 +205,12 @@ class HookScope(Scope):
         self._order = order
         self._iteration = iteration
         self.traced = run.traces_hooks
-        self.clock = clock
+        self.ledger = ledger
+        self.kind = kind
 
     @property
     def _own_time(self) -> float:
-        return self.duration if self.clock is None else self.self_time
+        return self.duration if self.ledger is None else self.self_time
 
     def _is_notable(self) -> bool:
         """Whether the hook itself failed or was slow. What it wraps has its own spans."""
@@ -225,3 +242,24 @@ class HookScope(Scope):
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.advisor_duration.record(self._own_time, labels, self._context)
+
+
+def report_failed_listener(
+    run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, error: Exception, began: int
+) -> None:
+    """Report that `on_chunk` or `on_event` of an advisor raised an error; calls without an error have no span.
+
+    Args:
+        run: the run's telemetry.
+        hook: which of them.
+        name: the advisor's name.
+        order: the advisor's order.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+        error: what it raised.
+        began: when it was called, by `perf_counter_ns()`.
+    """
+    if run.enabled:
+        run.listener_failed(error)
+        scope = HookScope(run, hook, name, order, iteration)
+        scope.__enter__()
+        scope.close(error, perf_counter_ns() - began)

@@ -25,12 +25,12 @@ from traced_tools.observe.sanitize import limit_cardinality
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from traced_tools.core.enums import OpenInferenceKind
+    from traced_tools.core.enums import OpenInferenceKind, TimeKind
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.observe.self_clock import SelfClock
+    from traced_tools.observe.time_ledger import TimeLedger
     from traced_tools.observe.tracer import ApiTracer
 
 _FRAMES = -20  # the innermost ones
@@ -47,11 +47,12 @@ class Scope:
             (`_is_notable`) gets a span after all.
         recording: whether the span records.
         duration: the duration in seconds that span and metrics share.
-        self_time: the duration without the scopes inside, in seconds; 0 without a clock.
+        self_time: the duration without what is downstream, in seconds; 0 without a ledger.
         error_type: the type of `failure`, as recorded.
         failure: the exception that ended the stage, if any.
         is_origin: whether the exception arose here and not in a scope inside.
-        clock: measures what is downstream of the scope; None for a scope that is not on a clock.
+        ledger: where the scope books its own time; None for a scope whose time is that of the scope around it.
+        kind: the kind of the time that it books.
         content_names: the contents that the span can have.
     """
 
@@ -63,7 +64,8 @@ class Scope:
     error_type: str | None = None
     failure: BaseException | None = None
     is_origin = False
-    clock: SelfClock | None = None
+    ledger: TimeLedger | None = None
+    kind: TimeKind = "own"
     content_names: tuple[str, ...] = ()
     openinference: OpenInferenceKind
     _contents: LazyContent | None = None
@@ -84,15 +86,15 @@ class Scope:
                 tracer.instant(name, self._context, kind, attributes, self._started, self._started + elapsed)
             else:
                 elapsed = perf_counter_ns() - self._began
-            self.duration = elapsed / 1_000_000_000
+            self.duration = self.self_time = elapsed / 1_000_000_000
             if self.run.instruments is not None:
                 self._count(self.run.instruments)
         except Exception as error:
             self.run.telemetry_failed(error)
 
     def __enter__(self) -> Self:
-        if self.clock is not None:
-            self._outer_downstream_ns, self.clock.downstream_ns = self.clock.downstream_ns, 0
+        if self.ledger is not None:
+            self._outer_downstream_ns, self.ledger.downstream_ns = self.ledger.downstream_ns, 0
         self._began = perf_counter_ns()
         if self.run.tracer is not None:
             try:
@@ -135,10 +137,12 @@ class Scope:
             elapsed: how long the block took, in nanoseconds.
         """
         self.duration = elapsed / 1_000_000_000
-        if self.clock is not None:
-            self.self_time = (elapsed - self.clock.downstream_ns) / 1_000_000_000
-            self.clock.downstream_ns = self._outer_downstream_ns + elapsed
-        if error is not None:
+        if (ledger := self.ledger) is not None:
+            own = elapsed - ledger.downstream_ns
+            self.self_time = own / 1_000_000_000
+            ledger.downstream_ns = self._outer_downstream_ns + elapsed
+            ledger.book(self.kind, own)
+        if error is not None and self._is_own(error):
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error
             self.run.guarded(self.record_failure, error)
@@ -156,6 +160,10 @@ class Scope:
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
+
+    def _is_own(self, error: BaseException) -> bool:
+        """Return whether an error that leaves the block is an error of this stage."""
+        return True
 
     def record_failure(self, error: BaseException) -> None:
         """Record that `error` leaves this step of the run, and whether it arose here."""

@@ -38,9 +38,11 @@ class ToolScope(Scope):
     has_events = True
     content_names = (names.TOOL_REQUESTED_NAME, *names.EXECUTE_TOOL_SPAN.content)
     openinference = names.EXECUTE_TOOL_SPAN.openinference
+    kind = "tool"
 
     def __init__(self, run: RunTelemetry, observed: ToolCallObservation) -> None:
         self.run = run
+        self.ledger = observed.ledger
         self._observed = observed
         self._tool = observed.name
 
@@ -121,6 +123,9 @@ class ToolScope(Scope):
         """Return the name of the span."""
         span = names.EXECUTE_TOOL_SPAN if self._observed.executes else names.REFUSE_TOOL_SPAN
         return span.named(self._tool)
+
+    def _is_own(self, error: BaseException) -> bool:
+        return not self.run.is_of_listener(error)
 
     def _type_of(self, error: BaseException) -> str:
         return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.stages.subjects import AdvisedCall, ObservedResult, ObservedTool
+    from traced_tools.observe.time_ledger import TimeLedger
     from traced_tools.observe.typed_events.types import ToolIntended
 
 
@@ -81,9 +82,11 @@ class ToolCallObservation(Observation):
         may_refuse: whether advisors stand between here and the tool.
         refused: whether the call is refused already.
         skipped: whether the call never starts, because the run has ended.
+        ledger: where the time of the call is booked.
 
     Attributes:
-        call, tool, iteration, queued, may_refuse, refused, skipped: as above; `queued` grows by the waits for a worker.
+        call, tool, iteration, queued, may_refuse, refused, skipped, ledger: as above; `queued` grows by the waits for a
+            worker.
         name: the tool's name; `_unknown` for a name that the model made up.
         source: where the tool comes from.
         call_id: the call's id, sanitized.
@@ -116,6 +119,7 @@ class ToolCallObservation(Observation):
         "intent",
         "is_approved",
         "iteration",
+        "ledger",
         "may_refuse",
         "name",
         "queued",
@@ -139,7 +143,9 @@ class ToolCallObservation(Observation):
         may_refuse: bool,
         refused: bool,
         skipped: bool = False,
+        ledger: TimeLedger,
     ) -> None:
+        self.ledger = ledger
         self.call = call
         self.tool = tool
         if tool is None:

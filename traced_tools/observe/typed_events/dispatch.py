@@ -1,8 +1,8 @@
 """The dispatch of a run's typed events: events are built, numbered and handed to the listeners.
 
 Tools run in parallel, so several threads may emit events at once. Events are numbered and dispatched one after the
-other, each to all listeners. An exception of a listener is then raised in the code that emitted the event. If that code
-is failing already, the exception of the listener is counted as lost telemetry and the first failure goes on.
+other, each to all listeners. An exception of a listener is counted as lost telemetry. If the listener asks for it, the
+exception is raised in the code that emitted the event instead, unless that code is failing already.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from opentelemetry import trace
@@ -21,6 +22,7 @@ from traced_tools.observe import names
 from traced_tools.observe.content import LazyContent, RunContent, may_capture_name
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
+from traced_tools.observe.scopes.run import report_failed_listener
 from traced_tools.observe.typed_events.types import (
     Delta,
     Event,
@@ -41,9 +43,25 @@ if TYPE_CHECKING:
     from traced_tools.observe.stages.run import RunObservation
     from traced_tools.observe.stages.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
     from traced_tools.observe.stages.tool_call import ObservedCall
+    from traced_tools.observe.time_ledger import TimeLedger
 
 E = TypeVar("E", bound=Event)
-EventListener = Callable[[Event], object]
+
+
+class EventListener(NamedTuple):
+    """A method of an advisor that receives events.
+
+    Attributes:
+        name: the advisor's name.
+        order: the advisor's order.
+        receive: the method.
+        errors_end_run: whether an exception of the method ends the run.
+    """
+
+    name: str
+    order: int
+    receive: Callable[..., object]
+    errors_end_run: bool = False
 
 
 class EventListeners(NamedTuple):
@@ -59,7 +77,7 @@ class EventListeners(NamedTuple):
     inside: Sequence[EventListener] = ()
     outside: Sequence[EventListener] = ()
     deltas: Sequence[EventListener] = ()
-    calls: Sequence[Callable[[ObservedCall, Any], object]] = ()
+    calls: Sequence[EventListener] = ()
 
 
 NO_LISTENERS: Final = EventListeners()
@@ -159,6 +177,7 @@ class RunEventDispatcher:
         failing: bool = False,
         span: dict[str, str] | None = None,
         call: ObservedCall | None = None,
+        ledger: TimeLedger | None = None,
     ) -> None:
         """Build an event and hand it to the listeners.
 
@@ -169,25 +188,37 @@ class RunEventDispatcher:
             failing: whether an error is on its way already. What a listener raises is then counted and not raised.
             span: the ids of the span it belongs to; None for the current one.
             call: the call that the event announces, for the listeners that are handed calls.
+            ledger: where the time of the listeners is booked; None for the ledger of the run.
         """
+        ledger = self._telemetry.ledger if ledger is None else ledger
         if is_in_finalizer():  # this thread may hold a listener's locks
             fields |= self._event(iteration, span)
-            defer(partial(self._hand_over, kind, fields, call, failing=True))
+            defer(partial(self._hand_over, kind, fields, call, ledger, failing=True))
             return
         with self._lock:
             fields |= self._event(iteration, span)
-            self._hand_over(kind, fields, call, failing=failing)
+            self._hand_over(kind, fields, call, ledger, failing=failing)
 
-    def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
+    def _hand_over(
+        self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, ledger: TimeLedger, *, failing: bool
+    ) -> None:
         outside = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
-        calls = () if call is None else [partial(take, call) for take in self.listeners.calls]
+        calls = (
+            []
+            if call is None
+            else [each._replace(receive=partial(each.receive, call)) for each in self.listeners.calls]
+        )
         with self._lock:
             fields["sequence"] = self._sequence + 1
             event = self._made(kind, fields)
             if event is None:
                 return
             self._sequence += 1
-            self._hand(event, (*outside, *self.listeners.inside, *calls), failing)
+            began = perf_counter_ns()
+            try:
+                self._hand(event, (*outside, *self.listeners.inside, *calls), failing)
+            finally:
+                ledger.book_downstream("hook", perf_counter_ns() - began)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, if a value of an application's object fits no event."""
@@ -198,16 +229,20 @@ class RunEventDispatcher:
             return None
 
     def _hand(self, event: Event, listeners: Sequence[EventListener], failing: bool) -> None:
-        """Call all listeners, then raise the first error among theirs, unless the run is `failing` already."""
-        first: Exception | None = None
-        for take in listeners:
+        """Call all listeners, then raise the first error that ends the run, unless the run is `failing` already."""
+        telemetry, first = self._telemetry, None
+        for name, order, receive, errors_end_run in listeners:
+            began = perf_counter_ns()
             try:
-                take(event)
+                receive(event)
             except Exception as error:
-                if failing or first is not None:
-                    self._telemetry.telemetry_failed(error, "on_event of an advisor")
-                first = first or error
-        if first is not None and not failing:
+                report_failed_listener(telemetry, "on_event", name, order, event.iteration, error, began)
+                if failing or first is not None or not errors_end_run:
+                    telemetry.telemetry_failed(error, "on_event of an advisor")
+                else:
+                    first = error
+            telemetry.listened("on_event", name, perf_counter_ns() - began)
+        if first is not None:
             raise first
 
     def _event(self, iteration: int, span: dict[str, str] | None = None) -> dict[str, Any]:

@@ -54,7 +54,13 @@ class ToolCallEventEmitter:
             **self._identity,
         }
         self._events.dispatch(
-            ToolIntended, observed.iteration, fields, failing=observed.skipped, span=self._span, call=observed
+            ToolIntended,
+            observed.iteration,
+            fields,
+            failing=observed.skipped,
+            span=self._span,
+            call=observed,
+            ledger=observed.ledger,
         )
 
     def advised(self, arguments: str) -> None:
@@ -134,4 +140,5 @@ class ToolCallEventEmitter:
         span: dict[str, str] | None = None,
     ) -> None:
         fields |= self._identity
-        self._events.dispatch(kind, self._observed.iteration, fields, failing=failing, span=span)
+        observed = self._observed
+        self._events.dispatch(kind, observed.iteration, fields, failing=failing, span=span, ledger=observed.ledger)
