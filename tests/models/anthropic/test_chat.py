@@ -14,7 +14,6 @@ from tests.models import recorded
 from traced_tools import (
     AssistantMessage,
     ChatClient,
-    InvalidResponse,
     LoopLimits,
     ModelError,
     ProviderPart,
@@ -244,8 +243,8 @@ def test_usage_that_is_not_reported_is_none() -> None:
         (json.dumps({"type": "error", "error": {"type": "api_error", "message": SECRET}}), "error object .*api_error"),
     ],
 )
-def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_body_raises_an_error_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -267,8 +266,8 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
         ([], "ended before the answer did"),
     ],
 )
-def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_stream_raises_an_error_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         folded(START, *events)
     assert SECRET not in str(caught.value) + repr(caught.value)
 

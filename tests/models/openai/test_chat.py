@@ -16,7 +16,7 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ImagePart,
-    InvalidResponse,
+    ModelError,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -221,8 +221,8 @@ def test_a_stream_of_fragments_folds_to_one_message() -> None:
         (json.dumps({"detail": SECRET}), "no message"),
     ],
 )
-def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_body_raises_an_error_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -240,8 +240,8 @@ def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, 
         ([delta(content="a"), {"choices": [{"delta": {}, "error": {"code": 502, "message": SECRET}}]}], "code 502"),
     ],
 )
-def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_stream_raises_an_error_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -278,5 +278,5 @@ def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     for attempt in (lambda: CODEC.decode(text.encode()), lambda: folded(text)):
         try:
             attempt()
-        except InvalidResponse as error:
+        except ModelError as error:
             assert error.provider == "openai"

@@ -50,7 +50,8 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import resolve_server
-from traced_tools.models.parsing import error_code, parse_body
+from traced_tools.models.parsing import parse_body
+from traced_tools.models.refusals import error_in_answer
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # not sent by OpenAI in this API, but by compatible servers
@@ -225,8 +226,8 @@ class OpenAIResponsesChunkDecoder:
                 yield from self._decode_item(item, index)
             case ResponseEnded(response=answer):
                 yield from self._decode_last_event(answer)
-            case ResponseFailed(code=code):
-                raise InvalidResponse(f"{_EVENT} is an error object", provider=self._provider, code=code)
+            case ResponseFailed():
+                raise error_in_answer(f"{_EVENT} is an error object", self._provider, {**dict(event), "type": None})
 
     def _decode_delta(self, event: ResponsesDelta) -> Iterator[ChatChunk]:
         self._has_content = True
@@ -303,10 +304,11 @@ class OpenAIResponsesChunkDecoder:
 
 
 def _decode_finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: bool) -> str:
-    """Return the finish reason; raises `InvalidResponse` if the answer failed or is still in progress."""
-    if answer.error or answer.status not in (None, "completed", "incomplete"):
-        code = error_code(answer.error) or answer.status
-        raise InvalidResponse("the answer was not completed", provider=provider, code=code)
+    """Return the finish reason; raises a `ModelError` if the answer failed or is still in progress."""
+    if answer.error:
+        raise error_in_answer("the answer was not completed", provider, answer.error)
+    if answer.status not in (None, "completed", "incomplete"):
+        raise InvalidResponse("the answer was not completed", provider=provider, code=answer.status)
     if answer.status == "incomplete":
         details = answer.incomplete_details
         return _INCOMPLETE.get((details and details.reason) or "", "error")

@@ -253,6 +253,7 @@ class ResponseFailed(ResponsesEvent):
     """The event that ends a stream with an error."""
 
     code: Any = None
+    message: Any = None
 
 
 class ResponsesDelta(ResponsesEvent):
