@@ -576,4 +576,4 @@ def test_a_scripted_model_gives_each_call_a_unique_id() -> None:
 def test_a_scripted_model_answers_with_the_same_text_in_every_mode(mode: str) -> None:
     texts = ["an\0swer", "\0", "a \0 b", " a  b ", "a\tb\nc"]
     client = ChatClient(ScriptedChatModel(texts))
-    assert [modes.run(mode, client.prompt("?")).content for _ in texts] == texts
+    assert [run(mode, client.prompt("?")).content for _ in texts] == texts
