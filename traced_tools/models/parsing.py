@@ -171,12 +171,18 @@ def build_chunks(
     finish_reason: str | None = None,
     id: str | None = None,
     model: str | None = None,
+    provider_reason: str | None = None,
 ) -> list[ChatChunk]:
     """Return the chunks of one event: one for each content, of which the last also gets all other values."""
     *before, (text, reasoning, parts) = contents or (_NO_CONTENT,)
     chunks = [ChatChunk(text, reasoning, (), parts) for text, reasoning, parts in before]
-    chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model))
+    chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model, False, provider_reason))
     return chunks
+
+
+def unknown_reason(reason: str | None, finish_reason: str | None) -> str | None:
+    """Return the provider's `reason` if its meaning is `error` or `other`, so that an error can name it."""
+    return reason if finish_reason in ("error", "other") else None
 
 
 def to_json(value: object) -> str:

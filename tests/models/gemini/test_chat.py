@@ -170,8 +170,8 @@ def test_only_the_candidate_with_index_0_is_read() -> None:
         ("IMAGE_SAFETY", "content_filter"),
         ("MALFORMED_FUNCTION_CALL", "error"),
         ("UNEXPECTED_TOOL_CALL", "error"),
-        ("OTHER", "error"),
-        ("A_REASON_OF_TOMORROW", "error"),
+        ("OTHER", "other"),
+        ("A_REASON_OF_TOMORROW", "other"),
     ],
 )
 def test_finish_reasons_are_mapped(reason: str, expected: str) -> None:
@@ -192,6 +192,13 @@ def test_a_prompt_that_is_blocked_is_an_answer_without_parts() -> None:
     for response in (decoded(blocked), folded(blocked)):
         assert (response.message.parts, response.finish_reason) == ((), "content_filter")
         assert response.usage == Usage(input_tokens=4)
+
+
+def test_later_counts_of_zero_or_none_replace_no_count() -> None:
+    first = {**event(text("x")), "usageMetadata": {"promptTokenCount": 8, "cachedContentTokenCount": 4}}
+    last = {**event(text("y"), **END), "usageMetadata": {"promptTokenCount": 0, "candidatesTokenCount": 2}}
+    expected = Usage(input_tokens=8, output_tokens=2, cache_read_tokens=4)
+    assert folded(first, last).usage == decoded(first, last).usage == expected
 
 
 def test_usage_includes_reasoning_tokens_and_tokens_read_by_googles_tools() -> None:

@@ -50,13 +50,13 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import resolve_server
-from traced_tools.models.parsing import parse_body
+from traced_tools.models.parsing import parse_body, unknown_reason
 from traced_tools.models.refusals import error_in_answer
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # not sent by OpenAI in this API, but by compatible servers
 _EVENT = "an event of the stream"
-_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "content_filter"}
 
 
 class OpenAIResponsesModel(HttpChatModel):
@@ -184,7 +184,14 @@ class OpenAIResponsesCodec:
             raise InvalidResponse("the answer has no output", provider=self._provider)
         message = AssistantMessage(answer.parts())
         reason = _decode_finish_reason(answer, self._provider, has_calls=bool(message.tool_calls))
-        return ChatResponse(message, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
+        return ChatResponse(
+            message,
+            usage=answer.token_usage(),
+            finish_reason=reason,
+            id=answer.id,
+            model=answer.model,
+            provider_reason=unknown_reason(answer.end_reason, reason),
+        )
 
     def decoder(self) -> OpenAIResponsesChunkDecoder:
         """Return a decoder for one streamed answer."""
@@ -281,7 +288,14 @@ class OpenAIResponsesChunkDecoder:
         has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
         reason = _decode_finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True
-        yield ChatChunk(parts=parts, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
+        yield ChatChunk(
+            parts=parts,
+            usage=answer.token_usage(),
+            finish_reason=reason,
+            id=answer.id,
+            model=answer.model,
+            provider_reason=unknown_reason(answer.end_reason, reason),
+        )
 
     def _missed_arguments(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         """Yield arguments that no event before contained; without them, a call would run without arguments."""
@@ -310,8 +324,7 @@ def _decode_finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: 
     if answer.status not in (None, "completed", "incomplete"):
         raise InvalidResponse("the answer was not completed", provider=provider, code=answer.status)
     if answer.status == "incomplete":
-        details = answer.incomplete_details
-        return _INCOMPLETE.get((details and details.reason) or "", "error")
+        return _INCOMPLETE.get(answer.end_reason or "", "error")
     return "tool_call" if has_calls else "stop"
 
 
