@@ -348,9 +348,19 @@ def _encode_messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
     """Yield the conversation's turns: user and assistant alternate, and tool results come first in a turn."""
     ids = _CallIdMap()
     blocks = [(_role(message), ids.map_ids(block)) for message in messages for block in _encode_message(message)]
-    for role, turn in groupby(blocks, key=itemgetter(0)):
+    for role, turn in groupby(_without_last_thinking(blocks), key=itemgetter(0)):
         content = [block for _, block in turn]
         yield {"role": role, "content": sorted(content, key=lambda block: block.get("type") != "tool_result")}
+
+
+def _without_last_thinking(blocks: Sequence[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the blocks without thinking at the end of a turn, as in an answer that was cut off: the API refuses it."""
+    accepted: list[tuple[str, dict[str, Any]]] = []
+    for role, block in reversed(blocks):
+        ends_turn = not accepted or accepted[-1][0] != role
+        if not ends_turn or block.get("type") not in ("thinking", "redacted_thinking"):
+            accepted.append((role, block))
+    return accepted[::-1]
 
 
 def _role(message: Message) -> str:

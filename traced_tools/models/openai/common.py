@@ -12,7 +12,13 @@ from traced_tools.core.messages import ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.models.encoding import convert_output_schema, convert_tool_schema, encode_image, parse_arguments
+from traced_tools.models.encoding import (
+    convert_output_schema,
+    convert_tool_schema,
+    encode_image,
+    parse_arguments,
+    read_object,
+)
 from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.openai.servers import find_known_server, resolve_server
 from traced_tools.models.parsing import to_json
@@ -55,11 +61,7 @@ def encode_tool_schema(definition: ToolDefinition, *, strict_tools: bool, inline
 
 def encode_arguments(call: ToolCall) -> str:
     """Return the arguments as the model wrote them if they are a JSON object; servers refuse anything else."""
-    try:
-        is_object = isinstance(json.loads(call.arguments), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    return call.arguments if is_object else to_json(parse_arguments(call))
+    return call.arguments if read_object(call.arguments) is not None else to_json(parse_arguments(call))
 
 
 CUSTOM = {"type": "custom"}
