@@ -98,8 +98,8 @@ class OpenAIChatModel(HttpChatModel):
         provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`. Behind a gateway, the name of a known provider also selects the format of its requests.
         stream_usage: whether to request usage on streams; False for servers that refuse the field.
-        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null, and a
-            tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
+        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null. A tool
+            whose schema strict mode can't express is sent without it, and the log says so.
         inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
             resolve references.
         reasoning_field: the message field in which to send back the reasoning of earlier answers: `reasoning_content`
@@ -213,11 +213,11 @@ class OpenAIChatCodec:
         return {"type": "json_schema", "json_schema": encoded}
 
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
-        schema = encode_tool_schema(
+        schema, is_strict = encode_tool_schema(
             definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
         )
         function = {"name": definition.name, "description": definition.description, "parameters": schema}
-        return {"type": "function", "function": {**function, "strict": True} if self._strict_tools else function}
+        return {"type": "function", "function": {**function, "strict": True} if is_strict else function}
 
     def decode(self, body: bytes) -> ChatResponse:
         """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""

@@ -73,8 +73,8 @@ class OpenAIResponsesModel(HttpChatModel):
             `OPENAI_API_KEY`.
         provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`.
-        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null, and a
-            tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
+        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null. A tool
+            whose schema strict mode can't express is sent without it, and the log says so.
         inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
             resolve references.
         context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
@@ -167,14 +167,15 @@ class OpenAIResponsesCodec:
         return {"type": "json_schema", **encode_output_schema(schema, inline_definitions=self._inline_definitions)}
 
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
+        schema, is_strict = encode_tool_schema(
+            definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
+        )
         return {
             "type": "function",
             "name": definition.name,
             "description": definition.description,
-            "parameters": encode_tool_schema(
-                definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
-            ),
-            "strict": self._strict_tools,  # always sent: without it, OpenAI changes the schema to a strict one
+            "parameters": schema,
+            "strict": is_strict,  # always sent: without it, OpenAI changes the schema to a strict one
         }
 
     def decode(self, body: bytes) -> ChatResponse:
