@@ -59,7 +59,7 @@ def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it closed the connection {python}"
+    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it ended with the exit status 3 {python}"
 
 
 def test_what_is_no_command_and_no_url_is_status_2() -> None:

@@ -38,8 +38,6 @@ from traced_tools.observe.scopes.mcp import McpEndpoint
 
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
-_LARGE = 1024 * 1024
-"""The size of a response from which a thread reads it, so that the event loop goes on."""
 _GOODBYE_SECONDS = 2.0
 """How long a server may take to confirm the end of its session."""
 _HEADER_SECONDS = 30.0
@@ -302,8 +300,7 @@ class _HttpSession(StreamableHTTPTransport):
     async def _handle_json_response(
         self, response: httpx2.Response, read_stream_writer: Any, *, request_id: RequestId
     ) -> None:
-        body = await response.aread()
-        message = await in_thread(partial(read_message, body)) if len(body) > _LARGE else read_message(body)
+        message = read_message(await response.aread())
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             message = UnreadableMessage().as_answer(request_id)
         await self._deliver(message, read_stream_writer, request_id)
