@@ -55,7 +55,7 @@ from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
 from traced_tools.mcp.dispatcher import PROPAGATORS, send_without_span
 from traced_tools.mcp.progress import ProgressSender
-from traced_tools.mcp.request_states import RequestStates
+from traced_tools.mcp.request_states import LIFETIME, RequestStates
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
 from traced_tools.mcp.toolset import McpToolset
@@ -225,6 +225,8 @@ class McpServer:
         return scope
 
     async def _list(self, request: _REQUEST, params: PaginatedRequestParams | None) -> ListToolsResult:
+        if params is not None and params.cursor is not None:  # the list has one page, so no client was given a cursor
+            raise MCPError(INVALID_PARAMS, "Invalid cursor")
         await _apart(self._tools)
         return ListToolsResult(tools=[each.described() for each in self._served.values()])
 
@@ -242,11 +244,8 @@ class McpServer:
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        if "progress_token" not in (request.meta or {}):
-            result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
-        else:
-            async with ProgressSender(request.session).sending() as progress:
-                result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
+        async with ProgressSender(request.session).sending() as progress:
+            result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -350,6 +349,10 @@ class _Elicitation:
         if request.protocol_version < _HAS_MODES:
             sent.pop("mode")
         answer = await send_without_span(
-            outbound._dispatcher, "elicitation/create", sent, None, _related_request_id=request.request_id
+            outbound._dispatcher,
+            "elicitation/create",
+            sent,
+            {"timeout": LIFETIME},
+            _related_request_id=request.request_id,
         )
         return ElicitResult.model_validate(answer, by_name=False)
