@@ -1,4 +1,4 @@
-"""Sends the progress of a call to the MCP client, if it asked for it."""
+"""Sends the progress of a call to the MCP client that asked for it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _Report = tuple[float, float | None, str | None]
 class ProgressSender(ToolAdvice):
     """Sends what the tool of a call reports of its progress, in order and before the result.
 
-    The session drops reports for which its client has not asked. Only the session knows whether it has: a client in the
-    same process sends no token. A report that is not above the one before is dropped, because progress must grow.
+    A report that is not above the one before is dropped, because the protocol demands that progress grows.
 
     Args:
         session: the session of the request.

@@ -13,6 +13,7 @@ import anyio
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.shared.direct_dispatcher import DIRECT_TRANSPORT_KIND
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -244,8 +245,11 @@ class McpServer:
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        async with ProgressSender(request.session).sending() as progress:
-            result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
+        if not _wants_progress(request):
+            result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
+        else:
+            async with ProgressSender(request.session).sending() as progress:
+                result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -333,6 +337,12 @@ def _can_elicit(request: _REQUEST) -> bool:
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
         return False
     return is_modern or request.session.can_send_request
+
+
+def _wants_progress(request: _REQUEST) -> bool:
+    """Return whether the client has asked for progress, or may have: one in the same process sends no token."""
+    outbound: Any = request.session._request_outbound
+    return "progress_token" in (request.meta or {}) or outbound.transport.kind == DIRECT_TRANSPORT_KIND
 
 
 class _Elicitation:
