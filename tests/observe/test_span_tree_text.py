@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
@@ -187,7 +189,7 @@ def test_a_run_is_rendered_with_its_nesting() -> None:
 
 def _without_numbers(text: str) -> list[str]:
     """Each line up to its duration, which every line has."""
-    return [line[: line.index(" ms")] for line in text.splitlines()]
+    return [line[: line.index(" ms")] for line in text.splitlines() if not line.startswith("time: ")]
 
 
 def test_a_rendered_run_has_tokens_outcomes_and_errors_and_no_content() -> None:
@@ -200,6 +202,13 @@ def test_a_rendered_run_has_tokens_outcomes_and_errors_and_no_content() -> None:
     assert facts["refuse_tool _unknown"].endswith("ms  failed: unknown_tool")
     assert "self " in facts["advise memory"]
     assert MARKER not in text
+
+
+def test_the_last_line_of_a_run_says_what_its_time_went_to() -> None:
+    seconds = {"model": 0.064, "tool": 0.0, "own": 0.012, "approval": 2.5}
+    attributes: Any = {names.TIME_BY_KIND[kind]: value for kind, value in seconds.items()}
+    (tree,) = build_trees([span("invoke_agent a", 1, attributes=attributes)])
+    assert render_text(tree).splitlines()[-1] == "time: approval 2.50 s (97%), model 64.0 ms (2%), own 12.0 ms (0%)"
 
 
 def test_control_characters_of_a_name_do_not_reach_the_terminal() -> None:

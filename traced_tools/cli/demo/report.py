@@ -13,7 +13,7 @@ from rich.text import Text
 
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
-from traced_tools.observe.span_tree import SpanNode, format_seconds, summarize, tree_rows
+from traced_tools.observe.span_tree import SpanNode, format_seconds, summarize, summarize_time, tree_rows
 from traced_tools.testing import CapturedTelemetry
 
 _STYLES = {
@@ -27,6 +27,7 @@ _ROW_LABELS = {
     names.TOOL_DECISIONS.name: names.TOOL_DECISION,
     names.TOKEN_USAGE.name: names.TOKEN_TYPE,
     names.EXECUTE_TOOL_DURATION.name: names.TOOL_NAME,
+    names.RUN_TIME.name: names.TIME_KIND,
 }
 """The metrics with one table row per value of a label. Other metrics have one row."""
 
@@ -53,6 +54,7 @@ def _tree(root: SpanNode) -> Iterator[Text]:
         line.append(f"  {summarize(node)}").append(f"  {node.error_type or ''}", style="red")
         line.rstrip()
         yield line
+    yield Text(f"time: {summarize_time(root)}", style="dim")
 
 
 def _style(node: SpanNode) -> str:
