@@ -32,7 +32,7 @@ def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypat
     assert lines[0] == HANDSHAKE and lines[4] == MODERN
     assert lines[1] == "  revision  2025-06-18 (by handshake, an older revision)"
     assert lines[2] == "  software  raw 1"
-    assert lines[3].startswith("  tools     22: echo, garbage, ")
+    assert lines[3].startswith("  tools     24: echo, garbage, ")
     assert lines[5] == "  revision  2026-07-28 (without handshake)"
     assert tasks_left() == []
 
