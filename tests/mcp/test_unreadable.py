@@ -115,7 +115,7 @@ def test_a_response_over_http_that_cannot_be_read_ends_its_call_at_once(mode: st
 
 
 def test_a_response_over_http_with_broken_characters_or_another_id_is_read() -> None:
-    lines = {**REPAIRED, "another id": (f'{BEGINNING}x"}}]}}}}'.replace("<id>", "null"), "x")}
+    lines = {**REPAIRED, "another id": (f'{BEGINNING}x"}}]}}}}'.replace("<id>", "99"), "x")}
     del lines["carriage return"]
     with faking() as fake, fake.tools() as toolset:
         tools_of(toolset)
