@@ -89,7 +89,15 @@ LOCAL: Final = "local"
 """The source of a tool that no MCP server provides."""
 
 Repair = Literal[
-    "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"
+    "blank",
+    "null",
+    "string",
+    "code_fence",
+    "empty_object",
+    "null_fields",
+    "number_as_string",
+    "json_string",
+    "dummy_argument",
 ]
 REPAIRS: Final = get_args(Repair)
 
