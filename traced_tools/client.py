@@ -74,6 +74,7 @@ class ChatClient:
         advisors: the advisors of every request.
         options: the model's options, such as the temperature. Options of a request override them.
         tool_context: data about the caller for tools; never sent to the model. Data of a request is merged into it.
+        tool_calling: False runs no tool loop, for requests that do not say otherwise; see `prompt`.
         tool_calling_advisor: the tool loop to use instead of a default `ToolCallingAdvisor`.
         limits: the limits of each run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -104,6 +105,7 @@ class ChatClient:
         advisors: Iterable[Advisor] = (),
         options: ChatOptions | None = None,
         tool_context: Mapping[str, Any] | None = None,
+        tool_calling: bool = True,
         tool_calling_advisor: ToolCallingAdvisor | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
@@ -120,6 +122,7 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
         )
@@ -142,6 +145,7 @@ class ChatClient:
             "advisors": _advisors(advisors),
             "options": options,
             "tool_context": checked_mapping("tool_context", tool_context),
+            "tool_calling": tool_calling,
             "tool_calling_advisor": tool_calling_advisor,
             "limits": limits,
             "tool_errors": tool_errors,
@@ -153,7 +157,7 @@ class ChatClient:
             "pending_store": pending_store,
         }
         self._state_keys = StateKey.configured(approval_key)
-        self._chain = self._chain_with((), tool_calling=True)
+        self._chain = self._chain_with((), tool_calling=tool_calling)
 
     @property
     def name(self) -> str:
@@ -178,7 +182,7 @@ class ChatClient:
         conversation_id: str | None = None,
         principal: str | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
-        tool_calling: bool = True,
+        tool_calling: bool | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
@@ -206,7 +210,8 @@ class ChatClient:
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
-            tool_calling: False runs no tool loop. The response may then contain tool calls for the caller to run.
+            tool_calling: whether to run the tool loop, instead of what the client does. Without it, the response may
+                contain tool calls for the caller to run.
             limits: the limits of the run, instead of the client's.
             tool_errors: the error policy, instead of the client's.
             params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
@@ -224,7 +229,7 @@ class ChatClient:
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         expect("principal", principal, (str, type(None)), "a str or None")
-        expect("tool_calling", tool_calling, bool, "True or False")
+        expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
@@ -235,7 +240,7 @@ class ChatClient:
             options=options,
             tool_context=tool_context,
             output=output,
-            tool_calling=tool_calling,
+            tool_calling=self._settings["tool_calling"] if tool_calling is None else tool_calling,
             limits=limits,
             tool_errors=tool_errors,
             params=params,
@@ -342,7 +347,8 @@ class ChatClient:
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             added = (*added, StructuredOutputAdvisor(output))
         completed = with_results(messages)
-        chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
+        is_own = tool_calling is own["tool_calling"] and not added
+        chain = self._chain if is_own else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
