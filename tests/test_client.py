@@ -591,3 +591,10 @@ def test_a_client_without_a_loop_returns_calls_and_a_request_overrides_it(mode: 
     assert asked(client(), tool_calling=None) == ran
     with pytest.raises(TypeError, match="tool_calling must be True or False"):
         client(tool_calling=None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_scripted_model_answers_with_the_same_text_in_every_mode(mode: str) -> None:
+    texts = ["an\0swer", "\0", "a \0 b", " a  b ", "a\tb\nc"]
+    client = ChatClient(ScriptedChatModel(texts))
+    assert [run(mode, client.prompt("?")).content for _ in texts] == texts

@@ -212,6 +212,8 @@ class _Loop:
         tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
         pause = resumption.paused.pause(tools.by_name)
         decisions = await resumption.claim()
+        for transcript in run.transcripts:
+            await transcript.claim(run)
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)

@@ -87,6 +87,11 @@ CALLS: Final = Table(
     ),
     Index("pending_calls_of_call", "call_id"),
 )
+DELETED: Final = Table(
+    "pending_deleted",
+    _METADATA,
+    Column("state_id", _AnyText, primary_key=True),  # so that a state that was spent is never kept again
+)
 
 
 def _add_withdrawals(connection: Connection) -> None:
@@ -97,12 +102,16 @@ def _add_input(connection: Connection) -> None:
     connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN input TEXT"))
 
 
+def _add_deleted(connection: Connection) -> None:
+    DELETED.create(connection, checkfirst=True)
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=3,
-    migrations={1: _add_withdrawals, 2: _add_input},
+    version=4,
+    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

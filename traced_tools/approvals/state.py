@@ -204,6 +204,8 @@ class RunState(Value):
         nested: what the runs nested in them have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
+        is_logged: whether no store keeps the state, but a memory inside the loop keeps the conversation, so that it can
+            be resumed once, with the memory.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
     """
 
@@ -224,6 +226,7 @@ class RunState(Value):
     nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
+    is_logged: bool = False
     discovered_tools: tuple[str, ...] = Field(default=(), repr=False)
 
     @classmethod
@@ -257,6 +260,7 @@ class RunState(Value):
             nested=run.totals.nested_usage(),
             seconds=run.tally.seconds(),
             is_kept=is_kept,
+            is_logged=not is_kept and run.conversation_id is not None and bool(run.transcripts),
             discovered_tools=run.discovered_tools,
         )
 
@@ -352,6 +356,9 @@ class KeepsPausedRuns(Protocol):
 
     def withdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
+
+    def is_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
 
 
 def text_digest(text: str) -> str:

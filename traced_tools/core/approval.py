@@ -150,6 +150,11 @@ class PendingCall:
     approval: Approve | None = None
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the tool of the call has begun, so that nobody can say that the call was not run."""
+        return self.input is not None
+
+    @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)

@@ -57,6 +57,9 @@ class KeepsTranscript(Protocol):
     def resume(self, run: RunContext) -> Awaitable[None]:
         """Check that a run can be resumed; see `TranscriptAdvisor.resume`."""
 
+    def claim(self, run: RunContext) -> Awaitable[None]:
+        """Record that a run that resumes runs the calls that waited; see `TranscriptAdvisor.claim`."""
+
     def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> Awaitable[None]:
         """Keep what the model was not sent anymore; see `TranscriptAdvisor.complete`."""
 
@@ -102,8 +105,8 @@ class RunContext:
         first_request: the messages of the first request of the tool loop; None before that.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
-        withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
-            store.
+        withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
+            certain never to resume; None if there is no store.
     """
 
     __slots__ = (
@@ -200,7 +203,7 @@ class RunContext:
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
-        self.withdraw: Callable[[str], Awaitable[None]] | None = None
+        self.withdraw: Callable[[str], Awaitable[bool]] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""

@@ -52,6 +52,10 @@ class PausedRun(Protocol):
     def discovered_tools(self) -> tuple[str, ...]:
         """The names of the tools that a tool search had found for the model."""
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether only the log of the conversation decides which run resumes, because no store keeps the state."""
+
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused; raises `ResumeError` if the tool of a waiting call is not what it was."""
 
