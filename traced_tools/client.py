@@ -31,11 +31,12 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.part_check import Checkable, CheckedPart, PartCheck
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept
+from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
@@ -325,6 +326,26 @@ class ChatClient:
             )
         return replace(spec, resumed=(found, given))
 
+    def check(self) -> list[CheckedPart]:
+        """Check what requests depend on, blocking, for example when an application starts; this spends no tokens.
+
+        Each part that can be checked is an item of the result: the model answers a request that is free, the audit
+        trail and the pending store can be written, the memory can be read, and MCP servers list their tools. Models,
+        advisors, providers of tools and stores of your own take part if they have a method `checks`.
+
+        Missing tables and files are created, as the first run would.
+        """
+        return call(self._check_parts())
+
+    async def acheck(self) -> list[CheckedPart]:
+        """Check what requests depend on, on asyncio; see `check`."""
+        return await acall(self._check_parts())
+
+    async def _check_parts(self) -> list[CheckedPart]:
+        own = self._settings
+        holders = (own["model"], *own["advisors"], *self._tools.providers, own["pending_store"])
+        return [await _checked(each) for holder in holders if isinstance(holder, Checkable) for each in holder.checks()]
+
     def _request(
         self,
         messages: tuple[Message, ...],
@@ -522,6 +543,16 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _checked(check: PartCheck) -> CheckedPart:
+    try:
+        await check.run()
+    except TracedToolsError as error:
+        return CheckedPart(check.part, str(error))
+    except Exception as error:  # whose text may hold contents
+        return CheckedPart(check.part, error_type(error))
+    return CheckedPart(check.part)
 
 
 async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> bool:
