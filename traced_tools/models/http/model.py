@@ -15,7 +15,7 @@ from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResp
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.parsing import SurrogateRepair, decode_answer, repair_surrogates
-from traced_tools.models.wire_tool_names import WireNames
+from traced_tools.models.wire_names import WireNames
 
 
 class HttpModel:
@@ -115,6 +115,7 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             events.close()
         decoder.end()
+        yield from names.last_chunks()
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
@@ -132,6 +133,8 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             await events.aclose()
         decoder.end()
+        for chunk in names.last_chunks():
+            yield chunk
 
     def _event_decoder(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
         """Return a function that decodes the data of one event and raises `InvalidResponse`."""

@@ -16,9 +16,9 @@ from traced_tools.errors import ToolDefinitionError
 
 CURRENT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SINGLE: Final = (
+SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+SINGLE: Final = (
     *("items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties"),
     *("propertyNames", "not", "if", "then", "else"),
 )
@@ -75,17 +75,17 @@ def _converted(schema: Any, renames: bool) -> Any:
         changed["$ref"] = f"#/$defs/{ref.removeprefix('#/definitions/')}"
     _split_dependencies(changed)
     _split_tuple(changed)
-    for keyword in _BY_NAME:
+    for keyword in SCHEMAS_BY_NAME:
         if isinstance(fields := changed.get(keyword), Mapping):
             inner = {name: _converted(_field(each), renames) for name, each in fields.items()}
             changed[keyword] = fields if all(inner[name] is each for name, each in fields.items()) else inner
-    for keyword in _LISTS:
+    for keyword in LISTS:
         if isinstance(schemas := changed.get(keyword), list):
             new = [_converted(each, renames) for each in schemas]
             changed[keyword] = schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
             if not schemas:
                 del changed[keyword]
-    for keyword in _SINGLE:
+    for keyword in SINGLE:
         if isinstance(one := changed.get(keyword), Mapping):
             changed[keyword] = _converted(one, renames)
     _convert_bounds(changed)

@@ -56,7 +56,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
     A pattern that only the regular expressions of JavaScript allow is valid: no argument is matched against it.
     """
     from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema_specifications import REGISTRY
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
@@ -132,7 +132,7 @@ def _build_validator(schema: Any) -> Any:
     """Return a validator for `schema`; raise any exception if the schema is invalid."""
     from jsonschema import Draft202012Validator, FormatChecker, SchemaError
     from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from jsonschema_specifications import REGISTRY
     from referencing import Registry
     from referencing.jsonschema import specification_with
 
