@@ -484,6 +484,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         """Let a run start where the run of a state paused, with what it had used of its limits."""
         run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
+        self.chain.restore(run, state.advisors)
         if state.nested is not None:
             run.totals.add_nested(state.nested)
 
@@ -496,7 +497,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
     async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
         """Return the text of the state of a run that has paused; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
-        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
+        kept = self.chain.paused_states(run)
+        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=kept)
         text = state.to_text(self.state_key)
         if self.pending_store is None:
             return text

@@ -176,13 +176,12 @@ class _Loop:
         if self._run.first_request is None:  # otherwise, an outer advisor has the loop run again
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
-        before = 0 if resumption is None else resumption.paused.iteration
         if resumption is not None and not resumption.has_begun:
             ended = self._ended(await self._resume(resumption))
             if ended is not None:
                 return ended
         while True:
-            iteration = before + self._run.totals.iterations + 1
+            iteration = self._run.next_iteration()
             if limit := self._run.tally.limit_before(iteration, self._run.spent()):
                 return await self._limited(limit, iteration, call_next)
             ended = self._ended(await self._iterate(iteration, call_next))

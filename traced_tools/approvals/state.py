@@ -33,32 +33,33 @@ from traced_tools.tools.approval import check_decision, check_unchanged
 STATE_VERSION: Final = 1
 _SIGNED: Final = "hmac-sha256"
 _Message = Annotated[Message, Field(discriminator="role")]
-_Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
+Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
+"""Messages, which a `repr` doesn't show."""
 
 
 def _read_text(text: str, info: ValidationInfo) -> str:
     return unescaped(text) if info.mode == "json" else text
 
 
-_AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
+AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
 """A text that a model or an application wrote, which may have lone surrogates; in a state, they are escaped."""
 
 
 class KeptResult(Value):
     """The result of a call that ran, or was refused, before its run paused."""
 
-    call_id: _AnyText
-    name: _AnyText = Field(repr=False)
-    content: _AnyText = Field(repr=False)
+    call_id: AnyText
+    name: AnyText = Field(repr=False)
+    content: AnyText = Field(repr=False)
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     cut: bool = False
     decision: Decision
     outcome: ToolOutcome | None = None
-    error_type: _AnyText | None = None
-    advisor: _AnyText | None = None
-    reason_code: _AnyText | None = None
-    rule: _AnyText | None = None
-    by: _AnyText | None = Field(default=None, repr=False)
+    error_type: AnyText | None = None
+    advisor: AnyText | None = None
+    reason_code: AnyText | None = None
+    rule: AnyText | None = None
+    by: AnyText | None = Field(default=None, repr=False)
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
@@ -79,7 +80,7 @@ def _check_object(text: str) -> str:
 class KeptQuestion(Value):
     """A question of a tool; see `InputRequest`. The parameters are JSON text, whatever characters they contain."""
 
-    key: _AnyText = Field(repr=False)
+    key: AnyText = Field(repr=False)
     method: InputMethod
     params: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
 
@@ -97,7 +98,7 @@ class KeptInput(Value):
     """What a tool asks for; see `PendingInput`."""
 
     requests: tuple[KeptQuestion, ...] = Field(min_length=1)
-    state: _AnyText | None = Field(default=None, repr=False)
+    state: AnyText | None = Field(default=None, repr=False)
     round: int = Field(ge=1)
     answers: Annotated[str, AfterValidator(_check_object)] = Field(default="{}", repr=False)
 
@@ -121,8 +122,8 @@ class KeptInput(Value):
 class KeptApproval(Value):
     """The approval of a call that waits for input."""
 
-    by: _AnyText | None = Field(default=None, repr=False)
-    code: _AnyText | None = None
+    by: AnyText | None = Field(default=None, repr=False)
+    code: AnyText | None = None
 
 
 class WaitingCall(Value):
@@ -137,17 +138,17 @@ class WaitingCall(Value):
         approval: the approval of a call that waits for input; None if it needed none.
     """
 
-    call_id: _AnyText
-    tool: _AnyText
-    arguments: _AnyText = Field(repr=False)
-    bound: _AnyText | None = Field(default=None, repr=False)
+    call_id: AnyText
+    tool: AnyText
+    arguments: AnyText = Field(repr=False)
+    bound: AnyText | None = Field(default=None, repr=False)
     arguments_digest: str
     definition_digest: str
-    source: _AnyText = LOCAL
-    reason: _AnyText | None = Field(default=None, repr=False)
-    rule: _AnyText | None = None
-    policy_rule: _AnyText | None = None
-    intent: _AnyText | None = Field(default=None, repr=False)
+    source: AnyText = LOCAL
+    reason: AnyText | None = Field(default=None, repr=False)
+    rule: AnyText | None = None
+    policy_rule: AnyText | None = None
+    intent: AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
     input: KeptInput | None = None
@@ -185,6 +186,20 @@ class WaitingCall(Value):
         return [name for name in cls.model_fields if name not in own]
 
 
+class KeptByAdvisor(Value):
+    """What an advisor keeps of a run that pauses; see `Advisor.paused_state`.
+
+    Attributes:
+        name: the name of the advisor.
+        place: its place among the advisors of that name, from 0, the outermost first.
+        state: a JSON object as text, whatever characters it contains.
+    """
+
+    name: AnyText
+    place: int = Field(default=0, ge=0)
+    state: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
+
+
 class RunState(Value):
     """The state of a run that waits.
 
@@ -205,17 +220,18 @@ class RunState(Value):
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
+        advisors: what the advisors keep, in the order of the chain.
     """
 
     id: str = Field(default_factory=time_ordered_id)
     run_ids: tuple[str, ...] = Field(min_length=1)
     traceparent: str | None = None
-    agent: _AnyText
-    conversation_id: _AnyText | None = None
-    principal: _AnyText | None = Field(default=None, repr=False)
+    agent: AnyText
+    conversation_id: AnyText | None = None
+    principal: AnyText | None = Field(default=None, repr=False)
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
-    request: _Messages
-    added: _Messages
+    request: Messages
+    added: Messages
     answer: AssistantMessage = Field(repr=False)
     results: tuple[KeptResult, ...] = ()
     waiting: tuple[WaitingCall, ...] = Field(min_length=1)
@@ -225,6 +241,7 @@ class RunState(Value):
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
     discovered_tools: tuple[str, ...] = Field(default=(), repr=False)
+    advisors: tuple[KeptByAdvisor, ...] = ()
 
     @classmethod
     def of(
@@ -235,6 +252,7 @@ class RunState(Value):
         traceparent: str | None = None,
         *,
         is_kept: bool = False,
+        advisors: Sequence[KeptByAdvisor] = (),
     ) -> Self:
         """Return the state of a run that has paused."""
         before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
@@ -258,6 +276,7 @@ class RunState(Value):
             seconds=run.tally.seconds(),
             is_kept=is_kept,
             discovered_tools=run.discovered_tools,
+            advisors=tuple(advisors),
         )
 
     def to_text(self, key: StateKey | None) -> str:

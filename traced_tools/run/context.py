@@ -99,9 +99,11 @@ class RunContext:
         reached: each tuple of results that `all_results` has returned.
         resumption: what the run starts from, if it resumes a paused one; else None.
         pause: where the run paused, if calls wait for approval; else None.
-        first_request: the messages of the first request of the tool loop; None before that.
+        first_request: the messages of the first request of the tool loop, without what an advisor that keeps its
+            attempts sends again when the run is resumed; None before that.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
+        read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
         withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
             store.
     """
@@ -127,6 +129,7 @@ class RunContext:
         "pause",
         "principal",
         "reached",
+        "read_output",
         "resolver_fallback",
         "results",
         "resumption",
@@ -200,6 +203,7 @@ class RunContext:
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
+        self.read_output: Callable[[str], object] | None = None
         self.withdraw: Callable[[str], Awaitable[None]] | None = None
 
     def __enter__(self) -> None:
@@ -248,6 +252,11 @@ class RunContext:
         together.add(self.resumption.paused.usage)
         together.add(self.totals.spent.total)
         return together
+
+    def next_iteration(self) -> int:
+        """Return the number of the next iteration of the tool loop, from 1; the runs that it resumes count."""
+        before = 0 if self.resumption is None else self.resumption.paused.iteration
+        return before + self.totals.iterations + 1
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""
