@@ -223,9 +223,9 @@ class _Loop:
             offered=request.tools,
         )
         with observe_iteration(run, pause.iteration) as observed:
-            observed.requested(len(pause.result.pending))
+            observed.requested(len(pause.result.waiting))
             result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
-            return await self._go_on(response, result, waited={each.call_id for each in pause.result.pending})
+            return await self._go_on(response, result, waited={each.call_id for each in pause.result.waiting})
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
-from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall
+from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, nested_id
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
@@ -135,7 +135,8 @@ class WaitingCall(Value):
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
         input: what the tool asks for; None for a call that waits for approval, or is held.
-        approval: the approval of a call that waits for input; None if it needed none.
+        approval: the approval of a call whose tool has begun and waits; None if it needed none.
+        nested: the state of the run that the tool has begun and that waits; None if it has not.
     """
 
     call_id: AnyText
@@ -153,10 +154,13 @@ class WaitingCall(Value):
     held: bool = False
     input: KeptInput | None = None
     approval: KeptApproval | None = None
+    nested: RunState | None = None
 
     @classmethod
     def of(cls, call: PendingCall) -> Self:
         """Return the call with its digests."""
+        nested = None if call.nested is None else call.nested.run
+        assert nested is None or isinstance(nested, RunState)
         approval = None if call.approval is None else KeptApproval(by=call.approval.by, code=call.approval.code)
         return cls(
             **{name: getattr(call, name) for name in cls._shared()},
@@ -164,6 +168,7 @@ class WaitingCall(Value):
             definition_digest=definition_digest(call.definition),
             input=None if call.input is None else KeptInput.of(call.input),
             approval=approval,
+            nested=nested,
         )
 
     def pending(self, definition: ToolDefinition) -> PendingCall:
@@ -174,16 +179,40 @@ class WaitingCall(Value):
             definition=definition,
             input=None if self.input is None else self.input.pending(),
             approval=approval,
+            nested=None if self.nested is None else NestedPause(self.nested, ()),
         )
 
-    def check_decision(self, decision: CallDecision) -> None:
+    def leaves(self) -> Iterator[WaitingLeaf]:
+        """Yield the calls to decide about: this one, or those of the nested run that it waits for."""
+        if self.nested is None:
+            yield WaitingLeaf(self.call_id, (), self)
+            return
+        for waiting in self.nested.waiting:
+            for call_id, path, call in waiting.leaves():
+                yield WaitingLeaf(nested_id(self.call_id, call_id), (self.tool, *path), call)
+
+    def check_decision(self, decision: CallDecision | Denied) -> None:
         """Raise `ResumeError` if the call does not wait for a decision of this kind."""
         check_decision(self.call_id, None if self.input is None else self.input.pending().requests, decision)
 
     @classmethod
     def _shared(cls) -> list[str]:
-        own = ("arguments_digest", "definition_digest", "input", "approval")
+        own = ("arguments_digest", "definition_digest", "input", "approval", "nested")
         return [name for name in cls.model_fields if name not in own]
+
+
+class WaitingLeaf(NamedTuple):
+    """A call to decide about, of a run that waits or of a run nested in it.
+
+    Attributes:
+        call_id: its id among all of them.
+        path: the tools through which its agent was asked, the outermost first.
+        call: the call.
+    """
+
+    call_id: str
+    path: tuple[str, ...]
+    call: WaitingCall
 
 
 class KeptByAdvisor(Value):
@@ -269,7 +298,7 @@ class RunState(Value):
             added=pause.added,
             answer=pause.answer,
             results=tuple(KeptResult.of(each) for each in pause.result.results if each.pending is None),
-            waiting=tuple(map(WaitingCall.of, pause.result.pending)),
+            waiting=tuple(map(WaitingCall.of, pause.result.waiting)),
             iteration=pause.iteration,
             usage=usage.total,
             nested=run.totals.nested_usage(),
@@ -318,17 +347,30 @@ class RunState(Value):
         return found
 
     def _has_all_calls(self) -> bool:
-        """Return whether each call of the answer either has a result or waits."""
+        """Return whether each call of the answer either has a result or waits, in nested runs as well."""
+        if not all(each.nested is None or each.nested._has_all_calls() for each in self.waiting):
+            return False
         calls = sorted((each.id or "", each.name) for each in self.answer.tool_calls)
         results = [(each.call_id, each.name) for each in self.results]
         return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
 
-    def check_decisions(self, decisions: Mapping[str, CallDecision]) -> None:
+    def leaves(self) -> list[WaitingLeaf]:
+        """Return the calls to decide about, in call order: those of the run, and of the runs nested in it."""
+        return [leaf for each in self.waiting for leaf in each.leaves()]
+
+    def waits_for(self, call_id: str) -> bool:
+        """Return whether a call with this id waits in the run, or in a run nested in it."""
+        return any(each.call_id == call_id for each in self.leaves())
+
+    def check_decisions(self, decisions: Mapping[str, CallDecision | Denied]) -> None:
         """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
-        waiting = {each.call_id: each for each in self.waiting}
+        leaves = self.leaves()
+        waiting = {each.call_id: each.call for each in leaves}
         if strange := decisions.keys() - waiting.keys():
             raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
         for call_id, decision in decisions.items():
+            if sum(each.call_id == call_id for each in leaves) > 1:  # the ids of a provider may have a slash
+                raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
@@ -349,8 +391,12 @@ class RunState(Value):
                 raise ResumeError(f"the arguments of the waiting call {each.call_id!r} were altered")
             pending[each.call_id] = each.pending(tool.definition)
         results = _in_call_order(self.answer, self.results, pending)
-        earlier = ToolExecutionResult((), False, results, pending=tuple(pending.values()))
+        leaves = tuple(leaf for each in pending.values() for leaf in each.leaves())
+        earlier = ToolExecutionResult((), False, results, pending=leaves)
         return Pause(self.added, self.answer, earlier, self.iteration)
+
+
+WaitingCall.model_rebuild()  # it refers to `RunState`
 
 
 @runtime_checkable

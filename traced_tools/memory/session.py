@@ -281,7 +281,7 @@ class MemorySession:
         left = self._after_last(conversation) or ()
         await self.append(left)
         if self.run.pause is not None:
-            await self._append_placeholders(self.run.pause.result.pending)
+            await self._append_placeholders(self.run.pause.result.waiting)
         await self.flush()
         if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
             contents = [part.content for part in self.run.interrupted.results]

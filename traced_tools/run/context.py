@@ -19,6 +19,7 @@ from traced_tools.observe.sanitize import drop_invalid_counts
 from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
 if TYPE_CHECKING:
+    from traced_tools.core.approval import NestedPause
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
     from traced_tools.run.resumption import Pause, Resumption
@@ -68,6 +69,21 @@ class EnforcesSchema(Protocol):
         """Return whether it accepts `schema`."""
 
 
+class OpenCall:
+    """A tool call whose tool runs, to which the runs that the tool begins report that they wait.
+
+    Attributes:
+        run_id: the id of the run that the call belongs to.
+        paused: the runs that wait.
+    """
+
+    __slots__ = ("paused", "run_id")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.paused: dict[str, NestedPause] = {}
+
+
 class RunContext:
     """The identity, settings and totals of one run.
 
@@ -110,6 +126,7 @@ class RunContext:
 
     __slots__ = (
         "__weakref__",
+        "_call",
         "_outer",
         "agent",
         "approvers",
@@ -169,6 +186,8 @@ class RunContext:
         outer = _CURRENT.get()
         self._outer = None if outer is None else outer.totals
         self.parent_id = None if outer is None else outer.id
+        call = _CALL.get()
+        self._call = call if call is not None and call.run_id == self.parent_id else None
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
@@ -215,6 +234,22 @@ class RunContext:
 
     def __exit__(self, *_: object) -> None:
         self.totals.ended = True
+
+    def open_call(self) -> OpenCall:
+        """Return a new call of the run, of which the tool begins now in the current context."""
+        call = OpenCall(self.id)
+        _CALL.set(call)
+        return call
+
+    def report_pause(self, pause: NestedPause) -> None:
+        """Report to the call that began the run, if there is one, that the run waits."""
+        if self._call is not None:
+            self._call.paused[pause.run.id] = pause
+
+    def report_resumption(self, state_id: str) -> None:
+        """Report to the call that began the run, if there is one, that the run resumes from a state."""
+        if self._call is not None:
+            self._call.paused.pop(state_id, None)
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
         """Return the context that the tool receives for one call."""
@@ -283,6 +318,7 @@ class RunContext:
 
 
 _CURRENT: ContextVar[RunContext | None] = ContextVar("traced_tools_run", default=None)
+_CALL: ContextVar[OpenCall | None] = ContextVar("traced_tools_call", default=None)
 
 
 def current_run() -> RunContext | None:

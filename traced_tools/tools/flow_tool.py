@@ -24,6 +24,14 @@ class FlowToolCallback(FunctionToolCallback):
         return _RunFlow(self._function, arguments, self.convert, False)
 
 
+class AgentToolCallback(FlowToolCallback):
+    """A tool that asks an agent. If the agent's run waits, the call waits with it.
+
+    When the run that the call belongs to is resumed, the tool is called again with `ToolContext.decided`, and resumes
+    the agent's run.
+    """
+
+
 class _RunFlow(CallFunction):
     """Runs a flow in the flow that awaits it, and converts the result."""
 
