@@ -29,6 +29,7 @@ from traced_tools.core.messages import (
     SystemMessage,
     TextPart,
     ToolCall,
+    UsageSum,
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
@@ -525,9 +526,9 @@ class ChatClientRequestSpec(Generic[OutputT]):
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
-        usage = run.totals.usage
-        if run.resumption is not None:
-            usage.add(run.resumption.paused.usage)
+        usage = UsageSum()
+        usage.add(run.totals.usage.total)
+        usage.add(None if run.resumption is None else run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
     async def _listed_tools(self, run: RunContext) -> ToolSet:

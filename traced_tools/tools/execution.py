@@ -5,7 +5,7 @@ admit: limits, the name, arguments -> advise, outermost first -> approve -> atte
 limited, repeated, unknown_tool,      denied, answered           rejected, denied, pending
 invalid_arguments                                                                 refused before the tool ran
 
-A tool that asks for input, or whose agent waits, pauses its run as a call does that waits for approval, with the outcome
+A tool that asks for input, or whose agent waits, pauses its run as a call does that waits for approval. The outcome is
 `input_required`.
 """
 
