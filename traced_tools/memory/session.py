@@ -148,7 +148,7 @@ class MemorySession:
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
-        settled = replace(running, rounds=tuple(each for each in running.rounds if not each.open_calls()))
+        settled = replace(running, rounds=tuple(each for each in running.rounds if each.is_settled()))
         return replace(self.view, running=settled).messages
 
     async def fit(self) -> None:

@@ -53,6 +53,11 @@ class Round:
             return ()
         return tuple(call for call, found in zip(self.calls, self._results(_NO_CUTS), strict=True) if found is None)
 
+    def is_settled(self) -> bool:
+        """Return whether each call has a result that is no placeholder."""
+        real = [part for each in self.following if not each.placeholder for part in _shown_results(each, _NO_CUTS)]
+        return None not in answers_to(self.calls, real)
+
     def messages(self, cuts: Mapping[str, int]) -> Iterator[Message]:
         """Yield the messages, with the results of the calls in one message directly after the answer."""
         yield self.answer.message
