@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.advisors.trails import KeptTrail, auditing
+from tests.captured import Telemetry
+from tests.events.watching import Watching
 from tests.memory.conversations import assert_well_formed
 from tests.modes import MODES, run
 from tests.sweeps import sweep
@@ -20,6 +23,7 @@ from traced_tools import (
     Approve,
     ChatClient,
     ChatClientResponse,
+    FunctionToolCallback,
     InMemoryChatMemoryRepository,
     InputRequest,
     InputRequired,
@@ -51,6 +55,7 @@ from traced_tools import (
 )
 from traced_tools.errors import NestedRunWaits, ToolExecutionError
 from traced_tools.models.base import ChatResponse
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 DONE: list[str] = []
@@ -401,6 +406,50 @@ def test_the_state_of_an_agent_is_signed_and_checked_with_the_state_around_it() 
         desk.resume(state_of(paused), {"o/p": Approve(scope="run")})
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_is_refused_and_not_spent_if_the_agent_is_another_one_now(mode: str, tmp_path: Path) -> None:
+    @tool(name="pay", requires_approval=True)
+    def changed(amount: int, currency: str = "EUR") -> str:
+        """Pay."""
+        raise AssertionError("it was never approved")
+
+    def ask_bank(question: str) -> str:
+        """Ask the bank."""
+        raise AssertionError("it does not know the agent")
+
+    with PendingStore(tmp_path / "pending.db") as store:
+        bank = agent("bank", pays(), "paid")
+        teller = agent("teller", asks("t"), "told", tools=[bank.as_tool("ask_bank", "Ask.")])
+        desk = asker(teller, asks("o", "ask_teller"), "done", pending_store=store)
+        paused = run(mode, desk.prompt("?"))
+
+        def resumed(*tools: Any, name: str = "teller") -> ChatClientResponse:
+            client = teller.replace(tools=tools, name=name).as_tool("ask_teller", "Ask the teller.")
+            return run(mode, desk.replace(tools=[client]).resume(state_of(paused), decided(paused)))
+
+        with pytest.raises(ResumeError, match="definition of the tool 'pay' has changed"):
+            resumed(bank.replace(tools=[changed]).as_tool("ask_bank", "Ask."))
+        with pytest.raises(ResumeError, match="definition of the tool 'ask_bank' has changed"):
+            resumed(ask_bank)
+        with pytest.raises(ResumeError, match="asks no agent any more"):
+            resumed(FunctionToolCallback(ask_bank, description="Ask."))
+        with pytest.raises(ResumeError, match="of the agent 'teller', and this client is 'clerk'"):
+            resumed(name="clerk")
+        assert resumed(bank.as_tool("ask_bank", "Ask.")).content == "done"
+        assert DONE == ["pay 5"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_tool_of_an_agent_fails_if_a_tool_of_the_agent_is_gone(mode: str) -> None:
+    bank = agent("bank", pays())
+    desk = asker(bank, asks(), "sorry")
+    paused = run(mode, desk.prompt("?"))
+    without = bank.replace(tools=[look]).as_tool("ask_bank", "Ask the bank.")
+    [result] = run(mode, desk.replace(tools=[without]).resume(state_of(paused), decided(paused))).tool_results
+    assert (result.outcome, type(result.error), DONE) == ("error", ResumeError, [])
+    assert "'pay' of the waiting call 'p' is gone" in result.content
+
+
 def test_one_decision_is_not_taken_for_two_calls() -> None:
     bank = agent("bank", pays(1, "b/p"), pays(2, "p"), "paid", "paid")
     loop = ToolCallingAdvisor(ToolCallingManager(max_concurrency=1))
@@ -497,3 +546,51 @@ def test_an_agent_that_waits_inside_a_wrong_tool_fails_that_tool_alone(mode: str
     teller = agent("teller", asks("t"), "The bank does not answer.", tools=[wrong("call", agent("bank", pays()))])
     response = run(mode, asker(teller, asks("o", "ask_teller"), "done").prompt("?"))
     assert (response.content, response.tool_results[0].content) == ("done", "The bank does not answer.")
+
+
+# What is recorded.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_spans_events_and_records_tell_the_path(mode: str) -> None:
+    telemetry, outside, inside = Telemetry(), Watching(), Watching()
+    of_desk, of_bank = KeptTrail(), KeptTrail()
+    settings: dict[str, Any] = {"telemetry": telemetry.options}
+    bank = agent("bank", pays(), "paid", advisors=[inside, auditing(of_bank)], **settings)
+    desk = asker(bank, asks(), "done", advisors=[outside, auditing(of_desk)], **settings)
+    paused = run(mode, desk.prompt("?"))
+    resumed = run(mode, desk.resume(state_of(paused), decided(paused)))
+
+    spans = {span.context.span_id: span for span in telemetry.spans if span.context is not None}
+    for name in ("bank", "desk"):
+        first, second = telemetry.named(f"invoke_agent {name}")
+        assert first.context is not None
+        assert [link.context.span_id for link in second.links] == [first.context.span_id]
+        reasons = [(span.attributes or {})[names.LOOP_STOP_REASON] for span in (first, second)]
+        assert reasons == ["awaiting_approval", "answered"]
+    for span in telemetry.named("invoke_agent bank"):
+        while span.parent is not None and span.name != "execute_tool ask_bank":
+            span = spans[span.parent.span_id]
+        assert span.name == "execute_tool ask_bank"
+    outcomes = [(span.attributes or {}).get(names.TOOL_OUTCOME) for span in telemetry.named("execute_tool ask_bank")]
+    assert outcomes == ["input_required", "ok"]
+    [wait] = telemetry.metric(names.APPROVAL_WAIT.name)
+    assert (wait.attributes[names.TOOL_NAME], wait.attributes[names.TOOL_DECISION]) == ("pay", "approved")
+
+    assert {event.parent_run_id for event in inside.events} == {paused.run_id, resumed.run_id}
+    assert {event.parent_run_id for event in outside.events} == {None}
+
+    def recorded(trail: KeptTrail, kind: str, field: str) -> list[Any]:
+        return [each.fields[field] for each in trail.drafts if each.kind == kind]
+
+    assert recorded(of_bank, "decision", "decision") == ["pending", "approved"]
+    assert recorded(of_bank, "outcome", "outcome") == ["ok"]
+    assert recorded(of_desk, "decision", "decision") == ["allowed", "allowed"]
+    assert recorded(of_desk, "outcome", "outcome") == ["input_required", "ok"]
+
+
+def test_what_waits_shows_no_content() -> None:
+    paused = asker(agent("bank", pays(4711)), asks(question="my secret")).prompt("?").call()
+    for text in (repr(paused), repr(paused.pending), repr(paused.run.pause)):
+        assert "4711" not in text
+        assert "secret" not in text

@@ -17,7 +17,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState
-from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, Reject
+from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -50,7 +50,7 @@ from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.flow_tool import AgentToolCallback
+from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
 from traced_tools.tools.refusals import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -339,7 +339,14 @@ class ChatClient:
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
             return response.content
 
-        return AgentToolCallback(ask, name=name, description=description, metadata=metadata)
+        async def check(state: WaitingRun) -> None:
+            assert isinstance(state, RunState)
+            self._resumed(state, {})
+            tools = (await self._tools.tool_set()).by_name
+            state.check_tools(tools)
+            await check_nested(state.nested_runs(), tools)
+
+        return AgentToolCallback(ask, check, name=name, description=description, metadata=metadata)
 
     def _resumed(
         self,

@@ -146,11 +146,10 @@ class NestedRunWaits(TracedToolsError):
     error.
     """
 
-    def __init__(self, agent: str, tools: Sequence[str], *, is_kept: bool) -> None:
-        listed = ", ".join(dict.fromkeys(tools))
+    def __init__(self, agent: str, tools: str, *, is_kept: bool) -> None:
         goes_on = "goes on from its store without this tool" if is_kept else "ends here"
         super().__init__(
-            f"the agent {agent!r} has not answered, because its call of {listed} waits for a decision, and this tool "
+            f"the agent {agent!r} has not answered, because its call of {tools} waits for a decision, and this tool "
             f"cannot wait for it; the run of the agent {goes_on}. Make the tool with `as_tool` of the agent's client"
         )
 

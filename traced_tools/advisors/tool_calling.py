@@ -30,6 +30,7 @@ from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.tools.advice import overrides
+from traced_tools.tools.flow_tool import check_nested
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -210,6 +211,7 @@ class _Loop:
             await transcript.resume(run)
         tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
         pause = resumption.paused.pause(tools.by_name)
+        await check_nested(resumption.paused.nested_runs(), tools.by_name)
         decisions = await resumption.claim()
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)

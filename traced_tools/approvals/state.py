@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_ch
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
-from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, nested_id
+from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
@@ -372,6 +372,19 @@ class RunState(Value):
             if sum(each.call_id == call_id for each in leaves) > 1:  # the ids of a provider may have a slash
                 raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
+
+    def nested_runs(self) -> list[tuple[str, WaitingRun]]:
+        """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
+        return [(each.tool, each.nested) for each in self.waiting if each.nested is not None]
+
+    def check_tools(self, tools: Mapping[str, ToolCallback]) -> None:
+        """Raise `ResumeError` if the definition or the source of a waiting call's tool has changed.
+
+        A tool that is missing is not checked, because an advisor or a resolver may add it.
+        """
+        for each in self.waiting:
+            if each.tool in tools:
+                check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tools[each.tool])
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused.

@@ -48,7 +48,7 @@ from traced_tools.observe.observations import observe_approval, observe_hook, ob
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.approval import Approval, ApprovalRequest
-from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments
+from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments, own_tool
 from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.flow_tool import AgentToolCallback
@@ -57,7 +57,6 @@ from traced_tools.tools.refusals import interrupted_result, rejected_result
 from traced_tools.tools.retries import Retries
 
 if TYPE_CHECKING:
-    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
@@ -290,7 +289,7 @@ class ToolExecution:
             index,
             None if self._additional is None else self._additional.intent,
             self._is_approved(arguments),
-            callback=self._own_tool(),
+            callback=own_tool(self._tool),
         )._holding(values)
 
     async def _advise(
@@ -535,10 +534,11 @@ class ToolExecution:
         self._has_run = returned is not None
         if failure is None and call.paused:
             *_, paused = call.paused.values()
-            if isinstance(self._own_tool(), AgentToolCallback):
-                return self._waiting(context, f"the agent {paused.run.agent!r} waits.", nested=paused)
-            names = [each.tool for each in paused.calls]
-            failure = NestedRunWaits(paused.run.agent, names, is_kept=paused.run.is_kept)
+            waiting = ", ".join(dict.fromkeys(each.tool for each in paused.calls))
+            if isinstance(own_tool(self._tool), AgentToolCallback):
+                why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting(context, why, nested=paused)
+            failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
         if failure is None:
             assert returned is not None
             return self._succeeded(returned)
@@ -588,10 +588,6 @@ class ToolExecution:
         pending = replace(request.pending(), held=False, input=input, nested=nested, approval=approval)
         text = f"{UNKNOWN_OUTCOME}{why}"
         return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)
-
-    def _own_tool(self) -> ToolCallback | None:
-        """Return the tool, without arguments that `augmented` has added."""
-        return self._tool.own if isinstance(self._tool, AugmentedTool) else self._tool
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:
         """Return the error that makes the run fail, as the error policy specifies; None if the run goes on."""
