@@ -570,3 +570,10 @@ def test_a_scripted_model_gives_each_call_a_unique_id() -> None:
     model = ScriptedChatModel([[ToolCall("t"), ToolCall("t")]])
     ids = [call.id for call in model.call(ChatRequest((UserMessage("?"),))).tool_calls]
     assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_scripted_model_answers_with_the_same_text_in_every_mode(mode: str) -> None:
+    texts = ["an\0swer", "\0", "a \0 b", " a  b ", "a\tb\nc"]
+    client = ChatClient(ScriptedChatModel(texts))
+    assert [run(mode, client.prompt("?")).content for _ in texts] == texts

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ChatMemoryError as ChatMemoryError
     from traced_tools.errors import ChatMemoryUnavailable as ChatMemoryUnavailable
     from traced_tools.errors import ConfigurationError as ConfigurationError
+    from traced_tools.errors import ContextOverflow as ContextOverflow
     from traced_tools.errors import ConversationConflict as ConversationConflict
     from traced_tools.errors import ConversationDenied as ConversationDenied
     from traced_tools.errors import EvaluationError as EvaluationError
@@ -203,6 +204,7 @@ _EXPORTS = {
     "CompactionTrigger": "traced_tools.memory.triggers",
     "ConfigurationError": "traced_tools.errors",
     "ContentCapture": "traced_tools.observe.content",
+    "ContextOverflow": "traced_tools.errors",
     "ConversationConflict": "traced_tools.errors",
     "ConversationDenied": "traced_tools.errors",
     "CutToolResults": "traced_tools.memory.strategies",
@@ -360,6 +362,7 @@ __all__ = [
     "CompactionTrigger",
     "ConfigurationError",
     "ContentCapture",
+    "ContextOverflow",
     "ConversationConflict",
     "ConversationDenied",
     "CutToolResults",

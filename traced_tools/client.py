@@ -17,7 +17,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState
-from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, Reject, WaitingRun
+from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -28,7 +28,6 @@ from traced_tools.core.messages import (
     Message,
     SystemMessage,
     TextPart,
-    ToolCall,
     UsageSum,
     UserMessage,
 )
@@ -43,7 +42,7 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_changed_tools, observe_run
+from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
@@ -51,7 +50,6 @@ from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
-from traced_tools.tools.refusals import refuse_superseded
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -192,8 +190,8 @@ class ChatClient:
         Args:
             user: the user's message, as text, parts or a `UserMessage`; not blank.
             messages: the conversation so far. It is sent after `system` and before `user`. If it already begins with
-                `system`, that message is not sent twice. A tool call without a result gets one that says it did not
-                run.
+                `system`, that message is not sent twice. A tool call without a result gets one that says that its
+                outcome is unknown, because only you know whether it ran.
             system: the instructions, instead of the client's; not blank.
             tools: the tools, instead of the client's: functions, objects with `@tool` methods, `ToolCallback`s,
                 `ToolCallbackProvider`s (asked when a run begins), names that the client's resolver knows, and nested
@@ -327,17 +325,18 @@ class ChatClient:
             ToolDefinitionError: if no provider accepts the name.
         """
 
-        async def ask(question: str, context: ToolContext) -> str:
-            values = dict(context)
-            if context.decided is None:
-                spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=values)
-            else:
-                state = context.decided.run
-                assert isinstance(state, RunState)
-                spec = self._resumed(state, context.decided.decisions, tool_context=values)
+        async def answer(spec: ChatClientRequestSpec[Any]) -> str:
             # in a context of its own, so that the agent's run is not the current one afterwards
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
             return response.content
+
+        async def ask(question: str, context: ToolContext) -> str:
+            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            return await answer(spec)
+
+        async def resume(decided: DecidedPause, context: ToolContext) -> str:
+            assert isinstance(decided.run, RunState)
+            return await answer(self._resumed(decided.run, decided.decisions, tool_context=dict(context)))
 
         async def check(state: WaitingRun) -> None:
             assert isinstance(state, RunState)
@@ -346,7 +345,7 @@ class ChatClient:
             state.check_tools(tools)
             await check_nested(state.nested_runs(), tools)
 
-        return AgentToolCallback(ask, check, name=name, description=description, metadata=metadata)
+        return AgentToolCallback(ask, resume, check, name=name, description=description, metadata=metadata)
 
     def _resumed(
         self,
@@ -383,6 +382,11 @@ class ChatClient:
             params=params,
             attributes=state.attributes,
         )
+        if state.is_logged and not spec.chain.transcripts:
+            raise ResumeError(
+                "the memory inside the loop keeps the run, so that it works once: "
+                "resume with the MemoryAdvisor that the run was paused with"
+            )
         return replace(spec, resumed=(state, decisions))
 
     def _request(
@@ -414,7 +418,7 @@ class ChatClient:
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
-            superseded=() if completed is messages else open_calls(messages),
+            unanswered=0 if completed is messages else len(open_calls(messages)),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
@@ -465,7 +469,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
-    superseded: tuple[ToolCall, ...]
+    unanswered: int
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
@@ -520,8 +524,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
             observed.began(request)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
-            if self.superseded:
-                refuse_superseded(run, self.superseded, ToolSet((*request.tools, *self.chain.own_tools)))
+            if self.unanswered:
+                observe_missing_results(run, not_run=0, unknown=self.unanswered, iteration=0)
             response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
@@ -591,12 +595,16 @@ class ChatClientRequestSpec(Generic[OutputT]):
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
 
 
-async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> None:
-    """Withdraw a run that waits for approval, as a flow; if the store fails, the run that goes on does not."""
+async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> bool:
+    """Withdraw a run that waits, as a flow, and return whether it is certain that it never resumes.
+
+    If the store fails, the run that goes on does not, and nothing is certain.
+    """
     try:
-        await perform(store.withdraw, run_id)
+        return bool(await perform(store.withdraw, run_id) or await perform(store.is_withdrawn, run_id))
     except Exception as error:
         _LOG.warning("a run that can no longer resume stays in the pending store: %s", error_type(error))
+        return False
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:

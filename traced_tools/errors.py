@@ -20,6 +20,7 @@
     │   ├── RateLimited           429
     │   ├── AuthenticationError   401, 403
     │   ├── InvalidRequest        400, 404, 422
+    │   │   └── ContextOverflow   the request is longer than the model accepts
     │   └── InvalidResponse       a response that cannot be parsed
     ├── McpError                  a request to an MCP server failed
     │   ├── McpUnavailable        there is no connection to it
@@ -380,8 +381,15 @@ class InvalidRequest(ModelError):
     """The provider refused the request as invalid (400, 404, 422)."""
 
 
+class ContextOverflow(InvalidRequest):
+    """The request is longer than the model accepts: it has more tokens than the context, or more bytes (413).
+
+    Shorten the conversation, for example by a compaction of the chat memory, or use a model with a larger context.
+    """
+
+
 class InvalidResponse(ModelError):
-    """The provider's response cannot be parsed, is incomplete, or contains an error object."""
+    """The provider's response cannot be parsed, is incomplete, or contains an error that has no other class."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -52,14 +52,14 @@ def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -
     assert found.exit_code == 1
     problems = [each.get("problem") for each in json.loads(found.stdout)]
     assert problems == [
-        f"cannot be reached: it closed the connection {python}",
+        f"cannot be reached: it ended with the exit status 3 {python}",
         f"cannot be reached: httpx2.ConnectError (127.0.0.1:{nowhere.port})",
         "cannot be reached: FileNotFoundError (the program 'no-such-program-anywhere')",
         None,
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it closed the connection {python}"
+    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it ended with the exit status 3 {python}"
 
 
 def test_what_is_no_command_and_no_url_is_status_2() -> None:

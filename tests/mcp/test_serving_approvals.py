@@ -170,6 +170,20 @@ def test_a_policy_can_require_approval(era: str) -> None:
 
 
 @in_each_era
+def test_a_question_shows_what_the_model_wrote_and_not_how_it_disguised_it(era: str) -> None:
+    user, to = User(), "Ana\u202eBen\u200b\x1b[2J\x9b\u2800"
+    rules = [Rule("careful", then="require_approval", tool="look", reason="Some\u202ebody\nmust know." + "!" * 9000)]
+    with serving_http([look, pay], advisors=[PolicyAdvisor(Policy(rules))]) as url:
+        calling(url, era, "pay", {"amount": 7, "to": to}, elicitation_callback=user)
+        calling(url, era, "look", {"at": "x" * 100_000}, elicitation_callback=user)
+    disguised, long = (each.message for each in user.asked)
+    shown = r'{"amount": 7, "to": "Ana\u202eBen\u200b\u001b[2J\u009b\u2800"}'
+    assert disguised == f"May the tool pay run with the arguments {shown}?"
+    assert paid == [to]
+    assert r"Some\u202ebody\nmust know." in long and long.isprintable() and len(long) < 1000
+
+
+@in_each_era
 def test_calls_are_asked_about_side_by_side(era: str) -> None:
     user = User()
 

@@ -6,27 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
-from pydantic import Field
-
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.approvals.state import AnyText, Messages
-from traced_tools.core.messages import AssistantMessage, FinishReason, Message, Usage, UsageSum, UserMessage, Value
+from traced_tools.core.messages import AssistantMessage, Message, Usage, UsageSum, UserMessage, Value
 from traced_tools.models.base import ChatResponse
 
 
-class KeptAnswer(Value):
+class KeptAnswer(ChatResponse):
     """An answer of an attempt before a pause.
 
     Attributes:
-        message, usage, finish_reason, id, model: as in `ChatResponse`.
         iteration: the iteration of the loop that produced it.
     """
 
-    message: AssistantMessage = Field(repr=False)
-    usage: Usage | None
-    finish_reason: FinishReason | None
-    id: AnyText | None
-    model: AnyText | None
+    id: AnyText | None = None
+    model: AnyText | None = None
+    provider_reason: AnyText | None = None
     iteration: int
 
     @classmethod

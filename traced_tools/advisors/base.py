@@ -104,6 +104,12 @@ class TranscriptAdvisor(Advisor):
         The loop calls this on advisors inside it. Raise `ResumeError` if the conversation went on without the calls.
         """
 
+    async def claim(self, run: RunContext) -> None:
+        """Record that a run that resumes runs the calls that waited, right before the first of them runs.
+
+        The loop calls this on advisors inside it. Raise `ResumeError` if another run was faster.
+        """
+
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools.
 

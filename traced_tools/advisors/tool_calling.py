@@ -213,6 +213,8 @@ class _Loop:
         pause = resumption.paused.pause(tools.by_name)
         await check_nested(resumption.paused.nested_runs(), tools.by_name)
         decisions = await resumption.claim()
+        for transcript in run.transcripts:
+            await transcript.claim(run)
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)

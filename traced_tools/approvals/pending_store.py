@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import update as change
 
-from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
+from traced_tools.approvals.pending_schema import CALLS, DELETED, PENDING_STORE, RUNS
 from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
@@ -246,7 +246,7 @@ class PendingStore:
     def put(self, state: str) -> None:
         """Keep a run that the store could not keep when the run paused: the `state` of a `StateNotKept`.
 
-        If the store has the state already, nothing changes, even if it is spent.
+        If the store has or had the state, nothing changes, even if it is spent or was deleted.
 
         Args:
             state: the state as text. Its digest is checked when the run resumes.
@@ -318,7 +318,7 @@ class PendingStore:
             run_id: the id of the run that paused.
 
         Returns:
-            whether the run waited. Withdrawing it again changes nothing.
+            whether the run waited. If it did not, `is_withdrawn` returns whether it was withdrawn before, or resumed.
         """
         expect("run_id", run_id, str, "a str")
         waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), _now()
@@ -329,10 +329,29 @@ class PendingStore:
         """Withdraw a run that waits, on asyncio; see `withdraw`."""
         return await Call[bool](self.withdraw, run_id).arun()
 
+    @_without_texts
+    def is_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, so that no run has resumed from it, and none ever will.
+
+        Args:
+            run_id: the id of the run that paused. False if the store does not know it, or its state was deleted.
+        """
+        expect("run_id", run_id, str, "a str")
+        query = select(RUNS.c.withdrawn_at).where(RUNS.c.run_id == run_id)
+        with self._database.connect() as connection:
+            times = connection.execute(query).scalars().all()
+        return bool(times) and None not in times
+
+    async def ais_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, on asyncio; see `is_withdrawn`."""
+        return await Call[bool](self.is_withdrawn, run_id).arun()
+
     # What an application deletes.
 
     def delete_spent(self, by: datetime | None = None) -> int:
         """Delete the states that were spent at or before a time, with their calls, and return their number.
+
+        Their random ids stay, so that no `put` brings a state back that was spent.
 
         Args:
             by: the time, with a time zone; None for now.
@@ -349,7 +368,8 @@ class PendingStore:
     def delete_principal(self, principal: str) -> int:
         """Delete all states of a principal with their calls, spent or not, and return their number.
 
-        The runs that still wait can never resume.
+        The runs that still wait can never resume: the random ids of their states stay, so that no `put` brings a state
+        back.
         """
         expect("principal", principal, str, "a str")
         return self._delete(RUNS.c.principal == principal)
@@ -439,7 +459,9 @@ class PendingStore:
                 }
             )
         with self._database.transaction() as connection:
-            if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)).first() is None:
+            known = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
+            known_before = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
+            if connection.execute(known.union_all(known_before)).first() is None:
                 connection.execute(insert(RUNS).values(run))
                 connection.execute(insert(CALLS), calls)
 
@@ -471,6 +493,7 @@ class PendingStore:
             removed = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
             for each in removed:
                 connection.execute(delete(CALLS).where(CALLS.c.state_id == each))
+                connection.execute(insert(DELETED).values(state_id=each))
         return len(removed)
 
 

@@ -248,6 +248,8 @@ class RunState(Value):
         nested: what the runs nested in them have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
+        is_logged: whether no store keeps the state, but a memory inside the loop keeps the conversation, so that it can
+            be resumed once, with the memory.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         advisors: what the advisors keep, in the order of the chain.
     """
@@ -269,6 +271,7 @@ class RunState(Value):
     nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
+    is_logged: bool = False
     discovered_tools: tuple[str, ...] = Field(default=(), repr=False)
     advisors: tuple[KeptByAdvisor, ...] = ()
 
@@ -304,6 +307,7 @@ class RunState(Value):
             nested=run.totals.nested_usage(),
             seconds=run.tally.seconds(),
             is_kept=is_kept,
+            is_logged=not is_kept and run.conversation_id is not None and bool(run.transcripts),
             discovered_tools=run.discovered_tools,
             advisors=tuple(advisors),
         )
@@ -430,6 +434,9 @@ class KeepsPausedRuns(Protocol):
 
     def withdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
+
+    def is_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
 
 
 def text_digest(text: str) -> str:

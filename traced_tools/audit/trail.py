@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
-from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
 from traced_tools.audit.reading.queries import CallFilter
@@ -34,6 +33,7 @@ from traced_tools.audit.writing.queue_entries import ControlKind, QueueEntry
 from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools.core.file_access import sqlite_files, warn_of_access
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
@@ -390,7 +390,9 @@ def _record_maker(
     `files` are the paths of the store and of its checkpoints, each None if it is not a file.
     """
     maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
-    warn_of_files(*(path for path in files if path is not None))
+    store, checkpoints = files
+    checked = [*(() if store is None else sqlite_files(store)), *(() if checkpoints is None else (checkpoints,))]
+    warn_of_access(_log, "the audit trail", *checked)
     return maker
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from traced_tools.core.checks import check_by, check_json_object, expect
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.readable import readable_arguments
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_input import PendingInput, Provide
 
@@ -212,7 +213,7 @@ class PendingCall:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the tool has begun, and waits for input or for an agent."""
+        """Whether the tool of the call has begun, so that nobody can say that the call was not run."""
         return self.input is not None or self.nested is not None
 
     def leaves(self) -> tuple[PendingCall, ...]:
@@ -229,3 +230,11 @@ class PendingCall:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)
         return found
+
+    @property
+    def readable_arguments(self) -> str:
+        """The arguments as JSON for a person who decides: on one line, with long strings cut, at most 2,000 characters.
+
+        Characters that cannot be seen or turn the direction of the line are escaped, because a model wrote them.
+        """
+        return readable_arguments(self.arguments)

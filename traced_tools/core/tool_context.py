@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from traced_tools.core.checks import expect
 
 if TYPE_CHECKING:
-    from traced_tools.core.approval import DecidedPause
     from traced_tools.core.tool_input import GivenInput
 
 OnProgress = Callable[[float, float | None, str | None], object]
@@ -33,8 +32,6 @@ class ToolContext(Mapping[str, Any]):
             regularly, because nothing else can stop them.
         input: the questions that the tool asked with `InputRequired`, and the answers; None unless the call goes on
             with answers.
-        decided: the run of an agent that the call goes on with; None unless the tool is made with `ChatClient.as_tool`
-            and its agent has waited.
         on_progress: what `report_progress` calls; None if nothing listens to the progress of the call.
     """
 
@@ -44,7 +41,6 @@ class ToolContext(Mapping[str, Any]):
         "cancelled",
         "conversation_id",
         "deadline",
-        "decided",
         "input",
         "iteration",
         "on_progress",
@@ -77,7 +73,6 @@ class ToolContext(Mapping[str, Any]):
         self.on_progress = on_progress
         self.cancelled = False
         self.input: GivenInput | None = None
-        self.decided: DecidedPause | None = None
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the tool is, as the typed event `tool_progressed`. Any thread may call it.
@@ -106,7 +101,7 @@ class ToolContext(Mapping[str, Any]):
             deadline=self.deadline,
             on_progress=self.on_progress,
         )
-        copied.input, copied.decided = self.input, self.decided
+        copied.input = self.input
         return copied
 
     def __getitem__(self, key: str) -> Any:

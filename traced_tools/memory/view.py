@@ -58,6 +58,11 @@ class Round:
         real = [part for each in self.following if not each.placeholder for part in _shown_results(each, _NO_CUTS)]
         return None not in answers_to(self.calls, real)
 
+    def waiting_calls(self) -> Mapping[str, MessageEntry]:
+        """Return the calls of which nothing is known but that they wait, by id, each with the entry of the pause."""
+        last = {part.call_id: entry for entry in self.following for part in results_in(entry)}
+        return {call_id: entry for call_id, entry in last.items() if entry.pause is not None}
+
     def messages(self, cuts: Mapping[str, int]) -> Iterator[Message]:
         """Yield the messages, with the results of the calls in one message directly after the answer."""
         yield self.answer.message
@@ -78,15 +83,13 @@ class Round:
         ]
 
     def _results(self, cuts: Mapping[str, int]) -> list[ToolResultPart | None]:
-        """Return the result of each call; a placeholder only for a call that has no other."""
-        real, placeholders = [
-            [part for entry in self.following if entry.placeholder is wanted for part in _shown_results(entry, cuts)]
-            for wanted in (False, True)
-        ]
+        """Return the result of each call; the last placeholder only for a call that has no other."""
+        real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, cuts)]
         found = answers_to(self.calls, real)
         if None not in found:
             return found
-        instead = answers_to(self.calls, placeholders)
+        last_first = [entry for entry in reversed(self.following) if entry.placeholder]
+        instead = answers_to(self.calls, [part for entry in last_first for part in _shown_results(entry, cuts)])
         return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
 
 
@@ -96,7 +99,8 @@ class Turn:
     """What one run added to a conversation in a turn.
 
     Attributes:
-        question: the entries before the first answer, usually one message of the user.
+        question: the entries before the first answer, usually one message of the user. If a run paused whose calls the
+            log does not have, the placeholder of the pause is here and not sent to the model.
         rounds: the answers, each with the results of its calls. The last one of a turn that has ended has no calls.
     """
 
@@ -153,7 +157,8 @@ class Turn:
     def messages(self, cuts: Mapping[str, int] = _NO_CUTS) -> Iterator[Message]:
         """Yield the messages; `cuts` has the number of characters to show of the results in an entry, by its id."""
         for entry in self.question:
-            yield entry.message
+            if entry.pause is None:
+                yield entry.message
         for each in self.rounds:
             if each.calls or each.following or each is self.rounds[-1]:  # otherwise, the next answer replaces it
                 yield from each.messages(cuts)
@@ -254,14 +259,15 @@ def _round_of(
     return rounds[-1] if rounds else question
 
 
+def results_in(entry: MessageEntry) -> Sequence[ToolResultPart]:
+    """Return the results in an entry; none if it is another message."""
+    return entry.message.results if isinstance(entry.message, ToolMessage) else ()
+
+
 def _shown_results(entry: MessageEntry, cuts: Mapping[str, int]) -> Sequence[ToolResultPart]:
     """Return the results in an entry, each cut to the number of characters that `cuts` has for the entry."""
-    if not isinstance(entry.message, ToolMessage):
-        return ()
-    most = cuts.get(entry.id)
-    if most is None:
-        return entry.message.results
-    return [_cut(part, most, entry.position) for part in entry.message.results]
+    most, results = cuts.get(entry.id), results_in(entry)
+    return results if most is None else [_cut(part, most, entry.position) for part in results]
 
 
 def is_cut_to(part: ToolResultPart, most: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from math import isinf
+from typing import Any, Final, NoReturn
 
 from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
@@ -27,13 +28,36 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
     Wrappers such as a code fence are removed first, as they are for the tool. Arguments that aren't a JSON object
     become the text of the field `invalid_arguments`, so that the model sees its mistake.
     """
-    text, _ = unwrap_arguments(call.arguments)
+    arguments = read_object(unwrap_arguments(call.arguments)[0])
+    return {"invalid_arguments": call.arguments} if arguments is None else arguments
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the object in JSON text; None for anything that a strict parser refuses.
+
+    Python's parser also reads numbers that are not finite, and halves of surrogate pairs, which UTF-8 can't encode.
+    """
     try:
-        arguments = json.loads(text)
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # fails on NaN and on lone surrogates
+        value = _STRICT_JSON.decode(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"invalid_arguments": call.arguments}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if isinf(number):
+        raise ValueError("a number too large for a double")
+    return number
+
+
+_STRICT_JSON: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def signature_fields(signature: str | None) -> dict[str, Any]:

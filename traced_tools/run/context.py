@@ -58,6 +58,9 @@ class KeepsTranscript(Protocol):
     def resume(self, run: RunContext) -> Awaitable[None]:
         """Check that a run can be resumed; see `TranscriptAdvisor.resume`."""
 
+    def claim(self, run: RunContext) -> Awaitable[None]:
+        """Record that a run that resumes runs the calls that waited; see `TranscriptAdvisor.claim`."""
+
     def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> Awaitable[None]:
         """Keep what the model was not sent anymore; see `TranscriptAdvisor.complete`."""
 
@@ -120,8 +123,8 @@ class RunContext:
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
         read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
-        withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
-            store.
+        withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
+            certain never to resume; None if there is no store.
     """
 
     __slots__ = (
@@ -223,7 +226,7 @@ class RunContext:
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
         self.read_output: Callable[[str], object] | None = None
-        self.withdraw: Callable[[str], Awaitable[None]] | None = None
+        self.withdraw: Callable[[str], Awaitable[bool]] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""

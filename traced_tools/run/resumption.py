@@ -52,6 +52,10 @@ class PausedRun(Protocol):
     def discovered_tools(self) -> tuple[str, ...]:
         """The names of the tools that a tool search had found for the model."""
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether only the log of the conversation decides which run resumes, because no store keeps the state."""
+
     def nested_runs(self) -> Sequence[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
 

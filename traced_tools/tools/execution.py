@@ -124,6 +124,7 @@ class ToolExecution:
         self._source = call.arguments
         self._shown = shown
         self._given = given
+        self._decided: DecidedPause | None = None
         self._advised: ToolInvocation | None = None
         self._context: ToolContext | None = None
         self._binding: ArgumentBinding
@@ -477,7 +478,7 @@ class ToolExecution:
         assert self._tool is not None
         if self._given is not None and self._given.arguments == self._binding.shown()[0]:
             if isinstance(self._given, DecidedPause):
-                context.decided = self._given
+                self._decided = self._given
             else:
                 context.input = self._given
                 observed.provided(self._given.provided.by)
@@ -517,7 +518,10 @@ class ToolExecution:
         observed.started()
         try:
             if failure is None:
-                asked, step = perf_counter(), tool.step(bound.value, context)
+                asked, agent = perf_counter(), own_tool(self._tool)
+                step = tool.step(bound.value, context)
+                if self._decided is not None and isinstance(agent, AgentToolCallback):
+                    step = agent.step_of_pause(self._decided, context)
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
                     failure = returned.failure

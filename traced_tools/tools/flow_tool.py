@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
-from traced_tools.core.approval import WaitingRun
+from traced_tools.core.approval import DecidedPause, WaitingRun
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolMetadata
 from traced_tools.errors import ResumeError
@@ -31,11 +31,11 @@ class FlowToolCallback(FunctionToolCallback):
 class AgentToolCallback(FlowToolCallback):
     """A tool that asks an agent. If the agent's run waits, the call waits with it.
 
-    When the run that the call belongs to is resumed, the tool is called again with `ToolContext.decided`, and resumes
-    the agent's run.
+    When the run that the call belongs to is resumed, the tool resumes the agent's run.
 
     Args:
         ask: the flow that asks the agent.
+        resume: the flow that takes the agent's run with the decisions, and the context of the call, and resumes it.
         check: a flow that takes the state of the agent's run, and raises `ResumeError` if it cannot be resumed.
         name: the name that the model uses.
         description: the description that the model reads.
@@ -45,6 +45,7 @@ class AgentToolCallback(FlowToolCallback):
     def __init__(
         self,
         ask: Callable[..., Flow[str]],
+        resume: Callable[[DecidedPause, ToolContext], Flow[str]],
         check: Callable[[WaitingRun], Flow[None]],
         *,
         name: str,
@@ -52,7 +53,12 @@ class AgentToolCallback(FlowToolCallback):
         metadata: ToolMetadata | None,
     ) -> None:
         super().__init__(ask, name=name, description=description, metadata=metadata)
+        self._resume = resume
         self.check = check
+
+    def step_of_pause(self, decided: DecidedPause, context: ToolContext) -> CallFunction:
+        """Return the awaitable that resumes the agent's run."""
+        return _RunFlow(self._resume, {"decided": decided, "context": context}, self.convert, False)
 
 
 async def check_nested(nested: Iterable[tuple[str, WaitingRun]], tools: Mapping[str, ToolCallback]) -> None:

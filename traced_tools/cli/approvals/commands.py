@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
-from traced_tools.cli.audit.formatting import as_text, escape, escape_json, json_text, make_console, pluralize
+from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console, pluralize
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.core.approval import Approve, CallDecision, Reject
+from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
@@ -223,7 +224,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     for name, value in facts.items():
         if value is not None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
-    console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+    console.print(f"{'arguments':<12} {readable_json(call.arguments, most=len(call.arguments))}")
     for key, question in _questions(call).items():
         text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")

@@ -76,6 +76,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "null": "The arguments were null and were replaced with an empty object.",
         "string": "The arguments were a JSON string that contained JSON, which was decoded.",
         "code_fence": "The arguments were in a Markdown code fence, which was removed.",
+        "empty_object": "Empty objects stood before or after the object and were removed.",
         "null_fields": "Optional fields were null and were removed.",
         "number_as_string": "A number in a string field was converted to a string.",
         "json_string": "An array or object was written as a JSON string, which was decoded.",
