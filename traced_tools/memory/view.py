@@ -135,6 +135,16 @@ class Turn:
         return size
 
     @property
+    def sent(self) -> int:
+        """The number of messages that a model is sent of it, without what results replace."""
+        question = self.question
+        sent = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
+        for each in self.rounds:
+            following = len(each.following)
+            sent += 1 + following if following < 2 else sum(1 for _ in each.messages(_NO_CUTS))
+        return sent
+
+    @property
     def last(self) -> MessageEntry:
         """The last entry."""
         return self.rounds[-1].entries[-1] if self.rounds else self.question[-1]
