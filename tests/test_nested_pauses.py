@@ -39,6 +39,7 @@ from traced_tools import (
     Provide,
     Reject,
     ResumeError,
+    RetryToolAdvisor,
     Rule,
     StructuredOutputAdvisor,
     ToolCall,
@@ -48,6 +49,7 @@ from traced_tools import (
     ToolErrors,
     ToolMessage,
     ToolMetadata,
+    ToolSearchToolCallingAdvisor,
     Usage,
     UserMessage,
     augmented,
@@ -57,6 +59,7 @@ from traced_tools.errors import NestedRunWaits, ToolExecutionError
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.search import RegexToolIndex
 
 DONE: list[str] = []
 ONE = Usage(input_tokens=10, output_tokens=5)
@@ -338,6 +341,24 @@ def test_limits_count_what_the_agent_used_before_and_after_the_pause_once(mode: 
     assert (resumed.stop_reason, resumed.content) == ("answered", "enough")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_tools_that_a_search_has_found_wait_in_both_runs(mode: str) -> None:
+    def searching() -> ToolCallingAdvisor:
+        return ToolSearchToolCallingAdvisor(index=RegexToolIndex())
+
+    def search(words: str) -> ToolCall:
+        return ToolCall("search_tools", {"query": words}, id=f"s {words}")
+
+    bank = agent("bank", search("Pay"), pays(), "paid", tool_calling_advisor=searching())
+    desk = asker(bank, search("Ask the bank"), asks(), "done", tool_calling_advisor=searching())
+    paused = run(mode, desk.prompt("?"))
+    assert [each.call_id for each in paused.pending] == ["o/p"]
+    assert run(mode, desk.resume(state_of(paused), decided(paused))).content == "done"
+    offered = [{tool.name for tool in each.tools} for each in requests(bank)]
+    assert all("pay" in names for names in offered[1:])
+    assert DONE == ["pay 5"]
+
+
 def test_other_arguments_of_the_tool_begin_a_new_run_of_the_agent() -> None:
     class Asking(Advisor):
         name, order = "asking", 500
@@ -493,9 +514,11 @@ def wrong(mode: str, bank: ChatClient) -> Any:
 @sweep(mode=MODES, inner=["call", "acall", "stream"])
 def test_a_tool_that_returns_while_its_agent_waits_fails_and_says_why(mode: str, inner: str) -> None:
     bank = agent("bank", pays())
-    desk = agent("desk", asks(), "sorry", tools=[wrong(inner, bank)])
+    retrying = RetryToolAdvisor("ask_bank", retry_on=Exception)
+    desk = agent("desk", asks(), "sorry", tools=[wrong(inner, bank)], advisors=[retrying])
     [result] = run(mode, desk.prompt("?")).tool_results
     assert (result.outcome, type(result.error)) == ("error", NestedRunWaits)
+    assert len(requests(bank)) == 1
     for each in ("'bank'", "pay", "waits for a decision", "as_tool"):
         assert each in result.content
     assert results_in(requests(desk)[-1].messages) == [("o", result.content)]

@@ -42,7 +42,7 @@ _MOST_OVERLAPPING: Final = 100
 _WAITING: Final = f"{UNKNOWN_OUTCOME}its run ended while it waited for a decision."
 _WITHDRAWN: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
 _MAY_HAVE_RESUMED: Final = f"{UNKNOWN_OUTCOME}it waited for approval, and a run may have resumed with it."
-_NOT_ANSWERED: Final = f"{UNKNOWN_OUTCOME}it waited for input, and the conversation went on."
+_NOT_ANSWERED: Final = f"{UNKNOWN_OUTCOME}it waited for a decision, and the conversation went on."
 _BEGUN: Final = f"{UNKNOWN_OUTCOME}a run resumed with it, and ended before its result was recorded."
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
 
