@@ -32,12 +32,13 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.part_check import Checkable, CheckedPart, PartCheck
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept
+from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel
@@ -75,6 +76,7 @@ class ChatClient:
         advisors: the advisors of every request.
         options: the model's options, such as the temperature. Options of a request override them.
         tool_context: data about the caller for tools; never sent to the model. Data of a request is merged into it.
+        tool_calling: False runs no tool loop, for requests that do not say otherwise; see `prompt`.
         tool_calling_advisor: the tool loop to use instead of a default `ToolCallingAdvisor`.
         limits: the limits of each run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -105,6 +107,7 @@ class ChatClient:
         advisors: Iterable[Advisor] = (),
         options: ChatOptions | None = None,
         tool_context: Mapping[str, Any] | None = None,
+        tool_calling: bool = True,
         tool_calling_advisor: ToolCallingAdvisor | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
@@ -121,6 +124,7 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
         )
@@ -143,6 +147,7 @@ class ChatClient:
             "advisors": _advisors(advisors),
             "options": options,
             "tool_context": checked_mapping("tool_context", tool_context),
+            "tool_calling": tool_calling,
             "tool_calling_advisor": tool_calling_advisor,
             "limits": limits,
             "tool_errors": tool_errors,
@@ -154,7 +159,7 @@ class ChatClient:
             "pending_store": pending_store,
         }
         self._state_keys = StateKey.configured(approval_key)
-        self._chain = self._chain_with((), tool_calling=True)
+        self._chain = self._chain_with((), tool_calling=tool_calling)
 
     @property
     def name(self) -> str:
@@ -179,7 +184,7 @@ class ChatClient:
         conversation_id: str | None = None,
         principal: str | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
-        tool_calling: bool = True,
+        tool_calling: bool | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
@@ -207,7 +212,8 @@ class ChatClient:
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
-            tool_calling: False runs no tool loop. The response may then contain tool calls for the caller to run.
+            tool_calling: whether to run the tool loop, instead of what the client does. Without it, the response may
+                contain tool calls for the caller to run.
             limits: the limits of the run, instead of the client's.
             tool_errors: the error policy, instead of the client's.
             params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
@@ -225,7 +231,7 @@ class ChatClient:
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         expect("principal", principal, (str, type(None)), "a str or None")
-        expect("tool_calling", tool_calling, bool, "True or False")
+        expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
@@ -236,7 +242,7 @@ class ChatClient:
             options=options,
             tool_context=tool_context,
             output=output,
-            tool_calling=tool_calling,
+            tool_calling=self._settings["tool_calling"] if tool_calling is None else tool_calling,
             limits=limits,
             tool_errors=tool_errors,
             params=params,
@@ -389,6 +395,26 @@ class ChatClient:
             )
         return replace(spec, resumed=(state, decisions))
 
+    def check(self) -> list[CheckedPart]:
+        """Check what requests depend on, blocking, for example when an application starts; this spends no tokens.
+
+        Each part that can be checked is an item of the result: the model answers a request that is free, the audit
+        trail and the pending store can be written, the memory can be read, and MCP servers list their tools. Models,
+        advisors, providers of tools and stores of your own take part if they have a method `checks`.
+
+        Missing tables and files are created, as the first run would.
+        """
+        return call(self._check_parts())
+
+    async def acheck(self) -> list[CheckedPart]:
+        """Check what requests depend on, on asyncio; see `check`."""
+        return await acall(self._check_parts())
+
+    async def _check_parts(self) -> list[CheckedPart]:
+        own = self._settings
+        holders = (own["model"], *own["advisors"], *self._tools.providers, own["pending_store"])
+        return [await _checked(each) for holder in holders if isinstance(holder, Checkable) for each in holder.checks()]
+
     def _request(
         self,
         messages: tuple[Message, ...],
@@ -414,7 +440,8 @@ class ChatClient:
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             added = (*added, StructuredOutputAdvisor(output))
         completed = with_results(messages)
-        chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
+        is_own = tool_calling is own["tool_calling"] and not added
+        chain = self._chain if is_own else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
@@ -593,6 +620,16 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _checked(check: PartCheck) -> CheckedPart:
+    try:
+        await check.run()
+    except TracedToolsError as error:
+        return CheckedPart(check.part, str(error))
+    except Exception as error:  # whose text may hold contents
+        return CheckedPart(check.part, error_type(error))
+    return CheckedPart(check.part)
 
 
 async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> bool:

@@ -176,7 +176,7 @@ def test_a_policy_can_require_approval(era: str) -> None:
 def test_a_question_shows_what_the_model_wrote_and_not_how_it_disguised_it(era: str) -> None:
     user, to = User(), "Ana\u202eBen\u200b\x1b[2J\x9b\u2800"
     rules = [Rule("careful", then="require_approval", tool="look", reason="Some\u202ebody\nmust know." + "!" * 9000)]
-    with serving_http([look, pay], advisors=[PolicyAdvisor(Policy(rules))]) as url:
+    with serving_http([look, pay], advisors=[PolicyAdvisor(Policy(rules, default="allow"))]) as url:
         calling(url, era, "pay", {"amount": 7, "to": to}, elicitation_callback=user)
         calling(url, era, "look", {"at": "x" * 100_000}, elicitation_callback=user)
     disguised, long = (each.message for each in user.asked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -35,6 +35,7 @@ from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
@@ -377,6 +378,15 @@ class PendingStore:
     async def adelete_principal(self, principal: str) -> int:
         """Delete all states of a principal, on asyncio; see `delete_principal`."""
         return await Call[int](self.delete_principal, principal).arun()
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether the store can be written and has tables of this version; it creates missing ones."""
+        yield PartCheck(f"pending_store: {self._database}", lambda: Call[None](self._check))
+
+    @_without_texts
+    def _check(self) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(select(RUNS.c.state_id).limit(1))
 
     @_without_texts
     def exists(self) -> bool:
