@@ -269,6 +269,31 @@ def test_agents_with_memories_go_on_where_they_waited(mode: str, outer: str | No
     assert sent(pauses=True) == sent(pauses=False)
 
 
+@sweep(mode=MODES, outer=PLACES, inner=PLACES, most=[1, 2])
+def test_runs_of_one_agent_that_wait_at_once_in_a_conversation_go_on(
+    mode: str, outer: str, inner: str, most: int
+) -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    bank = agent("bank", pays(1), pays(2), "paid", "paid", "bye", advisors=remembering(memory, inner))
+    loop = ToolCallingAdvisor(ToolCallingManager(max_concurrency=most))
+    calls = [asks("a"), asks("b", question="More.")]
+    advisors = remembering(memory, outer)
+    desk = asker(bank, calls, "done", [asks("c")], "bye", advisors=advisors, tool_calling_advisor=loop)
+    paused = run(mode, desk.prompt("?", conversation_id="c"))
+    assert sorted(each.call_id for each in paused.pending) == ["a/p", "b/p"]
+    half = run(mode, desk.resume(state_of(paused), {"b/p": Approve()}))
+    assert [each.call_id for each in half.pending] == ["a/p"]
+    whole = run(mode, desk.resume(state_of(half), decided(half)))
+    assert (whole.content, sorted(DONE)) == ("done", ["pay 1", "pay 2"])
+    assert results_in(requests(desk)[1].messages) == [("a", "paid"), ("b", "paid")]
+    run(mode, desk.prompt("bye", conversation_id="c"))
+    for each in (*requests(desk), *requests(bank)):
+        assert_well_formed(each.messages)
+    if inner == "inside":  # a log without calls does not say which runs wait
+        questions = [[part.text for part in each.messages if isinstance(part, UserMessage)] for each in requests(bank)]
+        assert all("More." not in asked or "Pay." not in asked for asked in questions[:4])
+
+
 def remembering(memory: MessageWindowChatMemory, place: str | None) -> list[MemoryAdvisor]:
     return [] if place is None else [MemoryAdvisor(memory, order=PLACES[place])]
 
