@@ -6,10 +6,12 @@ import time
 
 from traced_tools.core.jitter import jittered
 from traced_tools.core.tool_definition import ToolMetadata
-from traced_tools.errors import InvalidArguments
+from traced_tools.errors import InvalidArguments, NestedRunWaits
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+_NEVER = (InvalidArguments, NestedRunWaits)
+"""Failures of which another attempt fails as well."""
 
 
 class Retries:
@@ -34,7 +36,7 @@ class Retries:
         The pause doubles each time up to 5 s and is reduced by up to a quarter at random, so that tools that failed
         together do not retry together.
         """
-        if not self._left or not isinstance(error, self._worth_it) or isinstance(error, InvalidArguments):
+        if not self._left or not isinstance(error, self._worth_it) or isinstance(error, _NEVER):
             return None
         self._left -= 1
         pause, self._pause = jittered(self._pause, 0.75), min(self._pause * 2, LONGEST_PAUSE)
