@@ -165,6 +165,19 @@ class Connection:
                 count_omitted_server(current_telemetry(None), self.name)
             return self._tools or ()
 
+    async def listed_now(self) -> tuple[Tool, ...]:
+        """List the tools, even if they are known; raises `McpError`, also for a server that is not required."""
+        OURS.set(True)
+        async with self._listing:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    self._tools = await self._repeat(self._list)
+            except TimeoutError as error:
+                failure = self._unavailable(error)
+            else:
+                return self._tools
+        raise failure
+
     @property
     def knows_tools(self) -> bool:
         """Whether `tools` needs no request."""

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Self, get_args
 
 from traced_tools.core.checks import expect, expect_callable, expect_each, expect_positive, expect_whole
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
+from traced_tools.flow.steps import perform
 from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
 from traced_tools.mcp.naming import McpToolName, offered_names
 from traced_tools.models.base import ChatModel
@@ -281,10 +283,24 @@ class McpToolset:
             ConfigurationError: outside of a `with` block.
             McpError: if a server can't be reached, or has other tools than those that are pinned.
         """
+        self._check_open()
+        return await join_portal(self._tools)
+
+    def _check_open(self) -> None:
         if not self._uses:
             names = ", ".join(server.name for server in self._servers)
             raise ConfigurationError(f"the MCP toolset ({names}) is not open: use it in a `with` or `async with` block")
-        return await join_portal(self._tools)
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return a check of each server, whether it lists its tools, and those that are pinned."""
+        for server in self._servers:
+            yield PartCheck(f"mcp: {server.name}", partial(perform, self._check, server))
+
+    async def _check(self, server: _Server) -> None:
+        self._check_open()
+        listed = await join_portal(self._connection(server).listed_now)
+        if server.pins is not None:
+            server.pins.check(server.name, [tool for tool in listed if server.offers(tool)])
 
     def refresh(self) -> None:
         """Have the next run list the tools again, for a server that adds or changes tools and does not report it."""

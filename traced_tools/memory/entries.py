@@ -98,7 +98,8 @@ class CompactionEntry(MemoryEntry):
     Args:
         through: the position up to which it covers the entries of its branch.
         keeps: the ids of the entries up to `through` that stay in the view.
-        cuts: the number of characters that the view shows of each tool result, by the id of the entry with the results.
+        cuts: the number of characters that the view shows of tool results, by the id of the entry with the results and
+            the id of the call.
         summary: the messages that replace the covered entries.
         trigger: the name of what caused it.
         strategy: the name of the strategy that chose what it covers.
@@ -110,7 +111,7 @@ class CompactionEntry(MemoryEntry):
     kind: Literal["compaction"] = "compaction"
     through: int = Field(ge=1)
     keeps: tuple[_Name, ...] = ()
-    cuts: Mapping[_Name, Annotated[int, Field(ge=0)]] = {}
+    cuts: Mapping[_Name, Mapping[str, Annotated[int, Field(ge=0)]]] = {}
     summary: tuple[_LoggedMessage, ...] = Field(default=(), repr=False)
     trigger: _Name
     strategy: _Name
