@@ -15,6 +15,7 @@ from tests.modes import run
 from tests.sweeps import sweep
 from traced_tools import (
     Approve,
+    AssistantMessage,
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
@@ -30,6 +31,7 @@ from traced_tools import (
     ToolCall,
     ToolCallback,
     ToolMessage,
+    UserMessage,
     tool,
     tool_callbacks,
 )
@@ -365,6 +367,20 @@ def test_a_turn_that_began_before_the_pause_does_not_end_the_wait(
     assert (resumed.content, PAID) == ("done", [5])
     desk.asks(mode, "so?", "fine")
     assert_well_formed(desk.models[-1].requests[0].messages)
+
+
+@sweep(mode=MODES, place=("inside", "outside"))
+def test_a_question_after_messages_for_one_request_is_asked_once(store: PendingStore, mode: str, place: str) -> None:
+    desk = Desk(store, "store", order=INSIDE if place == "inside" else OUTSIDE)
+    desk.asks(mode, "hi", "hello")
+    examples = [UserMessage("2 and 2?"), AssistantMessage("4")]
+    asking = desk.client([pays()]).prompt("pay", messages=examples, conversation_id="c")
+    desk.resumes(mode, run(mode, asking), "done")
+    [request] = desk.models[-1].requests
+    assert [each.text for each in request.messages if each.role == "user"][-1] == "pay"
+    desk.asks(mode, "and?", "fine")
+    said = [each.text for each in desk.models[-1].requests[0].messages if each.role == "user"]
+    assert said == ["hi", "pay", "and?"]
 
 
 def test_the_log_says_which_run_waits_for_which_calls(store: PendingStore, mode: str) -> None:

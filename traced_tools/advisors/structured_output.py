@@ -11,6 +11,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import SystemMessage
 from traced_tools.errors import OutputValidationError
+from traced_tools.models.base import CUT_OFF_REASONS
 from traced_tools.observe.answers import observe_answer_retry
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, PartialOutput, output_format
 
@@ -23,14 +24,15 @@ class StructuredOutputAdvisor(Advisor):
 
     `client.prompt(..., output=Invoice)` adds this advisor. If the model enforces a schema for its answer, the request
     contains the schema, and an answer that is not an object is requested as the field `value` of an object. Otherwise
-    the instructions contain the schema, and words or a code fence around the JSON are ignored.
+    the instructions contain the schema, and words or a code fence around the JSON are ignored. Plain words are a valid
+    answer for `str` and for a union that has it, such as `Person | str`.
 
     If an answer is invalid, the model is shown that answer and its problems, and no earlier ones. Answers that call
     tools are not validated. Nor does the model get another attempt after the run has reached a limit, or if a tool's
     result is the answer. The response contains neither the instructions nor the invalid answers.
 
     Args:
-        output: the type of the answer: any type that pydantic can validate.
+        output: the type of the answer: any type that pydantic can validate. A function is not a type.
         max_attempts: how often the model is asked for a final answer, at most.
         order: the position in the chain, by default between the memory and the tool loop.
         native: whether to send the schema as `ChatOptions.output_schema`; by default, if the model's `enforces_schema`
@@ -101,7 +103,7 @@ class StructuredOutputAdvisor(Advisor):
             return _NO_ANSWER
         if response.stop_reason in ("return_direct", "advisor"):
             form = self._plain  # the model did not write this answer
-        return form.read(response.content)
+        return form.read(response.content, is_cut_off=response.finish_reason in CUT_OFF_REASONS)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Add the output so far to the chunk."""

@@ -197,6 +197,8 @@ class MemorySession:
                     continue
                 passed = last
             asked, preceding, request_only = _split(view, conversation)
+            if resumed.size:  # the run that paused has asked
+                asked = ()
             turns = (*view.turns, resumed) if resumed.size else view.turns
             self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
             question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)

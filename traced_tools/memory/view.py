@@ -57,6 +57,8 @@ class Round:
 
     def waiting_calls(self) -> Mapping[str, MessageEntry]:
         """Return the calls of which nothing is known but that they wait, by id, each with the entry of the pause."""
+        if all(entry.pause is None for entry in self.following):  # the common case
+            return {}
         last = {part.call_id: entry for entry in self.following for part in results_in(entry)}
         return {call_id: entry for call_id, entry in last.items() if entry.pause is not None}
 

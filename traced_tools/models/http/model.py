@@ -16,7 +16,7 @@ from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResp
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.parsing import SurrogateRepair, decode_answer, repair_surrogates
-from traced_tools.models.wire_tool_names import WireNames
+from traced_tools.models.wire_names import WireNames
 
 
 class HttpModel:
@@ -122,6 +122,7 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             events.close()
         decoder.end()
+        yield from names.last_chunks()
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
@@ -139,6 +140,8 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             await events.aclose()
         decoder.end()
+        for chunk in names.last_chunks():
+            yield chunk
 
     def _event_decoder(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
         """Return a function that decodes the data of one event and raises `InvalidResponse`."""
