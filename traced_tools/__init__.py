@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ModelError as ModelError
     from traced_tools.errors import ModelTimeout as ModelTimeout
     from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
+    from traced_tools.errors import NestedRunWaits as NestedRunWaits
     from traced_tools.errors import NotWaiting as NotWaiting
     from traced_tools.errors import OutputValidationError as OutputValidationError
     from traced_tools.errors import PendingStoreError as PendingStoreError
@@ -246,6 +247,7 @@ _EXPORTS = {
     "ModelJudge": "traced_tools.advisors.model_judge",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
+    "NestedRunWaits": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
     "NotWaiting": "traced_tools.errors",
     "ObserverAdvisor": "traced_tools.advisors.observer",
@@ -406,6 +408,7 @@ __all__ = [
     "ModelJudge",
     "ModelTimeout",
     "NeedsEventLoop",
+    "NestedRunWaits",
     "NestedUsage",
     "NotWaiting",
     "ObserverAdvisor",

@@ -17,7 +17,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState
-from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
+from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
@@ -28,17 +28,19 @@ from traced_tools.core.messages import (
     Message,
     SystemMessage,
     TextPart,
+    UsageSum,
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.part_check import Checkable, CheckedPart, PartCheck
 from traced_tools.core.state_key import StateKey
-from traced_tools.core.tool_definition import ToolCallbackResolver
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
 from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import perform
+from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -48,6 +50,7 @@ from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
+from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -297,17 +300,83 @@ class ChatClient:
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
         found = RunState.from_text(state, self._state_keys)
         found.check_decisions(given)
-        if found.agent != self.name:
-            raise ResumeError(
-                f"the state is of the agent {found.agent!r}, and this client is {self.name!r}: "
-                "resume it with the client that has its name"
-            )
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
+        return self._resumed(
+            found,
+            given,
+            tools=tools,
+            advisors=advisors,
+            options=options,
+            tool_context=tool_context,
+            output=output,
+            limits=limits,
+            tool_errors=tool_errors,
+            params=params,
+        )
+
+    def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
+        """Return a tool that asks this agent a question, for another agent.
+
+        The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
+        waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
+        and resuming it with the decisions resumes the agent's run.
+
+        Args:
+            name: the name of the tool that the model uses.
+            description: what the agent is for, which the model reads.
+            metadata: the settings of the tool for the loop.
+
+        Raises:
+            ToolDefinitionError: if no provider accepts the name.
+        """
+
+        async def answer(spec: ChatClientRequestSpec[Any]) -> str:
+            # in a context of its own, so that the agent's run is not the current one afterwards
+            [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            return response.content
+
+        async def ask(question: str, context: ToolContext) -> str:
+            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            return await answer(spec)
+
+        async def resume(decided: DecidedPause, context: ToolContext) -> str:
+            assert isinstance(decided.run, RunState)
+            return await answer(self._resumed(decided.run, decided.decisions, tool_context=dict(context)))
+
+        async def check(state: WaitingRun) -> None:
+            assert isinstance(state, RunState)
+            self._resumed(state, {})
+            tools = (await self._tools.tool_set()).by_name
+            state.check_tools(tools)
+            await check_nested(state.nested_runs(), tools)
+
+        return AgentToolCallback(ask, resume, check, name=name, description=description, metadata=metadata)
+
+    def _resumed(
+        self,
+        state: RunState,
+        decisions: Mapping[str, CallDecision | Denied],
+        *,
+        tools: object = None,
+        advisors: Iterable[Advisor] = (),
+        options: ChatOptions | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        output: TypeForm[OutputT] = _NO_OUTPUT,
+        limits: LoopLimits | None = None,
+        tool_errors: ToolErrors | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> ChatClientRequestSpec[OutputT]:
+        """Return the request that resumes a run from a state; raises `ResumeError` if it is of another agent."""
+        if state.agent != self.name:
+            raise ResumeError(
+                f"the state is of the agent {state.agent!r}, and this client is {self.name!r}: "
+                "resume it with the client that has its name"
+            )
         spec = self._request(
-            found.request,
-            found.conversation_id,
-            found.principal,
+            state.request,
+            state.conversation_id,
+            state.principal,
             tools=tools,
             advisors=advisors,
             options=options,
@@ -317,14 +386,14 @@ class ChatClient:
             limits=limits,
             tool_errors=tool_errors,
             params=params,
-            attributes=found.attributes,
+            attributes=state.attributes,
         )
-        if found.is_logged and not spec.chain.transcripts:
+        if state.is_logged and not spec.chain.transcripts:
             raise ResumeError(
                 "the memory inside the loop keeps the run, so that it works once: "
                 "resume with the MemoryAdvisor that the run was paused with"
             )
-        return replace(spec, resumed=(found, given))
+        return replace(spec, resumed=(state, decisions))
 
     def check(self) -> list[CheckedPart]:
         """Check what requests depend on, blocking, for example when an application starts; this spends no tokens.
@@ -434,7 +503,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     new_run: Callable[[], RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
-    resumed: tuple[RunState, Mapping[str, CallDecision]] | None = None
+    resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
 
     def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer."""
@@ -488,14 +557,16 @@ class ChatClientRequestSpec(Generic[OutputT]):
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
             if response.pending and run.pause is not None:
-                response = replace(response, state=await self._keep(run, run.pause, observed.traceparent))
+                state, text = await self._keep(run, run.pause, observed.traceparent)
+                run.report_pause(NestedPause(state, response.pending))
+                response = replace(response, state=text)
             observed.answered(response)
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
-        usage = run.totals.usage
-        if run.resumption is not None:
-            usage.add(run.resumption.paused.usage)
+        usage = UsageSum()
+        usage.add(run.totals.usage.total)
+        usage.add(None if run.resumption is None else run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
     async def _listed_tools(self, run: RunContext) -> ToolSet:
@@ -510,32 +581,38 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 observe_changed_tools(run, server, changes, refused=False)
         return tools
 
-    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision]) -> None:
+    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision | Denied]) -> None:
         """Let a run start where the run of a state paused, with what it had used of its limits."""
+        run.report_resumption(state.id)
         run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
+        self.chain.restore(run, state.advisors)
         if state.nested is not None:
             run.totals.add_nested(state.nested)
 
     async def _claim(
-        self, state: RunState, decisions: Mapping[str, CallDecision]
+        self, state: RunState, decisions: Mapping[str, CallDecision | Denied]
     ) -> Mapping[str, CallDecision | Denied]:
         """Return the decisions about the calls of a state; if there is a store, spend the state."""
-        return decisions if self.pending_store is None else await self.pending_store.claim(state, decisions)
+        if self.pending_store is None:
+            return decisions
+        given = {call_id: each for call_id, each in decisions.items() if not isinstance(each, Denied)}
+        return await self.pending_store.claim(state, given)
 
-    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
-        """Return the text of the state of a run that has paused; if there is a store, keep it there."""
+    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
+        """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
-        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
+        kept = self.chain.paused_states(run)
+        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=kept)
         text = state.to_text(self.state_key)
         if self.pending_store is None:
-            return text
+            return state, text
         try:
             await self.pending_store.keep(state, text)
         except Exception as error:
             failure = error
         else:
-            return text
+            return state, text
         raise StateNotKept(text, failure)  # outside the `except`: a store's text may quote contents
 
     def __deepcopy__(self, memo: object) -> Self:

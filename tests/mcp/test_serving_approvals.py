@@ -21,17 +21,20 @@ from traced_tools import (
     ApprovalAdvisor,
     Approve,
     AuditAdvisor,
+    ChatClient,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
+    ToolCall,
     Undecided,
     tool,
 )
 from traced_tools.audit import AuditTrail
 from traced_tools.core.state_key import KEY_VARIABLE, StateKey
-from traced_tools.mcp import McpToolset, server
+from traced_tools.mcp import McpServer, McpToolset, server
 from traced_tools.mcp.request_states import RequestStates
+from traced_tools.testing import ScriptedChatModel
 
 paid: list[str] = []
 
@@ -342,3 +345,12 @@ def test_the_client_of_the_sdk_asks_by_itself() -> None:
 
     with serving_http([pay]) as url:
         assert text_of(asyncio.run(patiently(paying(url)))) == "paid 5 to Ana"
+
+
+@in_each_era
+def test_a_served_tool_whose_agent_waits_is_an_error_that_says_what_waits(era: str) -> None:
+    bank = ChatClient(ScriptedChatModel([ToolCall("pay", {"to": "Ana"}, id="p")]), name="bank", tools=[pay])
+    server = McpServer([bank.as_tool("ask_bank", "Ask the bank.")])
+    result = calling(server.sdk, era, "ask_bank", {"question": "Pay Ana."})
+    assert (result.is_error, paid) == (True, [])
+    assert "the agent 'bank' waits for a decision about its call of pay" in text_of(result)

@@ -72,6 +72,8 @@ class WaitingApproval:
         input: the questions of the tool, if the call waits for input; empty for a call that waits for approval.
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
         decision: the decision, if the call was decided and its run has not resumed yet; else None.
+        path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
+            for a call of the run itself.
     """
 
     call_id: str
@@ -90,6 +92,7 @@ class WaitingApproval:
     is_last: bool
     input: tuple[InputRequest, ...] = ()
     decision: CallDecision | None = None
+    path: tuple[str, ...] = ()
 
     @property
     def args(self) -> dict[str, Any]:
@@ -446,14 +449,15 @@ class PendingStore:
             "created_at": _now(),
         }
         calls = []
-        for each in state.waiting:
+        for call_id, path, each in state.leaves():
             if each.held:
                 continue
             requested_at = round(each.requested_at * 1_000_000)
             calls.append(
                 {
                     "state_id": state.id,
-                    "call_id": each.call_id,
+                    "call_id": call_id,
+                    "path": canonical_text(path) if path else None,
                     "tool": each.tool,
                     "arguments": each.arguments,
                     "rule": each.rule,
@@ -480,7 +484,7 @@ class PendingStore:
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
             known = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if known != {(each.call_id, each.tool, each.arguments) for each in state.waiting if not each.held}:
+            if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns"
                 )
@@ -677,6 +681,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 is_last=bool(row.is_last),
                 input=_questions(row),
                 decision=None if row.decided_at is None else _decision_of(row),
+                path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass  # their texts may quote the row

@@ -153,7 +153,7 @@ class MemorySession:
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
-        settled = replace(running, rounds=tuple(each for each in running.rounds if not each.open_calls()))
+        settled = replace(running, rounds=tuple(each for each in running.rounds if each.is_settled()))
         return replace(self.view, running=settled).messages
 
     async def fit(self) -> None:
@@ -360,7 +360,7 @@ class MemorySession:
         left = self._after_last(conversation) or ()
         await self.append(left)
         if self.run.pause is not None:
-            await self.pause(self.run.pause.result.pending)
+            await self.pause(self.run.pause.result.waiting)
         await self.flush()
         if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
             contents = [part.content for part in self.run.interrupted.results]

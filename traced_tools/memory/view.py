@@ -55,6 +55,11 @@ class Round:
             return ()
         return tuple(call for call, found in zip(self.calls, self._results(_NO_CUTS), strict=True) if found is None)
 
+    def is_settled(self) -> bool:
+        """Return whether each call has a result that is no placeholder."""
+        real = [part for each in self.following if not each.placeholder for part in _shown_results(each, _NO_CUTS)]
+        return None not in answers_to(self.calls, real)
+
     def waiting_calls(self) -> Mapping[str, MessageEntry]:
         """Return the calls of which nothing is known but that they wait, by id, each with the entry of the pause."""
         if all(entry.pause is None for entry in self.following):  # the common case

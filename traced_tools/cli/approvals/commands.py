@@ -183,6 +183,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
         "agent": call.agent,
         "conversation_id": call.conversation_id,
         "tool": call.tool,
+        "path": list(call.path),
         "waits_for": _waits_for(call),
         "rule": call.rule,
         "requested_at": call.requested_at.isoformat(),
@@ -210,6 +211,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     facts = {
         "call": call.call_id,
         "tool": call.tool,
+        "asked by": " > ".join(call.path) or None,
         "run": call.run_id,
         "agent": call.agent,
         "conversation": call.conversation_id,
