@@ -110,6 +110,7 @@ def _json(policy: Policy, replayed: Sequence[Replayed], missing: Sequence[Missin
         "not_replayed": [
             {**call_json(each.call), "rule": each.rule, "lacks": each.lacks} for each in _of(replayed, "not_replayed")
         ],
+        "missing_names": [{"rule": each.rule, "name": each.name, "sources": each.sources} for each in missing],
     }
     return {"rules": len(policy.rules), "counts": {each: counts[each] for each in findings}, **listed}
 
