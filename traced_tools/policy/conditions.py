@@ -94,7 +94,7 @@ class ArgumentConditions:
     """
 
     def __init__(self, conditions: Mapping[str, Mapping[str, Any]]) -> None:
-        self._conditions: Final = tuple(
+        self.conditions: Final = tuple(
             Condition(path_of(key), operator, operand, make_check(operator, operand))
             for key, operators in conditions.items()
             for operator, operand in operators.items()
@@ -104,7 +104,7 @@ class ArgumentConditions:
         """Return whether the arguments meet every condition; raise if that cannot be checked."""
         lacking: NoValueError | None = None
         failure: Exception | None = None
-        for condition in self._conditions:
+        for condition in self.conditions:
             try:
                 if not condition.is_met(arguments):
                     return False
@@ -118,15 +118,15 @@ class ArgumentConditions:
 
     def are_implied_by(self, others: ArgumentConditions) -> bool:
         """Return whether arguments that meet all of `others` certainly meet all of these conditions."""
-        return all(any(own.is_implied_by(each) for each in others._conditions) for own in self._conditions)
+        return all(any(own.is_implied_by(each) for each in others.conditions) for own in self.conditions)
 
     def require_values_of(self, others: ArgumentConditions) -> bool:
         """Return whether arguments without a value that `others` compare certainly do not meet these conditions."""
-        required = {each.path for each in self._conditions if each.operator == "exists" and each.operand}
-        return all(each.path in required for each in others._conditions)
+        required = {each.path for each in self.conditions if each.operator == "exists" and each.operand}
+        return all(each.path in required for each in others.conditions)
 
     def __repr__(self) -> str:
-        return f"<ArgumentConditions: {len(self._conditions)}>"
+        return f"<ArgumentConditions: {len(self.conditions)}>"
 
 
 def path_of(key: str) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
 from traced_tools.policy.missing_names import MissingName, missing_names
-from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule, problem_of
+from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule
+from traced_tools.policy.rule_index import RuleIndex
 from traced_tools.policy.yaml_file import read_policy
 from traced_tools.tools.toolset import SourceNames
 
@@ -64,8 +65,9 @@ class Policy:
         if not self.rules:
             raise ConfigurationError("a policy needs at least one rule")
         self.default: Final = default
-        for index in range(len(self.rules)):
-            if (problem := problem_of(self.rules, index)) is not None:
+        index = RuleIndex()
+        for rule in self.rules:
+            if (problem := index.add(rule)) is not None:
                 raise ConfigurationError(problem)
         self._spelling = tuple(rule for rule in self.rules if rule.spelled_names)
         self._last_run: tuple[str, Mapping[str, Any], Mapping[str, SourceNames]] | None = None

@@ -214,20 +214,6 @@ class Rule:
         return self.where.are_implied_by(later.where)
 
 
-def problem_of(rules: tuple[Rule, ...], index: int) -> str | None:
-    """Return why the rule at `index` cannot follow the rules before it; None if it can."""
-    rule = rules[index]
-    for earlier in rules[:index]:
-        if earlier.id == rule.id:
-            return f"two rules have the id {rule.id!r}: choose another id for one of them"
-        if earlier.covers(rule):
-            return (
-                f"rule {rule.id!r} can never decide, because rule {earlier.id!r} before it decides all of its calls: "
-                "move it up, narrow the earlier rule, or delete it"
-            )
-    return None
-
-
 def _is_no_name(pattern: str) -> bool:
     """Return whether a pattern has what no name of a tool has, such as the comma of a list that was meant."""
     return "," in pattern or pattern != pattern.strip() or not pattern.isprintable()
@@ -246,11 +232,18 @@ def _covers(pattern: str, other: str) -> bool:
     """Return whether every text that matches `other` certainly matches `pattern`."""
     if pattern in ("*", other):
         return True
-    wildcard = _WILDCARD.search(other)
-    if wildcard is None:
+    if not _WILDCARD.search(other):
         return fnmatchcase(other, pattern)
     prefix = pattern[:-1]  # `get_*` covers `get_user_?`
-    return pattern.endswith("*") and not _WILDCARD.search(prefix) and other[: wildcard.start()].startswith(prefix)
+    return pattern.endswith("*") and not _WILDCARD.search(prefix) and literal_ends(other)[0].startswith(prefix)
+
+
+def literal_ends(pattern: str) -> tuple[str, str]:
+    """Return the text before the first wildcard of a pattern and the text after the last one; a name twice if none."""
+    begin = _WILDCARD.search(pattern)
+    if begin is None:
+        return pattern, pattern
+    return pattern[: begin.start()], pattern[max(pattern.rfind(each) for each in "*?]") + 1 :]
 
 
 def _values(value: object) -> tuple[Any, ...]:
