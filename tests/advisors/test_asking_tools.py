@@ -191,6 +191,44 @@ def test_answers_have_the_form_of_what_was_asked(method: Any, answer: Any, is_va
             resuming.resume(paused.state, {"a": Provide({"k": answer})})
 
 
+QUOTING: list[tuple[dict[str, Any], str]] = [
+    ({"enum": [MARKER]}, "enum"),
+    ({"const": MARKER}, "const"),
+    ({"pattern": MARKER}, "pattern"),
+    ({"type": "integer", "maximum": 4711}, "type"),
+    ({"anyOf": [{"const": MARKER}, {"pattern": MARKER}]}, "anyOf"),
+    ({"not": {"const": "x"}}, "not"),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "failed"),
+    [
+        *(({"properties": {"field": field}}, failed) for field, failed in QUOTING),
+        ({"required": [MARKER]}, "required"),
+        ({"properties": {MARKER: {}}, "additionalProperties": False}, "additionalProperties"),
+        ({"dependentRequired": {"field": [MARKER]}}, "dependentRequired"),
+        ({"propertyNames": {"pattern": MARKER}}, "pattern"),
+        ({"properties": {"field": False}, "required": [MARKER]}, "false, required"),
+    ],
+)
+def test_an_error_about_an_answer_quotes_neither_the_schema_nor_the_answer(schema: Any, failed: str) -> None:
+    @tool
+    def ask() -> str:
+        """Ask."""
+        params = {"message": "?", "requestedSchema": {"type": "object", **schema}}
+        question = InputRequest(key="k", method="elicitation/create", params=params)
+        raise InputRequired(PendingInput(requests=(question,)))
+
+    paused = client([ToolCall("ask", {}, id="a")], tools=[ask]).prompt("?").call()
+    assert paused.state is not None
+    with pytest.raises(ResumeError) as caught:
+        client("done", tools=[ask]).resume(paused.state, {"a": Provide({"k": {"field": "x"}})})
+    assert str(caught.value) == (
+        "the answer to question 1 of the call 'a' is invalid: it does not meet the schema of the question: " + failed
+    )
+
+
 json_texts = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec=None)), inner, max_size=3),
