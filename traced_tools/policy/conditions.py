@@ -9,9 +9,8 @@ from math import isfinite
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
 from traced_tools.core.canonical import canonical_text
+from traced_tools.core.patterns import compile_pattern
 
 Check = Callable[[Any], bool]
 
@@ -182,8 +181,8 @@ def _matches(operand: Any) -> Check:
         raise ValueError("must have a regular expression as text")
     try:
         for pattern in (operand, rf"\A(?:{operand})\z"):  # alone first, because `a)|(b` is valid only in the group
-            validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-    except SchemaError:
+            matches = compile_pattern(pattern)
+    except ValueError:
         raise ValueError(
             "has a pattern that is not a valid regular expression: use the syntax of Rust's regex crate, "
             "which has no look-around and no back-references"
@@ -193,7 +192,7 @@ def _matches(operand: Any) -> Check:
         if not isinstance(value, str):
             raise TypeError("a pattern needs text")
         value.encode()  # raises for a lone surrogate, which no pattern can read
-        return validator.isinstance_python(value, strict=True)
+        return matches(value)
 
     return check
 
