@@ -30,6 +30,7 @@ from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     AssistantMessage,
+    CacheToolAdvisor,
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
