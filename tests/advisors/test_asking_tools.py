@@ -142,7 +142,7 @@ def test_who_refuses_to_answer_ends_the_call_and_the_model_reads_why(mode: str) 
         ("o", Approve(), "waits for input: pass Provide"),
         ("p", Provide({}), "does not wait for input: pass Approve"),
         ("o", Provide({"colour": "red"}), "has no question"),
-        ("o", Provide({"size": {"cm": 0}}), "must be at least 1"),
+        ("o", Provide({"size": {"cm": 0}}), "schema of the question: minimum"),
         ("o", Provide({"size": {}}), "invalid"),
         ("o", Provide({"size": "four"}), "must be what the user has entered"),
     ],
