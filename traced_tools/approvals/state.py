@@ -57,6 +57,7 @@ class KeptResult(Value):
     error_type: _AnyText | None = None
     advisor: _AnyText | None = None
     reason_code: _AnyText | None = None
+    edited: _AnyText | None = Field(default=None, repr=False)
     rule: _AnyText | None = None
     by: _AnyText | None = Field(default=None, repr=False)
 

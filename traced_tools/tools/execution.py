@@ -389,7 +389,12 @@ class ToolExecution:
             return result
         if (approved := self._approved) is not None:
             code = approved.code or code
-            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
+            # the source is the edit if the arguments of the model were invalid
+            is_edit = approved.instead is not None and (
+                self._source is approved.instead or approved.arguments != self._shown
+            )
+            edited = approved.arguments if is_edit else None
+            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule, edited=edited)
         by = None if self._given is None else self._given.provided.by
         return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
 
