@@ -51,7 +51,7 @@ from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.invocation import ToolInvocation
 from traced_tools.tools.refusals import interrupted_result, rejected_result
-from traced_tools.tools.retries import Retries
+from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
     from traced_tools.run.context import AdvisesTools, RunContext
@@ -546,7 +546,7 @@ class ToolExecution:
         assert self._tool is not None
         if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
-        return not isinstance(error, (InvalidArguments, McpError, *self._tool.metadata.retry_on))
+        return not isinstance(error, InvalidArguments | McpError) and not is_expected(error, self._tool.metadata)
 
     # Convert.
 
