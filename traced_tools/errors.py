@@ -9,6 +9,7 @@
     ├── ToolTimeout               a tool took longer than its time-out
     ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
     ├── InputRequired             a tool cannot finish before it is given input
+    ├── NestedRunWaits            a tool returned although the run of an agent that it asked waits
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
@@ -137,6 +138,21 @@ class InputRequired(TracedToolsError):
     def __init__(self, pending: PendingInput) -> None:
         super().__init__("the tool asks for input")
         self.pending = pending
+
+
+class NestedRunWaits(TracedToolsError):
+    """A tool returned although a run that it has begun waits for approval or input, so that it has no answer.
+
+    A tool that `ChatClient.as_tool` makes waits with its agent. A tool of your own has to resume the run or to raise an
+    error.
+    """
+
+    def __init__(self, agent: str, tools: str, *, is_kept: bool) -> None:
+        goes_on = "goes on from its store without this tool" if is_kept else "ends here"
+        super().__init__(
+            f"the agent {agent!r} has not answered, because its call of {tools} waits for a decision, and this tool "
+            f"cannot wait for it; the run of the agent {goes_on}. Make the tool with `as_tool` of the agent's client"
+        )
 
 
 class ToolNotFoundError(TracedToolsError):

@@ -130,6 +130,9 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
+McpOmission = Literal["invalid", "limit"]
+MCP_OMISSIONS: Final = get_args(McpOmission)
+
 AUDIT_RECORD_KINDS: Final = (
     *("intent", "decision", "outcome", "compaction", "tools_changed"),
     *("checkpoint", "gap", "erasure"),

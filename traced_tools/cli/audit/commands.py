@@ -8,6 +8,7 @@ it proves nothing about the trail.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
 import sys
@@ -41,6 +42,8 @@ from traced_tools.cli.audit.formatting import call_json, escape, json_text, make
 from traced_tools.cli.audit.run_tree import print_run
 from traced_tools.cli.audit.verification_report import print_receipt, print_verification
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
+from traced_tools.core.disk import PRIVATE
+from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, sqlite_files, warn_of_access
 
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
@@ -50,6 +53,8 @@ _ERASED_CONTENTS: Final = (
     "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason, "
     "requested_name or by. Repeatable."
 )
+
+_log = logging.getLogger("traced_tools.audit")
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
 
@@ -466,8 +471,7 @@ def _is_trail_file(store: str, output: Path) -> bool:
     path = embedded_path(store)
     if path is None:
         return False
-    beside = (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal", ".key"))
-    return any(_is_same(output, each) for each in (path, checkpoints_beside(path), *beside))
+    return any(_is_same(output, each) for each in (*sqlite_files(path), checkpoints_beside(path), Path(f"{path}.key")))
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -485,7 +489,8 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     try:
-        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
+            warn_of_access(_log, "records of the audit trail", path, forbidden=WRITABLE | READABLE_BY_ALL)
             yield file
             return
     except OSError as error:

@@ -133,6 +133,7 @@ class AnthropicChatCodec:
     """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/v1/models?limit=1"
     enforces_schema: SchemaEnforcement = "always"
 
     def __init__(self, model: str, *, max_tokens: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +10,7 @@ from typing import Any, Self
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import UserMessage
 from traced_tools.core.options import ChatOptions
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec
@@ -77,6 +78,12 @@ class HttpChatModel(HttpModel, ChatModel):
             expect_whole("context_window", context_window, 1)
         self.context_window = context_window
         self._codec = codec
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether the provider can be reached and accepts the key."""
+        yield PartCheck(
+            f"model: {self.model} of {self.provider}", partial(self._transport.check, self._codec.models_path)
+        )
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
