@@ -458,6 +458,8 @@ class _Walk:
         if self.late or self.lost:
             yield f"gap records report intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
+        if (more := len(self.gaps) - _MOST_GAPS) > 0:
+            yield f"and {more} more gaps"
         if self.problem is None:
             yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:

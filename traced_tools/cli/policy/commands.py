@@ -16,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from traced_tools.audit.reading.queries import MOST
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.formatting import as_text, call_json, json_text, make_console, pluralize
@@ -56,7 +55,7 @@ def check(
     with exit_statuses("policy") as command:
         rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
-        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last, limit=MOST)
+        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
         replayed = [*replay(rules, calls, advisor)]
         is_same = not _of(replayed, "changed") and not _of(replayed, "not_replayed")
         command.status = 0 if is_same else NEGATIVE
