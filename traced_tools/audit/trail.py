@@ -39,6 +39,7 @@ from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async
+from traced_tools.observe.content import offer_digest
 from traced_tools.observe.failures import report_failure
 
 if TYPE_CHECKING:
@@ -389,7 +390,9 @@ def _record_maker(
 
     `files` are the paths of the store and of its checkpoints, each None if it is not a file.
     """
-    maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
+    used = key or load_key(None, files[0], create=True)
+    maker = RecordMaker(used, mode, redactor, common)
+    offer_digest(lambda name: str(used.content(name)["digest"]))
     store, checkpoints = files
     checked = [*(() if store is None else sqlite_files(store)), *(() if checkpoints is None else (checkpoints,))]
     warn_of_access(_log, "the audit trail", *checked)
