@@ -134,10 +134,13 @@ def verify(
     checkpoints: options.Checkpoints = None,
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
+    otlp: Annotated[
+        bool, typer.Option("--otlp", help="Send the result as metrics to the collector of OTEL_EXPORTER_OTLP_ENDPOINT.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Check every record. If a check fails, print the first problem and exit with status 1."""
-    with exit_statuses("audit") as command:
+    with exit_statuses("audit") as command, _reporting(otlp=otlp):
         key = None if public_key is None else _read(public_key, "public")
         archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
@@ -333,6 +336,20 @@ def erase(
             print(f"erased {texts} of {records} of run {escape(run_id)}")
         else:
             print(f"run {escape(run_id)} has no stored texts to erase")
+
+
+@contextmanager
+def _reporting(*, otlp: bool) -> Iterator[None]:
+    """Send the metrics of the block over OTLP, if wanted."""
+    if not otlp:
+        yield
+        return
+    from traced_tools.otel.configure import (
+        configure,  # imported here because the other commands start faster without it
+    )
+
+    with configure(otlp=True):
+        yield
 
 
 def _find_checkpoints(store: str) -> tuple[bool, bool]:
