@@ -29,7 +29,7 @@ from traced_tools.core.conversation import with_results
 from traced_tools.models import AnthropicChatModel, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
-NOT_RUN = "The call was not run: the conversation went on without its result."
+UNKNOWN = "The outcome of the call is unknown, and it may have run: the conversation went on without its result."
 
 
 def asks(*ids: str | None) -> AssistantMessage:
@@ -46,34 +46,34 @@ def contents(message: Message) -> list[tuple[str, str, bool]]:
 
 
 OPEN: dict[str, tuple[Sequence[Message], int, list[tuple[str, str, bool]]]] = {
-    "at the end": ([UserMessage("1+1?"), asks("1")], 2, [("1", NOT_RUN, True)]),
+    "at the end": ([UserMessage("1+1?"), asks("1")], 2, [("1", UNKNOWN, True)]),
     "in the middle": (
         [UserMessage("1+1?"), asks("1"), UserMessage("well?"), AssistantMessage("2")],
         2,
-        [("1", NOT_RUN, True)],
+        [("1", UNKNOWN, True)],
     ),
     "answered in part": (
         [UserMessage("1+1?"), asks("1", "2", "3"), gives("2")],
         2,
-        [("1", NOT_RUN, True), ("2", "2", False), ("3", NOT_RUN, True)],
+        [("1", UNKNOWN, True), ("2", "2", False), ("3", UNKNOWN, True)],
     ),
     "answered in part, in two messages": (
         [UserMessage("1+1?"), asks("1", "2", "3"), gives("3"), gives("1")],
         2,
-        [("1", "2", False), ("2", NOT_RUN, True), ("3", "2", False)],
+        [("1", "2", False), ("2", UNKNOWN, True), ("3", "2", False)],
     ),
-    "without ids": ([UserMessage("1+1?"), asks(None, None), gives("")], 2, [("", "2", False), ("", NOT_RUN, True)]),
+    "without ids": ([UserMessage("1+1?"), asks(None, None), gives("")], 2, [("", "2", False), ("", UNKNOWN, True)]),
     "with one id twice": (
         [UserMessage("1+1?"), asks("1", "1"), gives("1")],
         2,
-        [("1", "2", False), ("1", NOT_RUN, True)],
+        [("1", "2", False), ("1", UNKNOWN, True)],
     ),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", OPEN)
-def test_an_open_call_is_sent_with_a_result_that_it_was_not_run(mode: str, case: str) -> None:
+def test_an_open_call_is_sent_with_a_result_of_unknown_outcome(mode: str, case: str) -> None:
     messages, place, expected = OPEN[case]
     model = ScriptedChatModel(["fine"])
     response = run(mode, ChatClient(model, tools=[add]).prompt("go on", messages=messages))
@@ -136,7 +136,7 @@ def test_providers_are_sent_a_result_for_an_open_call() -> None:
         ChatClient(model).prompt("go on", messages=[asks("1")]).call()
         sent = server.requests[0].json()["messages"]
         assert [each["role"] for each in sent] == ["assistant", "tool", "user"]
-        assert (sent[1]["tool_call_id"], sent[1]["content"]) == ("1", NOT_RUN)
+        assert (sent[1]["tool_call_id"], sent[1]["content"]) == ("1", UNKNOWN)
     said = Reply.json(
         {"content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn", "usage": {}, "role": "assistant"}
     )
@@ -179,7 +179,7 @@ def test_whatever_the_conversation_each_call_has_its_result_and_nothing_is_lost(
     kept = [result for each in found if isinstance(each, ToolMessage) for result in each.results]
     for result in (result for each in messages if isinstance(each, ToolMessage) for result in each.results):
         kept.remove(result)
-    assert {result.content for result in kept} <= {NOT_RUN}
+    assert {result.content for result in kept} <= {UNKNOWN}
 
 
 def _next_other(messages: Sequence[Message], index: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.approvals.made import claimed, kept, paused
+from tests.approvals.made import around, claimed, kept, paused
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
 from traced_tools import Approve, InputRequest, PendingInput, PendingStore, Provide, Reject
@@ -94,6 +94,7 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
         "agent": "desk",
         "conversation_id": "c-1",
         "tool": "pay",
+        "path": [],
         "waits_for": "approval",
         "rule": "large",
         "requested_at": "2027-01-15T08:00:00+00:00",
@@ -203,3 +204,12 @@ def test_a_call_that_waits_for_input_is_shown_with_its_questions_and_answered(st
     assert printed_line == "answered pay a: run run-1 can resume\n"
     assert json.loads(printed("show", "a", "--json"))["with"] == {"count": {"count": 3}}
     assert claimed(store, state) == {"a": Provide({"count": {"count": 3}}, by="ana")}
+
+
+def test_a_call_of_an_agent_is_shown_with_the_path_to_it(store: PendingStore) -> None:
+    state = kept(store, around(paused("a", agent="bank")))
+    assert "o/a" in printed("list")
+    assert ["asked", "by", "ask_bank"] in [line.split() for line in printed("show", "o/a").splitlines()]
+    assert json.loads(printed("show", "o/a", "--json"))["path"] == ["ask_bank"]
+    assert printed("approve", "o/a", "--by", "ana") == "approved pay o/a: run run-2 can resume\n"
+    assert claimed(store, state) == {"o/a": Approve(by="ana")}

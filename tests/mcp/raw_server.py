@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
-    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type"),
+    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type", "prints", "begets"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
@@ -88,6 +89,13 @@ def result(name: str, params: dict[str, Any]) -> Any:
             return {"content": [{"type": "text", "text": sys.stdin.readline()}]}
         case "request":
             return {"content": [{"type": "text", "text": json.dumps(params)}]}
+        case "prints":  # instead of an answer; the text has one character for each byte
+            sys.stdout.buffer.write(text.encode("latin-1") + b"\n")
+            sys.stdout.flush()
+            return None
+        case "begets":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+            return {"content": [{"type": "text", "text": str(child.pid)}]}
         case "nothing":
             return {"content": []}
         case "list_of_numbers":
@@ -164,7 +172,12 @@ def main() -> None:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
+            if message["method"] == "tools/call":  # for the tool `prints`
+                arguments = message["params"].get("arguments", {})
+                arguments["text"] = arguments.get("text", "").replace("<id>", str(message["id"]))
             reply["result"] = answer(message["method"], message.get("params", {}))
+            if reply["result"] is None:
+                continue
             if MODERN:
                 kind = {} if "bare" in sys.argv else {"resultType": "complete"}
                 reply["result"] = {**kind, "ttlMs": 0, "cacheScope": "private", **reply["result"]}

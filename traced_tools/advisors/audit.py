@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,6 +27,7 @@ from traced_tools.audit.records import (
 )
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.part_check import Checkable, PartCheck
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
@@ -130,6 +132,10 @@ class AuditAdvisor(Advisor, ToolCallListener):
         self._on_failure = on_failure
         self._runs: dict[str, _Run] = {}
         self._is_out = False
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check of the trail."""
+        return self._trail.checks() if isinstance(self._trail, Checkable) else ()
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Record the intent, then pass the call on; with `on_failure="deny"`, refuse the call if recording fails."""

@@ -155,9 +155,11 @@ class ChatClientResponse(Generic[OutputT]):
         """The answer as a value of the type that was passed as `output=`.
 
         Raises:
-            RuntimeError: if there is none: `output=` was not passed, the response is a chunk, the answer contains tool
-                calls to run, or an outer advisor replaced the text of the answer after it was validated.
+            RuntimeError: if there is none: `output=` was not passed, the response is a chunk, the run waits, the answer
+                contains tool calls to run, or an outer advisor replaced the text of the answer after it was validated.
         """
+        if self.pending:
+            raise RuntimeError("the response has no output: its calls wait in `pending`; resume the run")
         if self.validated is None:
             why = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
             raise RuntimeError(f"the response has no output: {why}")

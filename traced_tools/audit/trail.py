@@ -6,7 +6,8 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from traced_tools.audit.reading.queries import CallFilter
 from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
 from traced_tools.audit.schema import searchable
-from traced_tools.audit.store import Store
+from traced_tools.audit.store import Store, problem_of
 from traced_tools.audit.verifying.attestations import PublicKey, checkpoints_beside
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
@@ -35,10 +36,11 @@ from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.core.file_access import sqlite_files, warn_of_access
 from traced_tools.core.fork import on_fork
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
-from traced_tools.flow.steps import is_async
+from traced_tools.flow.steps import is_async, perform
 from traced_tools.observe.content import offer_digest
 from traced_tools.observe.failures import report_failure
 
@@ -165,6 +167,25 @@ class AuditTrail:
         Set after two consecutive failures and cleared by the next successful write.
         """
         return self._writer.outage
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether records can be appended."""
+        yield PartCheck(f"audit: {self.store.name}", partial(perform, self._check))
+
+    def _check(self) -> None:
+        """Check that the store can be written, without a record. Blocks, and creates a missing file.
+
+        Raises:
+            AuditUnavailable: if the store can't be reached, or records can't be appended to it.
+        """
+        problem = None
+        try:
+            with closing(self.store.writing()) as connection:
+                problem = None if connection.may_append() else "the role may not append records"
+        except Exception as error:
+            problem = problem_of(error)  # raised below: a store's text may quote contents
+        if problem is not None:
+            raise AuditUnavailable(f"the audit trail {self.store.name} cannot be written ({problem})")
 
     def checkpoint(self, timeout: float | None = None) -> None:
         """Write pending records, then a checkpoint unless one already covers every record. Blocks.

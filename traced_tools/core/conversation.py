@@ -11,15 +11,15 @@ from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Tool
 NOT_RUN: Final = "The call was not run: "
 """Prefix of the result of a refused call."""
 UNKNOWN_OUTCOME: Final = "The outcome of the call is unknown, and it may have run: "
-"""Prefix of the result of a call whose tool had begun when its run was interrupted."""
-_NO_RESULT: Final = f"{NOT_RUN}the conversation went on without its result."
+"""Prefix of the result of a call whose tool may have begun."""
+_NO_RESULT: Final = f"{UNKNOWN_OUTCOME}the conversation went on without its result."
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
 """The calls of one answer, and the result of each call or None."""
 
 
 def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the conversation with a result for each call: a call without one gets a result saying that it did not run.
+    """Return the conversation with a result for each call: a call without one gets a result of unknown outcome.
 
     Providers reject a conversation in which a call has no result. Only results directly after the calls count. If no
     result is missing, the same tuple is returned.
@@ -37,7 +37,7 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         if None in answers:
             used = {id(each) for each in answers}
             strays = [result for result in results if id(result) not in used]
-            complete = [each or _not_run_result(call) for call, each in zip(calls, answers, strict=True)]
+            complete = [each or _unknown_result(call) for call, each in zip(calls, answers, strict=True)]
             found += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
             after = end
     return (*found, *messages[after:]) if found else messages
@@ -87,5 +87,5 @@ def _results_in(messages: Iterable[Message]) -> list[ToolResultPart]:
     return [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
 
 
-def _not_run_result(call: ToolCall) -> ToolResultPart:
+def _unknown_result(call: ToolCall) -> ToolResultPart:
     return ToolResultPart(call_id=call.id or "", name=call.name, content=_NO_RESULT, is_error=True)

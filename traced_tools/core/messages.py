@@ -17,7 +17,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from traced_tools.core.images import decode_data_url, detect_image_type
 
 FinishReason = str
-"""`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions."""
+"""`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions.
+
+`pause` and `other` are this package's own; see `ChatResponse`.
+"""
 
 
 F = TypeVar("F", bound=Callable[..., None])

@@ -114,7 +114,8 @@ class ToolExecutionResult:
             succeeded or was answered.
         results: one result per call, in call order.
         ended_by: the first result in call order with which an advisor ended the run, or None.
-        pending: the calls that wait for approval, in call order. `conversation_history` has no result of them.
+        pending: the calls to decide about, in call order. If a call waits for an agent, they are those of the agent's
+            run. `conversation_history` has no result of the calls that wait.
     """
 
     conversation_history: tuple[Message, ...] = field(repr=False)
@@ -122,3 +123,10 @@ class ToolExecutionResult:
     results: Sequence[ToolResult] = ()
     ended_by: ToolResult | None = None
     pending: tuple[PendingCall, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[PendingCall, ...]:
+        """The calls of the batch that wait, in call order."""
+        if self.ended_by is not None:
+            return ()
+        return tuple(each.pending for each in self.results if each.pending is not None)

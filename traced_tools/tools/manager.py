@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from time import perf_counter_ns, time
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -154,7 +155,7 @@ class ToolCallingManager:
             tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
-        waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
+        waited = {} if earlier is None else {each.call_id: each for each in earlier.waiting}
         places = [index for index, asked in enumerate(calls) if earlier is None or asked.id in waited]
         step = ExecuteTools(
             run,
@@ -206,7 +207,8 @@ class ToolCallingManager:
             results = [result.limited(most) for result in results]
         ended_by = next((result for result in results if result.ends_run), None)
         # if an advisor ended the run, nobody decides about the calls that wait
-        pending = () if ended_by else tuple(result.pending for result in results if result.pending is not None)
+        waiting = [] if ended_by else [result.pending for result in results if result.pending is not None]
+        pending = tuple(chain.from_iterable(each.leaves() for each in waiting))
         parts = [result.part() for result in results if ended_by or result.pending is None]
         if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))

@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
-from traced_tools.cli.audit.formatting import as_text, escape, escape_json, json_text, make_console
+from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
 from traced_tools.core.approval import Approve, CallDecision, Reject
+from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
@@ -184,6 +185,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
         "agent": call.agent,
         "conversation_id": call.conversation_id,
         "tool": call.tool,
+        "path": list(call.path),
         "waits_for": _waits_for(call),
         "rule": call.rule,
         "requested_at": call.requested_at.isoformat(),
@@ -210,6 +212,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     facts = {
         "call": call.call_id,
         "tool": call.tool,
+        "asked by": " > ".join(call.path) or None,
         "run": call.run_id,
         "agent": call.agent,
         "conversation": call.conversation_id,
@@ -224,7 +227,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     for name, value in facts.items():
         if value is not None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
-    console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+    console.print(f"{'arguments':<12} {readable_json(call.arguments, most=len(call.arguments))}")
     for key, question in _questions(call).items():
         text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")

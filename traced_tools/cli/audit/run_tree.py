@@ -19,13 +19,13 @@ from traced_tools.cli.audit.formatting import (
     decider_text,
     duration_text,
     escape,
-    escape_json,
     reason_text,
     state_text,
     time_text,
     tool_name,
     verdict_text,
 )
+from traced_tools.core.readable import readable_json
 
 _LONG: Final = 2000
 """Characters of a stored content that are shown."""
@@ -196,7 +196,7 @@ def _content(content: object) -> Text:
         return Text("none was given", "dim")
     if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        shown = escape_json if content.get("form") == "json" else escape
+        shown = readable_json if content.get("form") == "json" else escape
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escape(str(content.get("digest"))[:_DIGEST])
     state = "erased" if commits_to_text(content) else "not stored"
