@@ -22,7 +22,7 @@ class ToolResult:
 
     Attributes:
         call_id: the call's id.
-        name: the tool's name, as the model wrote it.
+        tool: the tool's name, as the model wrote it.
         content: what the model reads.
         images: images that the model sees in addition.
         cut: whether `content` is only a part of the tool's output.
@@ -45,7 +45,7 @@ class ToolResult:
     """
 
     call_id: str
-    name: str = field(repr=False)
+    tool: str = field(repr=False)
     content: str = field(repr=False)
     images: tuple[ImagePart, ...] = field(default=(), repr=False)
     cut: bool = False
@@ -93,9 +93,9 @@ class ToolResult:
         """Return this result as the part of a message that the model reads."""
         failed = self.outcome != "ok" and self.decision != "answered"
         if type(self.content) is str and not self.images:  # an advisor may have set content of another type
-            return result_part_of_text(self.call_id, self.name, self.content, is_error=failed)
+            return result_part_of_text(self.call_id, self.tool, self.content, is_error=failed)
         return ToolResultPart(
-            call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
+            call_id=self.call_id, name=self.tool, content=self.content, images=self.images, is_error=failed
         )
 
 
