@@ -107,7 +107,7 @@ class McpToolset:
             )
         self._uses = 0
         self._connections: dict[str, Connection] = {}
-        self._known: tuple[list[tuple[Tool, ...]], list[ToolCallback]] | None = None
+        self._known: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
 
     @classmethod
     def stdio(
@@ -313,8 +313,8 @@ class McpToolset:
             self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
         return self._known[1]
 
-    async def _listed(self) -> list[tuple[Tool, ...]]:
-        """Return the tools of each server, and list those of several servers at once."""
+    async def _listed(self) -> list[tuple[Tool, ...] | None]:
+        """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
             return [await connection.tools() for connection in connections]
@@ -327,11 +327,13 @@ class McpToolset:
             raise failures[0]
         return [each for each in listed if not isinstance(each, BaseException)]
 
-    def _offered(self, listed: Sequence[tuple[Tool, ...]]) -> list[ToolCallback]:
+    def _offered(self, listed: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
         found: dict[McpToolName, Tool] = {}
         changes: dict[McpToolName, tuple[str, ...]] = {}
         servers = {server.name: server for server in self._servers}
         for server, tools in zip(self._servers, listed, strict=True):
+            if tools is None:  # which pins nothing
+                continue
             chosen = [tool for tool in tools if server.offers(tool)]
             if server.pins is not None:
                 differing = server.pins.check(server.name, chosen)
