@@ -47,7 +47,7 @@ def test_several_servers_are_opened_and_listed_at_once(mode: str, method: str) -
     with faking() as one, faking() as other:
         holding([one, other], method)
         with McpToolset(one.tools(name="one"), other.tools(name="other")) as both:
-            assert result_of(mode, both, ToolCall("one_echo")).content == "fine"
+            assert result_of(mode, both, ToolCall("echo")).content == "fine"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -65,7 +65,7 @@ def test_several_servers_are_closed_at_once_and_each_gets_a_limited_time(
     with faking() as one, faking() as other:
         one.replies["DELETE"] = other.replies["DELETE"] = hold
         with McpToolset(one.tools(name="one"), other.tools(name="other")) as both:
-            run(mode, calling(ToolCall("one_echo")).prompt("?", tools=[both]))
+            run(mode, calling(ToolCall("echo")).prompt("?", tools=[both]))
         assert asked.acquire(timeout=PATIENCE) and asked.acquire(timeout=PATIENCE)
         assert not release.is_set()  # the block has ended although no server has answered
         release.set()
