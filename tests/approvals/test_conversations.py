@@ -14,7 +14,9 @@ from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from tests.modes import run
 from tests.sweeps import sweep
 from traced_tools import (
+    ApprovalAdvisor,
     Approve,
+    AssistantMessage,
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
@@ -30,6 +32,7 @@ from traced_tools import (
     ToolCall,
     ToolCallback,
     ToolMessage,
+    UserMessage,
     tool,
     tool_callbacks,
 )
@@ -365,6 +368,40 @@ def test_a_turn_that_began_before_the_pause_does_not_end_the_wait(
     assert (resumed.content, PAID) == ("done", [5])
     desk.asks(mode, "so?", "fine")
     assert_well_formed(desk.models[-1].requests[0].messages)
+
+
+@sweep(mode=MODES, place=("inside", "outside"))
+def test_a_question_after_messages_for_one_request_is_asked_once(store: PendingStore, mode: str, place: str) -> None:
+    desk = Desk(store, "store", order=INSIDE if place == "inside" else OUTSIDE)
+    desk.asks(mode, "hi", "hello")
+    examples = [UserMessage("2 and 2?"), AssistantMessage("4")]
+    asking = desk.client([pays()]).prompt("pay", messages=examples, conversation_id="c")
+    desk.resumes(mode, run(mode, asking), "done")
+    [request] = desk.models[-1].requests
+    assert [each.text for each in request.messages if each.role == "user"][-1] == "pay"
+    desk.asks(mode, "and?", "fine")
+    said = [each.text for each in desk.models[-1].requests[0].messages if each.role == "user"]
+    assert said == ["hi", "pay", "and?"]
+
+
+@sweep(mode=MODES, place=("inside", "outside"), keeper=KEEPERS, most=(2, 5, 6))
+def test_a_window_has_room_for_the_same_messages_whether_runs_paused_or_not(
+    store: PendingStore, mode: str, place: str, keeper: str, most: int
+) -> None:
+    def last_request(*, pauses: bool) -> Sequence[Message]:
+        memory = MessageWindowChatMemory(InMemoryChatMemoryRepository(), max_messages=most)
+        desk = Desk(store, keeper, order=INSIDE if place == "inside" else OUTSIDE, memory=memory)
+        approving = [ApprovalAdvisor(lambda request: Approve())]
+        for question in ("pay", "pay again", "more", "last"):
+            answers: list[Any] = [[pays()], "done"] if question.startswith("pay") else ["fine"]
+            if pauses and len(answers) > 1:
+                desk.resumes(mode, desk.asks(mode, question, *answers[:1]), *answers[1:])
+            else:
+                asking = desk.client(*answers).prompt(question, conversation_id="c", advisors=approving)
+                run(mode, asking)
+        return desk.models[-1].requests[-1].messages
+
+    assert last_request(pauses=True) == last_request(pauses=False)
 
 
 def test_the_log_says_which_run_waits_for_which_calls(store: PendingStore, mode: str) -> None:
