@@ -9,6 +9,7 @@
     ├── ToolTimeout               a tool took longer than its time-out
     ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
     ├── InputRequired             a tool cannot finish before it is given input
+    ├── NestedRunWaits            a tool returned although the run of an agent that it asked waits
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
@@ -139,6 +140,21 @@ class InputRequired(TracedToolsError):
         self.pending = pending
 
 
+class NestedRunWaits(TracedToolsError):
+    """A tool returned although a run that it has begun waits for approval or input, so that it has no answer.
+
+    A tool that `ChatClient.as_tool` makes waits with its agent. A tool of your own has to resume the run or to raise an
+    error.
+    """
+
+    def __init__(self, agent: str, tools: str, *, is_kept: bool) -> None:
+        goes_on = "goes on from its store without this tool" if is_kept else "ends here"
+        super().__init__(
+            f"the agent {agent!r} has not answered, because its call of {tools} waits for a decision, and this tool "
+            f"cannot wait for it; the run of the agent {goes_on}. Make the tool with `as_tool` of the agent's client"
+        )
+
+
 class ToolNotFoundError(TracedToolsError):
     """No tool has this name: the model called a tool not in the request, or a name in `tools=` cannot be resolved."""
 
@@ -151,9 +167,9 @@ class ToolExecutionError(TracedToolsError):
     is None if the exception cannot be pickled.
     """
 
-    def __init__(self, tool_name: str, error_type: str, original: BaseException | None = None) -> None:
-        super().__init__(f"the tool {tool_name} failed with {error_type}; the exception is on .original")
-        self.tool_name = tool_name
+    def __init__(self, tool: str, error_type: str, original: BaseException | None = None) -> None:
+        super().__init__(f"the tool {tool} failed with {error_type}; the exception is on .original")
+        self.tool = tool
         self.error_type = error_type
         self.original = original
 
@@ -191,7 +207,7 @@ class LoopLimitExceeded(TracedToolsError):
     Attributes:
         limit: the stop reason, such as `max_iterations`.
         response: the response that the run had reached. From `execute_tool_calls`, the response whose calls it ran.
-        tool_name: the tool whose call exceeded a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the
+        tool: the tool whose call exceeded a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the
             model wrote it; None for other limits.
         result: the result of `execute_tool_calls`; None in a run.
     """
@@ -200,14 +216,14 @@ class LoopLimitExceeded(TracedToolsError):
         self,
         limit: StopReason,
         response: ReachedResponse,
-        tool_name: str | None = None,
+        tool: str | None = None,
         result: ToolExecutionResult | None = None,
     ) -> None:
         where = "response" if result is None else "result"
         super().__init__(f"the run reached its limit {limit}; see .{where}")
         self.limit = limit
         self.response = response
-        self.tool_name = tool_name
+        self.tool = tool
         self.result = result
 
 

@@ -185,6 +185,7 @@ def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
     execute(url, "ALTER TABLE pending_runs DROP COLUMN withdrawn_at")
     execute(url, "ALTER TABLE pending_calls DROP COLUMN input")
     execute(url, "DROP TABLE pending_deleted")
+    execute(url, "ALTER TABLE pending_calls DROP COLUMN path")
     execute(url, "UPDATE pending_schema SET version = 1")
     with PendingStore(url) as store:
         assert ids(store.pending()) == ["a"]

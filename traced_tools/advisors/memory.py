@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, TranscriptAdvisor
@@ -17,7 +18,9 @@ from traced_tools.core.messages import (
     ToolCall,
     Usage,
 )
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import AdvisorChainError
+from traced_tools.flow.steps import perform
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.observe.failures import error_type
@@ -69,6 +72,13 @@ class MemoryAdvisor(TranscriptAdvisor):
         self.order = order
         self.name = name
         self._on_failure = on_failure
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether conversations can be read."""
+        repository = self.memory.repository
+        yield PartCheck(
+            f"{self.name}: {type(repository).__name__}", partial(perform, repository.find_conversation, "check")
+        )
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Send the view of the conversation, and keep what is new in the request and in the answer."""

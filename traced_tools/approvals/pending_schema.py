@@ -66,6 +66,7 @@ CALLS: Final = Table(
     _METADATA,
     Column("state_id", _AnyText, nullable=False),
     Column("call_id", _AnyText, nullable=False),
+    Column("path", Text),  # canonical JSON: the tools through which agents were asked, for a call of a nested run
     Column("tool", _AnyText, nullable=False),
     Column("arguments", Text, nullable=False),  # canonical JSON
     Column("rule", _AnyText),
@@ -106,12 +107,16 @@ def _add_deleted(connection: Connection) -> None:
     DELETED.create(connection, checkfirst=True)
 
 
+def _add_paths(connection: Connection) -> None:
+    connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN path TEXT"))
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=4,
-    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted},
+    version=5,
+    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted, 4: _add_paths},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -35,6 +35,7 @@ from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
@@ -71,6 +72,8 @@ class WaitingApproval:
         input: the questions of the tool, if the call waits for input; empty for a call that waits for approval.
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
         decision: the decision, if the call was decided and its run has not resumed yet; else None.
+        path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
+            for a call of the run itself.
     """
 
     call_id: str
@@ -89,6 +92,7 @@ class WaitingApproval:
     is_last: bool
     input: tuple[InputRequest, ...] = ()
     decision: CallDecision | None = None
+    path: tuple[str, ...] = ()
 
     @property
     def args(self) -> dict[str, Any]:
@@ -155,22 +159,20 @@ class PendingStore:
 
     @_without_texts
     def pending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, the oldest first.
 
         Args:
             agent: only calls of this client; None for all.
             principal: only calls of runs on behalf of this principal; None for all.
-            limit: the maximum number of calls.
+            limit: the maximum number of calls; None for all.
 
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        expect_whole("limit", limit, 1)
-        query = (
-            _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(min(limit, _MOST))
-        )
+        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id)
+        query = query.limit(_most(limit))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         if principal is not None:
@@ -179,7 +181,7 @@ class PendingStore:
             return [_waiting_approval(row) for row in connection.execute(query)]
 
     async def apending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, on asyncio; see `pending`."""
         return await Call[list[WaitingApproval]](self.pending, agent=agent, principal=principal, limit=limit).arun()
@@ -262,23 +264,22 @@ class PendingStore:
         await Call[None](self.put, state).arun()
 
     @_without_texts
-    def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    def ready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
 
         Args:
             agent: only states of this client; None for all.
-            limit: the maximum number of states.
+            limit: the maximum number of states; None for all.
         """
-        expect_whole("limit", limit, 1)
         has_open = exists().where(CALLS.c.state_id == RUNS.c.state_id, _is_open(CALLS, _now()))
         query = select(RUNS.c.state).where(RUNS.c.spent_at.is_(None), ~has_open)
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(min(limit, _MOST))
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(_most(limit))
             return [*connection.execute(query).scalars()]
 
-    async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    async def aready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
         return await Call[list[str]](self.ready, agent=agent, limit=limit).arun()
 
@@ -375,6 +376,15 @@ class PendingStore:
         """Delete all states of a principal, on asyncio; see `delete_principal`."""
         return await Call[int](self.delete_principal, principal).arun()
 
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether the store can be written and has tables of this version; it creates missing ones."""
+        yield PartCheck(f"pending_store: {self._database}", lambda: Call[None](self._check))
+
+    @_without_texts
+    def _check(self) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(select(RUNS.c.state_id).limit(1))
+
     @_without_texts
     def exists(self) -> bool:
         """Return whether the database has the tables of the store. This creates none of them."""
@@ -436,14 +446,15 @@ class PendingStore:
             "created_at": _now(),
         }
         calls = []
-        for each in state.waiting:
+        for call_id, path, each in state.leaves():
             if each.held:
                 continue
             requested_at = round(each.requested_at * 1_000_000)
             calls.append(
                 {
                     "state_id": state.id,
-                    "call_id": each.call_id,
+                    "call_id": call_id,
+                    "path": canonical_text(path) if path else None,
                     "tool": each.tool,
                     "arguments": each.arguments,
                     "rule": each.rule,
@@ -470,7 +481,7 @@ class PendingStore:
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
             known = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if known != {(each.call_id, each.tool, each.arguments) for each in state.waiting if not each.held}:
+            if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns"
                 )
@@ -499,6 +510,13 @@ def _now() -> int:
 
 
 # Queries.
+
+
+def _most(limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    expect_whole("limit", limit, 1)
+    return min(limit, _MOST)
 
 
 def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
@@ -667,6 +685,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 is_last=bool(row.is_last),
                 input=_questions(row),
                 decision=None if row.decided_at is None else _decision_of(row),
+                path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass  # their texts may quote the row

@@ -17,6 +17,7 @@ from anyio.abc import ByteReceiveStream
 from mcp.client import stdio
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import RequestContext, StreamableHTTPTransport, streamable_http_client
+from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -40,6 +41,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
 _GOODBYE_SECONDS = 2.0
 """How long a server may take to confirm the end of its session."""
+_CHILDREN_SECONDS = 0.5
+"""How long children may take to end that a program has left."""
 _HEADER_SECONDS = 30.0
 """How long a function may take to return headers."""
 _HEADERS = {"Accept-Encoding": "identity"}
@@ -169,7 +172,8 @@ class StdioTransport:
         if await stdio._wait_for_process_exit(process, stdio.PROCESS_TERMINATION_TIMEOUT):
             self.exit_status = process.returncode
         if sys.platform != "win32":
-            await stdio._terminate_process_tree(process)
+            has_ended = self.exit_status is not None
+            await terminate_posix_process_tree(process, _CHILDREN_SECONDS if has_ended else stdio.FORCE_KILL_TIMEOUT)
         await stdio._stop_server_process(process)
 
 
@@ -228,17 +232,19 @@ class HttpTransport:
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
         async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
-            client.event_hooks = {"request": [partial(self._add_headers, client)], "response": [self._see]}
+            client.event_hooks = {"response": [self._see]}
+            if self._renew is not None:
+                client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
             async with _http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams:
                 yield streams
 
-    async def _add_headers(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
+    async def _add_headers(
+        self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request
+    ) -> None:
         """Add the headers that the application's function returns for this request, except those of the protocol."""
-        if self._renew is None:
-            return
         try:
             with anyio.fail_after(_HEADER_SECONDS):
-                renewed: Any = self._renew() if _is_async(self._renew) else await in_thread(self._renew)
+                renewed: Any = function() if _is_async(function) else await in_thread(function)
                 if inspect.isawaitable(renewed):
                     renewed = await renewed
             headers = _checked_headers(self.endpoint.name, renewed)

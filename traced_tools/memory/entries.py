@@ -76,6 +76,7 @@ class MessageEntry(MemoryEntry):
         placeholder: whether the message holds results that never arrived, because a run was interrupted. Results of the
             same calls in another entry replace them, and so do those of a later placeholder.
         pause: for a placeholder of calls that wait for a decision, how their run waits; None for other messages.
+        resumes: the id of the run that first waited, if the entry is of a run that resumes it; else None.
     """
 
     kind: Literal["message"] = "message"
@@ -83,6 +84,7 @@ class MessageEntry(MemoryEntry):
     context_tokens: Annotated[int | None, _OMIT_NONE] = Field(default=None, ge=0)
     placeholder: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     pause: Annotated[LoggedPause | None, _OMIT_NONE] = None
+    resumes: Annotated[str | None, _OMIT_NONE] = None
 
     @not_for_validation
     def __init__(self, message: Message, **data: Any) -> None:
@@ -98,7 +100,8 @@ class CompactionEntry(MemoryEntry):
     Args:
         through: the position up to which it covers the entries of its branch.
         keeps: the ids of the entries up to `through` that stay in the view.
-        cuts: the number of characters that the view shows of each tool result, by the id of the entry with the results.
+        cuts: the number of characters that the view shows of tool results, by the id of the entry with the results and
+            the id of the call.
         summary: the messages that replace the covered entries.
         trigger: the name of what caused it.
         strategy: the name of the strategy that chose what it covers.
@@ -110,7 +113,7 @@ class CompactionEntry(MemoryEntry):
     kind: Literal["compaction"] = "compaction"
     through: int = Field(ge=1)
     keeps: tuple[_Name, ...] = ()
-    cuts: Mapping[_Name, Annotated[int, Field(ge=0)]] = {}
+    cuts: Mapping[_Name, Mapping[str, Annotated[int, Field(ge=0)]]] = {}
     summary: tuple[_LoggedMessage, ...] = Field(default=(), repr=False)
     trigger: _Name
     strategy: _Name

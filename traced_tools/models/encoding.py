@@ -12,6 +12,7 @@ from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
+from traced_tools.tools.schema.drafts import to_current_draft
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Converts a JSON Schema to the dialect a provider accepts; raises `ToolDefinitionError` if that is impossible."""
@@ -74,7 +75,7 @@ def signature_fields(signature: str | None) -> dict[str, Any]:
 def convert_tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
     """Return the input schema of a tool in `dialect`; raises a `ToolDefinitionError` that names the tool."""
     try:
-        return dialect(definition.input_schema)
+        return dialect(to_current_draft(definition.input_schema))
     except ToolDefinitionError as error:
         problem = error
     raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")

@@ -72,6 +72,7 @@ from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.parsing import MOST_ITEMS, parse_body, unknown_reason
 from traced_tools.tools.schema.dialects import to_object_schema
+from traced_tools.tools.schema.wire_fields import wire_fields
 
 _DEFAULT_URL = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
@@ -132,6 +133,7 @@ class AnthropicChatCodec:
     """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/v1/models?limit=1"
     enforces_schema: SchemaEnforcement = "always"
 
     def __init__(self, model: str, *, max_tokens: int) -> None:
@@ -298,7 +300,11 @@ def _encode_options(options: ChatOptions) -> dict[str, Any]:
 
 
 def _encode_output_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if schema is None else {"type": "json_schema", "schema": to_structured_output_schema(schema)}
+    if schema is None:
+        return None
+    if wire_fields(schema) is not None:
+        raise ConfigurationError("anthropic: output_schema has fields whose names the API refuses: rename them")
+    return {"type": "json_schema", "schema": to_structured_output_schema(schema)}
 
 
 def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:

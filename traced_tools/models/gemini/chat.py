@@ -152,6 +152,7 @@ class GeminiChatCodec:
 
     framing: Framing = ServerSentEvents()
     # https://github.com/googleapis/python-genai/issues/867
+    models_path = "/models?pageSize=1"
     enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:

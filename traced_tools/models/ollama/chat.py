@@ -122,6 +122,7 @@ class OllamaChatCodec:
 
     framing: Framing = JsonLines()
     # a schema makes calls impossible: https://github.com/ollama/ollama/issues/8095
+    models_path = "/api/tags"
     enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:

@@ -151,6 +151,7 @@ class OpenAIChatCodec:
     """The codec of chat completions in the format of `server`; see `OpenAIChatModel` for the other arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/models"
 
     def __init__(
         self,

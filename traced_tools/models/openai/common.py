@@ -24,6 +24,7 @@ from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.openai.servers import find_known_server, resolve_server
 from traced_tools.models.parsing import to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema
+from traced_tools.tools.schema.drafts import to_current_draft
 
 _LOG = logging.getLogger(__name__)
 OPENAI = "https://api.openai.com/v1"
@@ -67,7 +68,7 @@ def encode_tool_schema(
     resolve_references = inline_references if inline_definitions else dict
     if strict_tools:
         try:
-            return to_strict_schema(resolve_references(definition.input_schema)), True
+            return to_strict_schema(resolve_references(to_current_draft(definition.input_schema))), True
         except ToolDefinitionError as error:
             _LOG.warning("the tool %s is sent without strict mode: %s", definition.name, error)
     return convert_tool_schema(definition, lambda schema: to_object_schema(resolve_references(schema))), False

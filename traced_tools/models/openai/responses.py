@@ -117,6 +117,7 @@ class OpenAIResponsesCodec:
     """The codec of the Responses API; see `OpenAIResponsesModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/models"
     enforces_schema: SchemaEnforcement = "always"
 
     def __init__(

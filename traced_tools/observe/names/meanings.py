@@ -27,7 +27,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "token_budget": "The maximum number of tokens was reached.",
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
-        "awaiting_approval": "A call requires approval, and nobody decided during the run.",
+        "awaiting_approval": "A call of the run, or of an agent that it asked, requires approval, and nobody decided.",
         "awaiting_input": "A tool asked for input, and nobody answered during the run.",
         "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
         "answer.",
@@ -52,7 +52,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended, such as after a lost connection.",
-        "input_required": "The tool asked for input, and nobody answered during the run.",
+        "input_required": "The tool asked for input, or the agent that it asked waits, and the run waits with it.",
     },
     at.NETWORK_TRANSPORT: {
         "pipe": "The standard input and output of a process.",
@@ -125,7 +125,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended.",
-        "input_required": "The tool asked for input, and nobody answered during the run.",
+        "input_required": "The tool asked for input, or the agent that it asked waits, and the run waits with it.",
         "invalid_arguments": "The tool did not run because its arguments are invalid.",
     },
     at.DROP_REASON: {
