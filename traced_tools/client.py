@@ -38,7 +38,14 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
+from traced_tools.errors import (
+    AdvisorChainError,
+    LoopLimitExceeded,
+    McpToolsChanged,
+    ResumeError,
+    StateNotKept,
+    TracedToolsError,
+)
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel
@@ -59,6 +66,8 @@ if TYPE_CHECKING:
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 _LOG: Final = logging.getLogger(__name__)
+_ANSWERS: Final = ("answered", "return_direct", "advisor")
+"""The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
 """The default of `output=`; of type Any, because None itself is a type form."""
 
@@ -320,7 +329,8 @@ class ChatClient:
 
         The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
         waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
-        and resuming it with the decisions resumes the agent's run.
+        and resuming it with the decisions resumes the agent's run. If a limit ends the agent's run without any text,
+        the call of the tool fails with `LoopLimitExceeded`.
 
         Args:
             name: the name of the tool that the model uses.
@@ -334,6 +344,8 @@ class ChatClient:
         async def answer(spec: ChatClientRequestSpec[Any]) -> str:
             # in a context of its own, so that the agent's run is not the current one afterwards
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            if not response.content and not response.pending and response.stop_reason not in _ANSWERS:
+                raise LoopLimitExceeded(response.stop_reason, response)
             return response.content
 
         async def ask(question: str, context: ToolContext) -> str:
