@@ -48,6 +48,7 @@ from traced_tools.errors import (
 )
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
+from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -327,10 +328,11 @@ class ChatClient:
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
 
-        The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
-        waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
-        and resuming it with the decisions resumes the agent's run. If a limit ends the agent's run without any text,
-        the call of the tool fails with `LoopLimitExceeded`.
+        The agent has the `tool_context` and the principal of the run that asks, and its conversation if a memory keeps
+        it: the agent then has a branch of the conversation. If the agent's run waits for approval or input, the run
+        that asks waits as well: its `response.pending` has the calls of the agent, and resuming it with the decisions
+        resumes the agent's run. If a limit ends the agent's run without any text, the call of the tool fails with
+        `LoopLimitExceeded`.
 
         Args:
             name: the name of the tool that the model uses.
@@ -349,7 +351,10 @@ class ChatClient:
             return response.content
 
         async def ask(question: str, context: ToolContext) -> str:
-            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            # without a memory around it, the agent would write as if the user had asked it
+            is_kept = session_of(context.run_id) is not None
+            conversation = context.conversation_id if is_kept else None
+            spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:
