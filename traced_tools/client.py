@@ -38,9 +38,17 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
+from traced_tools.errors import (
+    AdvisorChainError,
+    LoopLimitExceeded,
+    McpToolsChanged,
+    ResumeError,
+    StateNotKept,
+    TracedToolsError,
+)
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
+from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -59,6 +67,8 @@ if TYPE_CHECKING:
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 _LOG: Final = logging.getLogger(__name__)
+_ANSWERS: Final = ("answered", "return_direct", "advisor")
+"""The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
 """The default of `output=`; of type Any, because None itself is a type form."""
 
@@ -318,9 +328,11 @@ class ChatClient:
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
 
-        The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
-        waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
-        and resuming it with the decisions resumes the agent's run.
+        The agent has the `tool_context` and the principal of the run that asks, and its conversation if a memory keeps
+        it: the agent then has a branch of the conversation. If the agent's run waits for approval or input, the run
+        that asks waits as well: its `response.pending` has the calls of the agent, and resuming it with the decisions
+        resumes the agent's run. If a limit ends the agent's run without any text, the call of the tool fails with
+        `LoopLimitExceeded`.
 
         Args:
             name: the name of the tool that the model uses.
@@ -334,10 +346,15 @@ class ChatClient:
         async def answer(spec: ChatClientRequestSpec[Any]) -> str:
             # in a context of its own, so that the agent's run is not the current one afterwards
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            if not response.content and not response.pending and response.stop_reason not in _ANSWERS:
+                raise LoopLimitExceeded(response.stop_reason, response)
             return response.content
 
         async def ask(question: str, context: ToolContext) -> str:
-            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            # without a memory around it, the agent would write as if the user had asked it
+            is_kept = session_of(context.run_id) is not None
+            conversation = context.conversation_id if is_kept else None
+            spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:

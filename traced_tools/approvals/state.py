@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, Va
 from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
 from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
+from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value, tool_message_of
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
@@ -379,6 +379,11 @@ class RunState(Value):
             if sum(each.call_id == call_id for each in leaves) > 1:  # the ids of a provider may have a slash
                 raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return what the loop added to its first request, with the answer and the results of the calls that ran."""
+        parts = [each.result().part() for each in self.results]
+        return (*self.added, self.answer, *([tool_message_of(parts)] if parts else ()))
 
     def nested_runs(self) -> list[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
