@@ -177,9 +177,9 @@ def main() -> None:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
-            if message["method"] == "tools/call":  # for the tool `prints`
-                arguments = message["params"].get("arguments", {})
-                arguments["text"] = arguments.get("text", "").replace("<id>", str(message["id"]))
+            if message["method"] == "tools/call" and message["params"]["name"] == "prints":
+                arguments = message["params"]["arguments"]
+                arguments["text"] = arguments["text"].replace("<id>", str(message["id"]))
             reply["result"] = answer(message["method"], message.get("params", {}))
             if reply["result"] is None:
                 continue

@@ -83,6 +83,24 @@ def test_the_decorator_refuses_an_argument_of_the_wrong_kind_by_name(argument: s
         tool(**{argument: value})
 
 
+def test_retry_on_may_be_a_plain_function_and_no_async_one() -> None:
+    async def is_busy(error: Exception) -> bool:
+        return True
+
+    attempts: list[int] = []
+
+    @tool(retries=2, retry_on=lambda error: "busy" in str(error))
+    def search() -> str:
+        attempts.append(1)
+        raise OSError("busy" if len(attempts) < 3 else "gone")
+
+    client = ChatClient(ScriptedChatModel([ToolCall("search"), "gone"]), tools=[search])
+    [result] = client.prompt("?").call().tool_results
+    assert (result.outcome, len(attempts)) == ("error", 3)
+    with pytest.raises(ValueError, match="retry_on must be a plain function"):
+        tool(retry_on=is_busy)
+
+
 @pytest.mark.parametrize("retry_on", [ValueError, (ValueError,)], ids=["one", "several"])
 def test_retry_on_may_be_a_single_class(retry_on: Any) -> None:
     assert ToolMetadata(retry_on=retry_on).retry_on == (ValueError,)
@@ -229,7 +247,7 @@ def test_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -> Non
     client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=fail, tool_errors=errors)
     with pytest.raises(ToolExecutionError) as caught:
         run(mode, client.prompt("?"))
-    assert (caught.value.tool_name, caught.value.error_type) == ("fail", "OSError")
+    assert (caught.value.tool, caught.value.error_type) == ("fail", "OSError")
     assert isinstance(caught.value.original, OSError)
     with pytest.raises(OSError, match="no"):
         FunctionToolCallback(fail).call("{}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
@@ -122,6 +123,10 @@ RequiresApproval = Callable[[Mapping[str, Any]], Any]
 """A plain or async predicate over the validated arguments of a call, which returns whether the call needs approval."""
 
 
+RetryPredicate = Callable[[Exception], bool]
+"""A plain function that takes a tool's exception and returns whether another attempt is worth it."""
+
+
 class ToolMetadata(Value):
     """Settings of a tool for the loop, which the model does not see.
 
@@ -134,8 +139,9 @@ class ToolMetadata(Value):
             out. An async tool is cancelled. A blocking tool cannot be stopped: its thread goes on and its result is
             dropped.
         retries: how many further attempts follow failures of the classes `retry_on`, with growing pauses.
-        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
-            failures are expected and not logged.
+        retry_on: one or more exception classes that are worth another attempt, or a plain function that takes the
+            exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
+            logged.
         sequential: the tool runs alone: earlier calls of the same answer finish first, and later ones wait.
         requires_approval: whether the tool runs only if somebody approves the call, or a plain or async predicate over
             the validated arguments. If nobody can decide, the run ends, and the call waits. A predicate that fails or
@@ -155,7 +161,7 @@ class ToolMetadata(Value):
     own_name: str | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
-    retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
+    retry_on: tuple[type[Exception], ...] | RetryPredicate = (ConnectionError, TimeoutError)
     sequential: bool = False
     requires_approval: bool | RequiresApproval = False
     repeatable: bool = False
@@ -166,6 +172,8 @@ class ToolMetadata(Value):
     @field_validator("retry_on", mode="before")
     @classmethod
     def _are_classes(cls, retry_on: Any) -> Any:
+        if inspect.iscoroutinefunction(retry_on):
+            raise ValueError("retry_on must be a plain function, because it is not awaited: drop `async`")
         return (retry_on,) if isinstance(retry_on, type) else retry_on
 
 

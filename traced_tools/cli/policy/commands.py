@@ -17,7 +17,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from traced_tools.audit.reading.queries import MOST
 from traced_tools.audit.reading.reader import AuditedCall, AuditReader
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.formatting import as_text, call_json, json_text, make_console, pluralize
@@ -72,7 +71,7 @@ def check(
     with exit_statuses("policy") as command:
         rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
-        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last, limit=MOST)
+        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
         replayed = [*replay(rules, calls, advisor)]
         known = _known_names(calls, pins)
         missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), known)]
