@@ -165,6 +165,20 @@ def test_edited_arguments_replace_those_that_waited(mode: str) -> None:
     assert "arguments that were approved instead of its own are invalid" in result.content
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_model_reads_which_arguments_ran_instead_of_its_own(mode: str) -> None:
+    response = paused(mode, pays(1, "a"), pays(2, "b"), pays(4, "c"))
+    going_on, model = client("done")
+    decisions = {"b": Approve(arguments={"amount": 2}), "c": Approve(arguments={"amount": 7})}
+    half = run(mode, going_on.resume(state_of(response), decisions))
+    whole = run(mode, going_on.resume(state_of(half), {"a": Approve(arguments={"amount": 3})}))
+    read = dict(results_in(model.requests[0].messages))
+    assert read["b"] == "paid 2"  # the same arguments
+    for call_id, amount in (("a", 3), ("c", 7)):
+        assert read[call_id].endswith(f'instead of yours: {{"amount":{amount}}}. Its result:\npaid {amount}')
+    assert [result.content for result in whole.tool_results] == ["paid 3"]
+
+
 def test_the_driver_of_a_resumed_run_steps_through_the_call_that_waited() -> None:
     handle = client("done")[0].resume(state_of(paused("call", looks(), pays()))).start()
     step = handle.next()

@@ -332,6 +332,8 @@ class _Asked:
             contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
             fields |= _tool_fields(definition, text)
+        if self._observed.own_name not in (None, self._observed.call.name):
+            fields["own_name"] = self._observed.own_name
         if self._observed.pin_changes:
             fields["pin_changes"] = list(self._observed.pin_changes)
         reason = self._observed.intent if reason is None else reason

@@ -58,6 +58,7 @@ class KeptResult(Value):
     error_type: AnyText | None = None
     advisor: AnyText | None = None
     reason_code: AnyText | None = None
+    edited: AnyText | None = Field(default=None, repr=False)
     rule: AnyText | None = None
     by: AnyText | None = Field(default=None, repr=False)
 

@@ -181,7 +181,7 @@ class AuditTrail:
         problem = None
         try:
             with closing(self.store.writing()) as connection:
-                problem = None if connection.may_append() else "the role may not append records"
+                connection.append(())
         except Exception as error:
             problem = problem_of(error)  # raised below: a store's text may quote contents
         if problem is not None:

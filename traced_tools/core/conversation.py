@@ -43,6 +43,75 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (*found, *messages[after:]) if found else messages
 
 
+def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return a conversation that `with_results` returned, in which each result directly follows its call.
+
+    Providers reject a conversation with a result elsewhere. A result before its call, or after a later message, moves
+    to the call. A result without a call, and a second result of a call, are omitted. If nothing changes, the same tuple
+    is returned.
+    """
+    if _are_paired(messages):
+        return messages
+    rounds: dict[int, tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]] = {}
+    loose: list[tuple[int, ToolResultPart]] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            rounds[index] = message.tool_calls, answers_to(message.tool_calls, results)
+    taken = {id(answer) for _, answers in rounds.values() for answer in answers}
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            loose += [(index, result) for result in message.results if id(result) not in taken]
+    paired: list[Message] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, ToolMessage):
+            paired.append(message)
+        if index in rounds:
+            calls, answers = rounds[index]
+            found = [
+                _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+            paired.append(ToolMessage(found))
+    return tuple(paired)
+
+
+def _are_paired(messages: Sequence[Message]) -> bool:
+    """Return whether each result is in a message directly after its call, in the order of the calls."""
+    calls: tuple[ToolCall, ...] = ()
+    for message in messages:
+        if message.role == "tool":
+            if [result.call_id for result in message.results] != [call.id for call in calls]:
+                return False
+            calls = ()
+        elif message.role == "assistant":
+            calls = message.tool_calls
+        else:
+            calls = ()
+    return True
+
+
+def _take_loose(
+    loose: list[tuple[int, ToolResultPart]], call: ToolCall, index: int, answer: ToolResultPart | None
+) -> ToolResultPart | None:
+    """Remove and return the result of a call from the loose ones: the next after the call, or the last before it.
+
+    Args:
+        loose: the places of the messages with results that no call before them has, and the results.
+        call: the call.
+        index: the place of the message with the call.
+        answer: the result that the call has; None is returned if it is more than the text that there was none.
+    """
+    if not call.id or (answer is not None and answer.content != _NO_RESULT):
+        return None
+    fitting = [each for each in loose if (each[1].call_id, each[1].name) == (call.id, call.name)]
+    if not fitting:
+        return None
+    nearest = next((each for each in fitting if each[0] > index), fitting[-1])
+    loose.remove(nearest)
+    return nearest[1]
+
+
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Return the calls of a conversation that have no result directly after them."""
     found: list[ToolCall] = []

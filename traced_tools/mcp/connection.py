@@ -191,7 +191,8 @@ class Connection:
 
     def forget_tools(self) -> None:
         """Have the tools listed again when they are next needed."""
-        self._listed = None
+        if (session := self._session) is not None:
+            session.changes += 1  # also if they are being listed
 
     async def _list_in_time(self) -> None:
         """List the tools; raise a failure if no run can go on without them, and otherwise log it once per outage."""

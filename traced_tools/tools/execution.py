@@ -54,7 +54,7 @@ from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.flow_tool import AgentToolCallback
 from traced_tools.tools.invocation import ToolInvocation
 from traced_tools.tools.refusals import interrupted_result, rejected_result
-from traced_tools.tools.retries import Retries
+from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
     from traced_tools.run.context import AdvisesTools, RunContext
@@ -393,7 +393,12 @@ class ToolExecution:
             return result
         if (approved := self._approved) is not None:
             code = approved.code or code
-            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
+            # the source is the edit if the arguments of the model were invalid
+            is_edit = approved.instead is not None and (
+                self._source is approved.instead or approved.arguments != self._shown
+            )
+            edited = approved.arguments if is_edit else None
+            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule, edited=edited)
         by = self._given.provided.by if isinstance(self._given, GivenInput) else None
         return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
 
@@ -558,7 +563,7 @@ class ToolExecution:
         assert self._tool is not None
         if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
-        return not isinstance(error, (InvalidArguments, McpError, *self._tool.metadata.retry_on))
+        return not isinstance(error, InvalidArguments | McpError) and not is_expected(error, self._tool.metadata)
 
     # Convert.
 
