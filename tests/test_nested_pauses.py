@@ -39,6 +39,7 @@ from traced_tools import (
     Provide,
     Reject,
     ResumeError,
+    RetryToolAdvisor,
     Rule,
     StructuredOutputAdvisor,
     ToolCall,
@@ -48,6 +49,7 @@ from traced_tools import (
     ToolErrors,
     ToolMessage,
     ToolMetadata,
+    ToolSearchToolCallingAdvisor,
     Usage,
     UserMessage,
     augmented,
@@ -57,6 +59,7 @@ from traced_tools.errors import NestedRunWaits, ToolExecutionError
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.search import RegexToolIndex
 
 DONE: list[str] = []
 ONE = Usage(input_tokens=10, output_tokens=5)
@@ -266,6 +269,31 @@ def test_agents_with_memories_go_on_where_they_waited(mode: str, outer: str | No
     assert sent(pauses=True) == sent(pauses=False)
 
 
+@sweep(mode=MODES, outer=PLACES, inner=PLACES, most=[1, 2])
+def test_runs_of_one_agent_that_wait_at_once_in_a_conversation_go_on(
+    mode: str, outer: str, inner: str, most: int
+) -> None:
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    bank = agent("bank", pays(1), pays(2), "paid", "paid", "bye", advisors=remembering(memory, inner))
+    loop = ToolCallingAdvisor(ToolCallingManager(max_concurrency=most))
+    calls = [asks("a"), asks("b", question="More.")]
+    advisors = remembering(memory, outer)
+    desk = asker(bank, calls, "done", [asks("c")], "bye", advisors=advisors, tool_calling_advisor=loop)
+    paused = run(mode, desk.prompt("?", conversation_id="c"))
+    assert sorted(each.call_id for each in paused.pending) == ["a/p", "b/p"]
+    half = run(mode, desk.resume(state_of(paused), {"b/p": Approve()}))
+    assert [each.call_id for each in half.pending] == ["a/p"]
+    whole = run(mode, desk.resume(state_of(half), decided(half)))
+    assert (whole.content, sorted(DONE)) == ("done", ["pay 1", "pay 2"])
+    assert results_in(requests(desk)[1].messages) == [("a", "paid"), ("b", "paid")]
+    run(mode, desk.prompt("bye", conversation_id="c"))
+    for each in (*requests(desk), *requests(bank)):
+        assert_well_formed(each.messages)
+    if inner == "inside":  # a log without calls does not say which runs wait
+        questions = [[part.text for part in each.messages if isinstance(part, UserMessage)] for each in requests(bank)]
+        assert all("More." not in asked or "Pay." not in asked for asked in questions[:4])
+
+
 def remembering(memory: MessageWindowChatMemory, place: str | None) -> list[MemoryAdvisor]:
     return [] if place is None else [MemoryAdvisor(memory, order=PLACES[place])]
 
@@ -336,6 +364,24 @@ def test_limits_count_what_the_agent_used_before_and_after_the_pause_once(mode: 
     paused = run(mode, desk.prompt("?"))
     resumed = run(mode, desk.resume(state_of(paused), decided(paused)))
     assert (resumed.stop_reason, resumed.content) == ("answered", "enough")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tools_that_a_search_has_found_wait_in_both_runs(mode: str) -> None:
+    def searching() -> ToolCallingAdvisor:
+        return ToolSearchToolCallingAdvisor(index=RegexToolIndex())
+
+    def search(words: str) -> ToolCall:
+        return ToolCall("search_tools", {"query": words}, id=f"s {words}")
+
+    bank = agent("bank", search("Pay"), pays(), "paid", tool_calling_advisor=searching())
+    desk = asker(bank, search("Ask the bank"), asks(), "done", tool_calling_advisor=searching())
+    paused = run(mode, desk.prompt("?"))
+    assert [each.call_id for each in paused.pending] == ["o/p"]
+    assert run(mode, desk.resume(state_of(paused), decided(paused))).content == "done"
+    offered = [{tool.name for tool in each.tools} for each in requests(bank)]
+    assert all("pay" in names for names in offered[1:])
+    assert DONE == ["pay 5"]
 
 
 def test_other_arguments_of_the_tool_begin_a_new_run_of_the_agent() -> None:
@@ -493,9 +539,11 @@ def wrong(mode: str, bank: ChatClient) -> Any:
 @sweep(mode=MODES, inner=["call", "acall", "stream"])
 def test_a_tool_that_returns_while_its_agent_waits_fails_and_says_why(mode: str, inner: str) -> None:
     bank = agent("bank", pays())
-    desk = agent("desk", asks(), "sorry", tools=[wrong(inner, bank)])
+    retrying = RetryToolAdvisor("ask_bank", retry_on=Exception)
+    desk = agent("desk", asks(), "sorry", tools=[wrong(inner, bank)], advisors=[retrying])
     [result] = run(mode, desk.prompt("?")).tool_results
     assert (result.outcome, type(result.error)) == ("error", NestedRunWaits)
+    assert len(requests(bank)) == 1
     for each in ("'bank'", "pay", "waits for a decision", "as_tool"):
         assert each in result.content
     assert results_in(requests(desk)[-1].messages) == [("o", result.content)]

@@ -548,6 +548,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             if self.pending_store is not None:
                 run.withdraw = partial(_withdrawn, self.pending_store)
             request = request.replace(tools=await self._listed_tools(run))
+            self.chain.review(run, request.tools)
             observed.began(request)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)

@@ -14,6 +14,7 @@ from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from tests.modes import run
 from tests.sweeps import sweep
 from traced_tools import (
+    ApprovalAdvisor,
     Approve,
     AssistantMessage,
     AuditAdvisor,
@@ -381,6 +382,26 @@ def test_a_question_after_messages_for_one_request_is_asked_once(store: PendingS
     desk.asks(mode, "and?", "fine")
     said = [each.text for each in desk.models[-1].requests[0].messages if each.role == "user"]
     assert said == ["hi", "pay", "and?"]
+
+
+@sweep(mode=MODES, place=("inside", "outside"), keeper=KEEPERS, most=(2, 5, 6))
+def test_a_window_has_room_for_the_same_messages_whether_runs_paused_or_not(
+    store: PendingStore, mode: str, place: str, keeper: str, most: int
+) -> None:
+    def last_request(*, pauses: bool) -> Sequence[Message]:
+        memory = MessageWindowChatMemory(InMemoryChatMemoryRepository(), max_messages=most)
+        desk = Desk(store, keeper, order=INSIDE if place == "inside" else OUTSIDE, memory=memory)
+        approving = [ApprovalAdvisor(lambda request: Approve())]
+        for question in ("pay", "pay again", "more", "last"):
+            answers: list[Any] = [[pays()], "done"] if question.startswith("pay") else ["fine"]
+            if pauses and len(answers) > 1:
+                desk.resumes(mode, desk.asks(mode, question, *answers[:1]), *answers[1:])
+            else:
+                asking = desk.client(*answers).prompt(question, conversation_id="c", advisors=approving)
+                run(mode, asking)
+        return desk.models[-1].requests[-1].messages
+
+    assert last_request(pauses=True) == last_request(pauses=False)
 
 
 def test_the_log_says_which_run_waits_for_which_calls(store: PendingStore, mode: str) -> None:

@@ -33,11 +33,12 @@ from traced_tools.memory import log_reader
 from traced_tools.run_handles import ChatRun
 from traced_tools.testing import ScriptedChatModel
 
+RARELY = st.integers(0, 3).map(lambda number: number == 3)
 WORKER, RUN = st.integers(0, 2), st.integers(0, 9)
 OPERATIONS = st.lists(
     st.one_of(
-        st.tuples(st.just("ask"), st.sampled_from(["call", "call", "answer", "failure"]), st.booleans()),
-        st.tuples(st.just("resume"), RUN, st.sampled_from(["approve", "reject", "nothing"])),
+        st.tuples(st.just("ask"), st.sampled_from(["call", "call", "answer", "failure"]), st.booleans(), RARELY),
+        st.tuples(st.just("resume"), RUN, st.sampled_from(["approve", "reject", "nothing"]), RARELY),
         st.tuples(st.just("step"), WORKER, st.integers(1, 12)),
         st.tuples(st.just("kill"), WORKER),
         st.tuples(st.just("withdraw"), RUN),
@@ -58,7 +59,7 @@ class World:
     """
 
     def __init__(self, store: PendingStore | None, order: int) -> None:
-        self._store = store
+        self._store, self._order = store, order
         self._memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository(), 50), order=order)
         self.trail = KeptTrail()
         self.ran: list[str] = []
@@ -76,15 +77,16 @@ class World:
     def finish(self) -> None:
         for worker in range(3):
             self._step(worker, 1_000)
-        self._ask("answer", True)
+        self._ask("answer", True, False)
 
-    def _ask(self, answer: str, is_new: bool) -> None:
+    def _ask(self, answer: str, is_new: bool, lacks_store: bool) -> None:
         """Say something, new or again, in a run that ends at once: the model asks to pay, answers, or fails."""
         self._asked += is_new or not self._asked
         call = ToolCall("pay", {"number": len(self._states)}, id=f"p{len(self._states)}")
         model = ScriptedChatModel([{"call": [call], "answer": "fine", "failure": _fails}[answer]])
         try:
-            response = self._client(model).prompt(f"Question {self._asked}.", conversation_id="c").call()
+            client = self._client(model, lacks_store=lacks_store and self._order == INSIDE)
+            response = client.prompt(f"Question {self._asked}.", conversation_id="c").call()
         except ConnectionError:
             return
         self._keep(response)
@@ -94,16 +96,20 @@ class World:
         for each in response.pending:
             self._states.append((response.state or "", response.run_id, each.call_id))
 
-    def _resume(self, run: int, decision: str) -> None:
+    def _resume(self, run: int, decision: str, lacks_memory: bool) -> None:
         """Begin to resume a run in a worker that is free."""
         if run >= len(self._states) or None not in self._workers:
             return
         state, _, call_id = self._states[run]
-        decisions: dict[str, Any] = {"approve": Approve(), "reject": Reject("no")}
+        choices: dict[str, dict[str, Approve | Reject]] = {
+            "approve": {call_id: Approve()},
+            "reject": {call_id: Reject("no")},
+            "nothing": {},
+        }
         model = ScriptedChatModel(["done"])
         worker = self._workers.index(None)
         try:
-            spec = self._client(model).resume(state, {call_id: decisions[decision]} if decision in decisions else {})
+            spec = self._client(model, lacks_memory=lacks_memory).resume(state, choices[decision])
         except ResumeError:
             return
         if decision == "reject":
@@ -143,15 +149,16 @@ class World:
         if self._store is not None and run < len(self._states):
             self._store.put(self._states[run][0])
 
-    def _client(self, model: ScriptedChatModel) -> ChatClient:
+    def _client(self, model: ScriptedChatModel, *, lacks_store: bool = False, lacks_memory: bool = False) -> ChatClient:
         @tool(requires_approval=True)
         def pay(number: int) -> str:
             """Pay."""
             self.ran.append(f"p{number}")
             return f"paid {number}"
 
-        advisors = [self._memory, AuditAdvisor(self.trail)]
-        return ChatClient(model, name="desk", tools=[pay], advisors=advisors, pending_store=self._store)
+        advisors = [AuditAdvisor(self.trail)] if lacks_memory else [self._memory, AuditAdvisor(self.trail)]
+        store = None if lacks_store else self._store
+        return ChatClient(model, name="desk", tools=[pay], advisors=advisors, pending_store=store)
 
     def _read(self, model: ScriptedChatModel) -> None:
         for request in model.requests:

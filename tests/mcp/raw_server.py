@@ -8,6 +8,8 @@ Further arguments:
 - `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
 - `chats`: it prints lines beside its messages;
 - `restless`: it describes `echo` anew and has another tool in each list, and reports a change with each answer;
+- `names=a,b;c`: its tools are `a` and `b` when it first lists them, and `c` from then on; it reports a change with each
+  answer;
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
 - `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
@@ -32,6 +34,7 @@ NAMES = (
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
+LISTS = [text for arg in sys.argv if arg.startswith("names=") for text in arg.removeprefix("names=").split(";")]
 MARKS: dict[str, Any] = {"valid": "Text", "empty": "", "spaced": "a b", "no text": 1}
 
 
@@ -116,6 +119,8 @@ def listed() -> list[dict[str, Any]]:
         return []
     if "many" in sys.argv:
         return [tool(f"tool_{number}") for number in range(10_000)]
+    if LISTS:
+        return [tool(name) for name in LISTS[min(COUNTS["tools/list"], len(LISTS)) - 1].split(",")]
     found = [tool(name) for name in (*NAMES, "counts")]
     if "restless" in sys.argv:
         found.append(tool(f"tool_{COUNTS['tools/list']}"))
@@ -172,9 +177,9 @@ def main() -> None:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
-            if message["method"] == "tools/call":  # for the tool `prints`
-                arguments = message["params"].get("arguments", {})
-                arguments["text"] = arguments.get("text", "").replace("<id>", str(message["id"]))
+            if message["method"] == "tools/call" and message["params"]["name"] == "prints":
+                arguments = message["params"]["arguments"]
+                arguments["text"] = arguments["text"].replace("<id>", str(message["id"]))
             reply["result"] = answer(message["method"], message.get("params", {}))
             if reply["result"] is None:
                 continue
@@ -189,7 +194,7 @@ def main() -> None:
                     "message": "no",
                     "data": {"supported": ["2026-07-28"], "requested": "?"},
                 }
-        if "restless" in sys.argv:
+        if "restless" in sys.argv or LISTS:
             send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         if "chats" in sys.argv:
             sys.stdout.buffer.write(b"INFO: done \xff\n\n{}\n[1, 2]\nnull\n")

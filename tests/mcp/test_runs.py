@@ -208,12 +208,14 @@ def test_a_name_that_another_tool_has_as_well_is_an_error_that_names_both_source
                 tool_callbacks(tools)
 
 
-def test_tools_of_several_servers_have_the_servers_name_where_both_have_one(era: str, http_server: HttpServer) -> None:
+def test_the_first_of_several_servers_keeps_its_names_and_the_others_come_before_theirs(
+    era: str, http_server: HttpServer
+) -> None:
     with McpToolset(http_server.tools(), raw_server()) as both:
         tools = tools_of(both)
         assert tools["raw_echo"].call('{"text": "a"}') == "echo: a"
-        assert tools["tests_echo"].call('{"text": "b"}') == "b"
-    assert "add" in tools and "garbage" in tools and "echo" not in tools
+        assert tools["echo"].call('{"text": "b"}') == "b"
+    assert "add" in tools and "raw_garbage" in tools and "garbage" not in tools
 
 
 def test_a_prefix_is_before_the_name_of_each_tool(http_server: HttpServer) -> None:

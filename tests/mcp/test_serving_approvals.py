@@ -32,7 +32,7 @@ from traced_tools import (
 )
 from traced_tools.audit import AuditTrail
 from traced_tools.core.state_key import KEY_VARIABLE, StateKey
-from traced_tools.mcp import McpServer, McpToolset
+from traced_tools.mcp import McpServer, McpToolset, server
 from traced_tools.mcp.request_states import RequestStates
 from traced_tools.testing import ScriptedChatModel
 
@@ -146,6 +146,18 @@ def test_a_client_that_fails_to_ask_approves_nothing() -> None:
 
     with serving_http([pay]) as url:
         result = calling(url, "handshake", "pay", {"to": "Ana"}, elicitation_callback=broken)
+    assert "asking the client's user for approval failed" in text_of(result)
+    assert paid == []
+
+
+def test_a_user_who_never_answers_keeps_no_call_waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(context: Any, params: Any) -> ElicitResult:
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(server, "LIFETIME", 0.05)
+    with serving_http([pay]) as url:
+        result = calling(url, "handshake", "pay", {"to": "Ana"}, elicitation_callback=silent)
     assert "asking the client's user for approval failed" in text_of(result)
     assert paid == []
 

@@ -136,3 +136,29 @@ def test_an_event_that_is_not_the_answer_does_not_end_the_call() -> None:
     with faking() as fake, fake.tools() as toolset:
         fake.replies["tools/call"] = reply
         assert result_of("call", toolset, ToolCall("echo")).outcome == "ok"
+
+
+BLOCKS: dict[str, tuple[Any, str]] = {
+    "unknown type": ({"type": "video", "data": MARKER}, "[content of the type 'video' that cannot be read]"),
+    "text that is a number": ({"type": "text", "text": 5}, "[content of the type 'text' that cannot be read]"),
+    "image without type": ({"type": "image", "data": "eA=="}, "[content of the type 'image' that cannot be read]"),
+    "no object": (MARKER, "[content that cannot be read]"),
+    "nothing": (None, "[content that cannot be read]"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
+def test_a_block_that_cannot_be_read_is_described_and_the_others_are_read(mode: str, modern: bool) -> None:
+    with faking(modern=modern) as fake, fake.tools() as toolset:
+        tools_of(toolset)
+
+        def check(case: tuple[Any, str]) -> None:
+            blocks = [{"type": "text", "text": "before"}, case[0], {"type": "text", "text": "after"}]
+            fake.replies["tools/call"] = lambda request: Reply.json(
+                {"jsonrpc": "2.0", "id": request.json()["id"], "result": {"content": blocks}}
+            )
+            result = result_of(mode, toolset, ToolCall("echo"))
+            assert result.content.splitlines() == ["before", case[1], "after"]
+
+        check_each(BLOCKS, check)

@@ -27,8 +27,10 @@ from traced_tools.tools.advice import (
     listening,
     listening_to_calls,
     overrides,
+    reviewing,
     sort_advisors,
 )
+from traced_tools.tools.toolset import ToolSet, names_by_source
 
 
 class AdvisorChain:
@@ -48,6 +50,7 @@ class AdvisorChain:
         self.advisors = sort_advisors(advisors)
         self.tool_advisors = advising_tools(self.advisors)
         self.approvers = approving(self.advisors)
+        self._reviewers = reviewing(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
             (each.name, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
@@ -73,6 +76,14 @@ class AdvisorChain:
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
+
+    def review(self, run: RunContext, tools: ToolSet) -> None:
+        """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
+        if self._reviewers:
+            own = self.own_tools
+            names = names_by_source((*tools, *own)) if own else tools.names_by_source
+            for advisor in self._reviewers:
+                advisor.review_tools(run, names)
 
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""

@@ -159,22 +159,20 @@ class PendingStore:
 
     @_without_texts
     def pending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, the oldest first.
 
         Args:
             agent: only calls of this client; None for all.
             principal: only calls of runs on behalf of this principal; None for all.
-            limit: the maximum number of calls.
+            limit: the maximum number of calls; None for all.
 
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        expect_whole("limit", limit, 1)
-        query = (
-            _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(min(limit, _MOST))
-        )
+        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id)
+        query = query.limit(_most(limit))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         if principal is not None:
@@ -183,7 +181,7 @@ class PendingStore:
             return [_waiting_approval(row) for row in connection.execute(query)]
 
     async def apending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, on asyncio; see `pending`."""
         return await Call[list[WaitingApproval]](self.pending, agent=agent, principal=principal, limit=limit).arun()
@@ -266,23 +264,22 @@ class PendingStore:
         await Call[None](self.put, state).arun()
 
     @_without_texts
-    def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    def ready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
 
         Args:
             agent: only states of this client; None for all.
-            limit: the maximum number of states.
+            limit: the maximum number of states; None for all.
         """
-        expect_whole("limit", limit, 1)
         has_open = exists().where(CALLS.c.state_id == RUNS.c.state_id, _is_open(CALLS, _now()))
         query = select(RUNS.c.state).where(RUNS.c.spent_at.is_(None), ~has_open)
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(min(limit, _MOST))
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(_most(limit))
             return [*connection.execute(query).scalars()]
 
-    async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    async def aready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
         return await Call[list[str]](self.ready, agent=agent, limit=limit).arun()
 
@@ -513,6 +510,13 @@ def _now() -> int:
 
 
 # Queries.
+
+
+def _most(limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    expect_whole("limit", limit, 1)
+    return min(limit, _MOST)
 
 
 def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:

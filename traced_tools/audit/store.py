@@ -143,10 +143,6 @@ class WriteConnection(ABC):
     def append(self, rows: Sequence[Row]) -> None:
         """Append rows in one transaction. The rows are durable when this method returns."""
 
-    @abstractmethod
-    def may_append(self) -> bool:
-        """Return whether records can be appended, without appending any; or raise the driver's error."""
-
     def head(self, chain_id: str) -> tuple[int, str, int] | None:
         """Return the last sequence number, hash and time of a chain; None if the store has no record of it."""
         columns = RECORDS.c.sequence, RECORDS.c.hash, RECORDS.c.time
@@ -201,10 +197,6 @@ class _Sqlite(WriteConnection):
             for index in INDEXES:
                 self._connection.execute(CreateIndex(index, if_not_exists=True))
 
-    def may_append(self) -> bool:
-        with self._transaction():  # which waits for other writers
-            return True
-
     def append(self, rows: Sequence[Row]) -> None:
         with self._transaction():
             for start, end in _powers_of_two(len(rows), self._most_rows):
@@ -228,10 +220,6 @@ class _Sqlite(WriteConnection):
 class _Postgresql(WriteConnection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-
-    def may_append(self) -> bool:
-        query = "SELECT has_table_privilege('audit_records', 'INSERT')"
-        return self._connection.exec_driver_sql(query).scalar() is True
 
     def append(self, rows: Sequence[Row]) -> None:
         with self._driver.cursor() as cursor, cursor.copy(_COPY) as copy:

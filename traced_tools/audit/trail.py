@@ -41,6 +41,7 @@ from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async, perform
+from traced_tools.observe.content import offer_digest
 from traced_tools.observe.failures import report_failure
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class AuditTrail:
         problem = None
         try:
             with closing(self.store.writing()) as connection:
-                problem = None if connection.may_append() else "the role may not append records"
+                connection.append(())
         except Exception as error:
             problem = problem_of(error)  # raised below: a store's text may quote contents
         if problem is not None:
@@ -232,7 +233,7 @@ class AuditTrail:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
-        limit: int = 100,
+        limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
@@ -248,6 +249,9 @@ class AuditTrail:
     def verify(self, *, public_key: PublicKey | None = None, archived_before: datetime | None = None) -> Verification:
         """Check every record of the store, including those of other trails; see `traced_tools.audit.verify`.
 
+        On a server, the role must be able to read all records, which the writers' role of `traced-tools audit sql` is
+        not. Verify there in another process, with the readers' role.
+
         Args:
             public_key: the Ed25519 key that all checkpoints must be signed with.
             archived_before: the time, with a zone, up to which records were taken out of the store.
@@ -256,9 +260,13 @@ class AuditTrail:
         if self.flush() and not callable(self._lines):
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         lines = None if callable(self._lines) else self._lines
-        result = verify(self._given, checkpoints=lines, public_key=public_key, archived_before=archived_before)
-        mirror.verified(self.store.name, result.ok, time.time(), self._telemetry)
-        return result
+        return verify(
+            self._given,
+            checkpoints=lines,
+            public_key=public_key,
+            archived_before=archived_before,
+            telemetry=self._telemetry,
+        )
 
     def match(
         self,
@@ -410,7 +418,9 @@ def _record_maker(
 
     `files` are the paths of the store and of its checkpoints, each None if it is not a file.
     """
-    maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
+    used = key or load_key(None, files[0], create=True)
+    maker = RecordMaker(used, mode, redactor, common)
+    offer_digest(lambda name: str(used.content(name)["digest"]))
     store, checkpoints = files
     checked = [*(() if store is None else sqlite_files(store)), *(() if checkpoints is None else (checkpoints,))]
     warn_of_access(_log, "the audit trail", *checked)

@@ -133,6 +133,8 @@ class ToolMetadata(Value):
     Args:
         return_direct: the tool's result is the run's answer, and the model is not asked again.
         source: where the tool comes from: `local`, or the configured name of an MCP server.
+        own_name: the name by which the source itself knows the tool, which may be offered under another one; None if
+            there is no such name. The rules of a policy read it, too.
         timeout: seconds that one attempt may take; None for no limit. After that, the model reads that the call timed
             out. An async tool is cancelled. A blocking tool cannot be stopped: its thread goes on and its result is
             dropped.
@@ -156,6 +158,7 @@ class ToolMetadata(Value):
 
     return_direct: bool = False
     source: str = LOCAL
+    own_name: str | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
     retry_on: tuple[type[Exception], ...] | RetryPredicate = (ConnectionError, TimeoutError)
@@ -172,6 +175,11 @@ class ToolMetadata(Value):
         if inspect.iscoroutinefunction(retry_on):
             raise ValueError("retry_on must be a plain function, because it is not awaited: drop `async`")
         return (retry_on,) if isinstance(retry_on, type) else retry_on
+
+
+def own_name_of(metadata: ToolMetadata) -> str | None:
+    """Return `own_name` of a tool's metadata, whose class may be the application's and lack it."""
+    return getattr(metadata, "own_name", None)
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from traced_tools.mcp.messages import UnreadableMessage
+from traced_tools.mcp.results import describe_unreadable_blocks
 from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry
@@ -95,8 +96,10 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
                     raise
                 if self.protocol_version in MODERN_PROTOCOL_VERSIONS:
                     result.setdefault("resultType", "complete")  # as the specification reads it; the SDK refuses it
-                if is_call and result.get("isError") is True:
-                    scope.tool_failed()
+                if is_call:
+                    describe_unreadable_blocks(result)
+                    if result.get("isError") is True:
+                        scope.tool_failed()
         finally:
             self.calls -= is_call
         return result

@@ -77,6 +77,14 @@ class PinFile:
         self._warned = changes
         return {name: changes for name, changes in differing.items() if changes}
 
+    def names(self) -> Mapping[str, frozenset[str]]:
+        """Return the servers' own names of the tools in the file, by server.
+
+        Raises:
+            ConfigurationError: if the file cannot be read.
+        """
+        return {server: frozenset(tools) for server, tools in self._read().items()}
+
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
             text = self._path.read_text("utf-8")

@@ -18,6 +18,7 @@ from mcp_types import (
     ResourceLink,
     TextContent,
 )
+from pydantic import TypeAdapter
 
 from traced_tools.core.images import detect_image_type
 from traced_tools.core.messages import ImagePart
@@ -28,6 +29,33 @@ _SHORTEST_DATA: Final = 64
 _DATA: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_SHORTEST_DATA},}}={{0,2}}")
 _LINES_OF_DATA: Final = re.compile(r"[A-Za-z0-9+/_\s-]+={0,2}\s*")
 _STANDARD_ALPHABET: Final = str.maketrans("-_", "+/")
+
+_BLOCK: Final[TypeAdapter[ContentBlock]] = TypeAdapter(ContentBlock)
+
+
+def describe_unreadable_blocks(result: dict[str, Any]) -> None:
+    """Put a description in place of the blocks of a result that cannot be read, which otherwise cost the whole result.
+
+    Args:
+        result: the result of a call, as the server sent it.
+    """
+    content = result.get("content")
+    if isinstance(content, list):
+        result["content"] = [block if _is_readable(block) else _unreadable(block) for block in content]
+
+
+def _is_readable(block: Any) -> bool:
+    try:
+        _BLOCK.validate_python(block, by_name=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _unreadable(block: Any) -> dict[str, str]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    of_type = f" of the type {kind[:64]!a}" if isinstance(kind, str) else ""
+    return {"type": "text", "text": f"[content{of_type} that cannot be read]"}
 
 
 def content_of_result(result: CallToolResult) -> ToolContent:

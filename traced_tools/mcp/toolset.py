@@ -17,10 +17,11 @@ from traced_tools.core.checks import expect, expect_callable, expect_each, expec
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_definition import ToolCallback
+from traced_tools.core.tool_input import INPUT_METHODS
 from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
 from traced_tools.flow.steps import perform
 from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
-from traced_tools.mcp.naming import McpToolName, offered_names
+from traced_tools.mcp.naming import McpToolNames
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.run_telemetry import current_telemetry
 from traced_tools.observe.scopes.mcp import count_omitted_tools
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_QUESTIONS = tuple(f"{method.partition('/')[0]}/" for method in INPUT_METHODS)
 _RESERVED_KEYS = ("progressToken", "traceparent", "tracestate", "baggage")
 
 Filter = Callable[[str, "Tool"], bool]
@@ -85,8 +87,8 @@ class McpToolset:
     needed. After the block, no process and no connection is left. Blocking runs and runs on any event loop can share a
     toolset. It works on the event loop in the thread of `traced_tools` for async code, whatever run uses it.
 
-    `McpToolset(files, search)` has the tools of several toolsets, and gives tools of the same name different ones: the
-    names of such tools begin with the names of their servers.
+    `McpToolset(files, search)` has the tools of several toolsets. The tools of the first server keep their names, and
+    the names of the other tools begin with the names of their servers. So no server changes a name of another one.
 
     Args:
         toolsets: the toolsets, of different servers.
@@ -107,7 +109,7 @@ class McpToolset:
             )
         self._uses = 0
         self._connections: dict[str, Connection] = {}
-        self._known: tuple[list[tuple[Tool, ...]], list[ToolCallback]] | None = None
+        self._known: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
 
     @classmethod
     def stdio(
@@ -143,7 +145,8 @@ class McpToolset:
             cwd: its working directory; by default that of this process.
             filter: takes the name of the server and a tool as the server describes it (`mcp_types.Tool`), and returns
                 whether the tool is offered; by default all are.
-            prefix: whether the names of all tools begin with the name of the server.
+            prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
+                first one of its toolset.
             pin: a file of the digests of descriptions, schemas and hints. It is written when the server is first seen.
                 Later, the tools are compared with it when a run begins.
             on_change: what follows if a tool is new or has changed: `error` raises `McpToolsChanged`; `warn` logs it
@@ -207,7 +210,8 @@ class McpToolset:
                 returns them and is called for each request, such as one that renews a token. A plain function runs in
                 a thread, an async one on the toolset's event loop.
             filter: chooses tools.
-            prefix: whether the names of all tools begin with the name of the server.
+            prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
+                first one of its toolset.
             pin: a file of digests.
             on_change: what follows if a tool is new or has changed.
             context_keys: the keys of `tool_context=` that the server gets.
@@ -313,8 +317,8 @@ class McpToolset:
             self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
         return self._known[1]
 
-    async def _listed(self) -> list[tuple[Tool, ...]]:
-        """Return the tools of each server, and list those of several servers at once."""
+    async def _listed(self) -> list[tuple[Tool, ...] | None]:
+        """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
             return [await connection.tools() for connection in connections]
@@ -327,37 +331,46 @@ class McpToolset:
             raise failures[0]
         return [each for each in listed if not isinstance(each, BaseException)]
 
-    def _offered(self, listed: Sequence[tuple[Tool, ...]]) -> list[ToolCallback]:
-        found: dict[McpToolName, Tool] = {}
-        changes: dict[McpToolName, tuple[str, ...]] = {}
-        servers = {server.name: server for server in self._servers}
+    def _offered(self, listed: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
+        unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
+        names = McpToolNames((server.name for server in self._servers), unprefixed)
+        offered: dict[str, ToolCallback] = {}
         for server, tools in zip(self._servers, listed, strict=True):
+            if tools is None:  # which pins nothing
+                continue
             chosen = [tool for tool in tools if server.offers(tool)]
-            if server.pins is not None:
-                differing = server.pins.check(server.name, chosen)
-                changes |= {McpToolName(server.name, name): parts for name, parts in differing.items()}
-            found |= {McpToolName(server.name, tool.name): tool for tool in chosen}
-        names = offered_names(found, [server.name for server in self._servers if server.prefix])
-        made = [self._made(servers[key.server], tool, names[key], changes.get(key, ())) for key, tool in found.items()]
-        return [tool for tool in made if tool is not None]
+            changes = {} if server.pins is None else server.pins.check(server.name, chosen)
+            for tool in chosen:
+                name = names.offered(server.name, tool.name)
+                made = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
+                if made is not None:
+                    offered[name] = made
+        return [*offered.values()]
 
-    def _made(self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...]) -> ToolCallback | None:
-        try:
-            return make_tool(
-                self._connection(server),
-                tool,
-                name,
-                timeout=server.timeout,
-                context_keys=server.context_keys,
-                idempotent=server.idempotent,
-                pin_changes=pin_changes,
-            )
-        except ToolDefinitionError:
-            _LOG.warning(
-                "the tool %s of the MCP server %s cannot be offered: it has no valid schema", name, server.name
-            )
-            count_omitted_tools(current_telemetry(None), server.name, "invalid", 1)
-            return None
+    def _made(
+        self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
+    ) -> ToolCallback | None:
+        """Return a tool for the loop; None if it cannot be offered, which the log says."""
+        if tool.name.startswith(_QUESTIONS):  # a rule that allows the questions of a server must not allow a tool
+            problem = "it has the name of a question of servers"
+        elif is_taken:  # the server has found a name with the same hash
+            problem = "another tool of the server has its name"
+        else:
+            try:
+                return make_tool(
+                    self._connection(server),
+                    tool,
+                    name,
+                    timeout=server.timeout,
+                    context_keys=server.context_keys,
+                    idempotent=server.idempotent,
+                    pin_changes=pin_changes,
+                )
+            except ToolDefinitionError:
+                problem = "it has no valid schema"
+        _LOG.warning("the tool %s of the MCP server %s cannot be offered: %s", name, server.name, problem)
+        count_omitted_tools(current_telemetry(None), server.name, "invalid", 1)
+        return None
 
     def _connection(self, server: _Server) -> Connection:
         if server.name not in self._connections:

@@ -232,17 +232,19 @@ class HttpTransport:
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
         async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
-            client.event_hooks = {"request": [partial(self._add_headers, client)], "response": [self._see]}
+            client.event_hooks = {"response": [self._see]}
+            if self._renew is not None:
+                client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
             async with _http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams:
                 yield streams
 
-    async def _add_headers(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
+    async def _add_headers(
+        self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request
+    ) -> None:
         """Add the headers that the application's function returns for this request, except those of the protocol."""
-        if self._renew is None:
-            return
         try:
             with anyio.fail_after(_HEADER_SECONDS):
-                renewed: Any = self._renew() if _is_async(self._renew) else await in_thread(self._renew)
+                renewed: Any = function() if _is_async(function) else await in_thread(function)
                 if inspect.isawaitable(renewed):
                     renewed = await renewed
             headers = _checked_headers(self.endpoint.name, renewed)

@@ -76,6 +76,7 @@ class MessageEntry(MemoryEntry):
         placeholder: whether the message holds results that never arrived, because a run was interrupted. Results of the
             same calls in another entry replace them, and so do those of a later placeholder.
         pause: for a placeholder of calls that wait for a decision, how their run waits; None for other messages.
+        resumes: the id of the run that first waited, if the entry is of a run that resumes it; else None.
     """
 
     kind: Literal["message"] = "message"
@@ -83,6 +84,7 @@ class MessageEntry(MemoryEntry):
     context_tokens: Annotated[int | None, _OMIT_NONE] = Field(default=None, ge=0)
     placeholder: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     pause: Annotated[LoggedPause | None, _OMIT_NONE] = None
+    resumes: Annotated[str | None, _OMIT_NONE] = None
 
     @not_for_validation
     def __init__(self, message: Message, **data: Any) -> None:

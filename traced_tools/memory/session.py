@@ -42,7 +42,7 @@ _MOST_OVERLAPPING: Final = 100
 _WAITING: Final = f"{UNKNOWN_OUTCOME}its run ended while it waited for a decision."
 _WITHDRAWN: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
 _MAY_HAVE_RESUMED: Final = f"{UNKNOWN_OUTCOME}it waited for approval, and a run may have resumed with it."
-_NOT_ANSWERED: Final = f"{UNKNOWN_OUTCOME}it waited for input, and the conversation went on."
+_NOT_ANSWERED: Final = f"{UNKNOWN_OUTCOME}it waited for a decision, and the conversation went on."
 _BEGUN: Final = f"{UNKNOWN_OUTCOME}a run resumed with it, and ended before its result was recorded."
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
 
@@ -190,6 +190,8 @@ class MemorySession:
                     continue  # the log has changed since the view was read
                 view, self._resumed = _with_running(view, found), found
                 resumed = view.running
+            if self.ancestors:
+                view = replace(view, turns=_without_siblings(view.turns, self.turn, resumed))
             passed = view.turns
             if view.left_out and not passed:  # the turn before is too long for the view
                 last = await self._last_turns(1)
@@ -279,12 +281,13 @@ class MemorySession:
             return None if turns is None else Turn()
         if self._reader.log.conversation is None:
             raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
-        turn = _waiting_turn(turns, run_ids)
+        is_nested = bool(self.ancestors)
+        turn = _waiting_turn(turns, run_ids, is_nested=is_nested)
         if turn is None:  # later turns may have begun before the run paused
             turns = await self._last_turns(_MOST_OVERLAPPING)
             if turns is None or self._is_out:
                 return None if turns is None else Turn()
-            turn = _waiting_turn(turns, run_ids)
+            turn = _waiting_turn(turns, run_ids, is_nested=is_nested)
         if turn is None:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
@@ -569,10 +572,10 @@ class MemorySession:
     # Entries.
 
     def _entries(self, messages: Iterable[Message], turn: int) -> list[MessageEntry]:
-        run = self.run
-        return [
-            MessageEntry(message, turn=turn, run_id=run.id, branch=self.branch, agent=run.agent) for message in messages
-        ]
+        run, resumption = self.run, self.run.resumption
+        of_run = {"turn": turn, "run_id": run.id, "branch": self.branch, "agent": run.agent}
+        resumes = None if resumption is None else resumption.paused.run_ids[0]
+        return [MessageEntry(message, resumes=resumes, **of_run) for message in messages]
 
     def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
@@ -756,18 +759,41 @@ def _placeholder(answered: Round, parts: Sequence[ToolResultPart]) -> MessageEnt
     return MessageEntry(ToolMessage(parts), placeholder=True, **place)
 
 
-def _waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str]) -> Turn | None:
+def _without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tuple[Turn, ...]:
+    """Return the turns without those that the same turn of an outer agent has begun and that wait or are later.
+
+    Runs of one agent that an outer agent asks at the same time don't see each other, nor do they after a pause.
+
+    Args:
+        turns: the turns of the branch before the run.
+        number: the number of the outer agent's turn.
+        running: the turn that the run goes on with; empty for a run that begins.
+    """
+    began = min(map(_position, running.entries), default=None)
+
+    def is_sibling(turn: Turn) -> bool:
+        is_later = began is not None and max(map(_position, turn.entries)) > began
+        return turn.number == number and (turn.waits or is_later)
+
+    return tuple(each for each in turns if not is_sibling(each))
+
+
+def _waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool) -> Turn | None:
     """Return the turn in which a run waits; None if it waits in none of them, or another turn has begun since then.
 
     Args:
         turns: the last turns of the log.
         run_ids: the ids of the run, and before it those of the runs that it resumed.
+        is_nested: whether an outer agent has asked for the run. It may have asked for others in the same turn.
     """
     for turn in turns:
         last = max(turn.entries, key=_position)
         if last.pause is not None and last.run_id == run_ids[-1]:
-            is_last = all(min(map(_position, other.entries)) <= _position(last) for other in turns)
+            others = [other for other in turns if not (is_nested and other.number == turn.number)]
+            is_last = all(min(map(_position, other.entries)) <= _position(last) for other in others)
             return turn if is_last else None
+    if is_nested:
+        turns = [turn for turn in turns if turn.number != turns[-1].number or turn.last.run_id in run_ids]
     if not turns or turns[-1].last.run_id not in run_ids:
         return None
     # the run could not record that it paused, because the memory was down

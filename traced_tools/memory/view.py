@@ -135,6 +135,16 @@ class Turn:
         return size
 
     @property
+    def sent(self) -> int:
+        """The number of messages that a model is sent of it, without what results replace."""
+        question = self.question
+        sent = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
+        for each in self.rounds:
+            following = len(each.following)
+            sent += 1 + following if following < 2 else sum(1 for _ in each.messages(_NO_CUTS))
+        return sent
+
+    @property
     def last(self) -> MessageEntry:
         """The last entry."""
         return self.rounds[-1].entries[-1] if self.rounds else self.question[-1]
@@ -148,6 +158,11 @@ class Turn:
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
         return (*self.question, *(entry for each in self.rounds for entry in each.entries))
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls of it wait for a decision."""
+        return any(each.waiting_calls() for each in self.rounds)
 
     @property
     def is_answered(self) -> bool:
@@ -233,14 +248,15 @@ class MemoryView:
 def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     """Return entries of a branch, which are in the order of the log, as turns, in the order of their numbers.
 
-    Each run that begins with a message of the user has a turn of its own. Another one continues the turn of its number:
-    it adds the results of its calls, or the answer to a question that was asked again.
+    Each run that begins with a message of the user has a turn of its own, which the runs that resume it continue.
+    Another one continues the turn of its number: it adds the results of its calls, or the answer to a question that was
+    asked again.
     """
     turns: list[list[MessageEntry]] = []
     by_run: dict[tuple[int, str | None], list[MessageEntry]] = {}
     last: dict[int, list[MessageEntry]] = {}
     for entry in entries:
-        key = (entry.turn, entry.run_id)
+        key = (entry.turn, entry.resumes or entry.run_id)
         if key not in by_run:
             continued = None if isinstance(entry.message, UserMessage) else last.get(entry.turn)
             if continued is None:

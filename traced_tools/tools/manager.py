@@ -46,6 +46,7 @@ from traced_tools.tools.advice import (
     check_advisors,
     listening,
     listening_to_calls,
+    reviewing,
     sort_advisors,
 )
 from traced_tools.tools.augmented_tool import AugmentedTool
@@ -375,7 +376,8 @@ class ToolCallingManager:
         if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)
-        return self._executed(run, with_results(messages), response, selection, dict(decisions), earlier)
+        reviewers = reviewing(advisors)
+        return self._executed(run, with_results(messages), response, selection, reviewers, dict(decisions), earlier)
 
     async def _executed(
         self,
@@ -383,11 +385,14 @@ class ToolCallingManager:
         messages: tuple[Message, ...],
         response: Answer,
         selection: ToolSelection,
+        reviewers: Iterable[ToolAdvice],
         decisions: Decisions,
         earlier: ToolExecutionResult | None,
     ) -> ToolExecutionResult:
         with run:
             tools = await selection.tool_set()
+            for advisor in reviewers:
+                advisor.review_tools(run, tools.names_by_source)
             run.totals.iterations = _count_conversation(run, messages, tools) + 1
             usage, used = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it
@@ -431,7 +436,7 @@ def _with_earlier(
         before = results[index].pending
         if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
-            observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
+            observe_decided_wait(run, result.tool, result.decision, before.requested_at, decided_at)
         results[index] = _still_waiting(result, before)
     return results
 

@@ -8,11 +8,13 @@ from typing import Final
 
 from traced_tools.core.jitter import jittered
 from traced_tools.core.tool_definition import ToolMetadata
-from traced_tools.errors import InvalidArguments
+from traced_tools.errors import InvalidArguments, NestedRunWaits
 
 _LOG: Final = logging.getLogger(__name__)
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+_NEVER = (InvalidArguments, NestedRunWaits)
+"""Failures of which another attempt fails as well."""
 
 
 def is_expected(error: Exception | None, metadata: ToolMetadata) -> bool:
@@ -51,7 +53,7 @@ class Retries:
         The pause doubles each time up to 5 s and is reduced by up to a quarter at random, so that tools that failed
         together do not retry together.
         """
-        if not self._left or isinstance(error, InvalidArguments) or not is_expected(error, self._metadata):
+        if not self._left or isinstance(error, _NEVER) or not is_expected(error, self._metadata):
             return None
         self._left -= 1
         pause, self._pause = jittered(self._pause, 0.75), min(self._pause * 2, LONGEST_PAUSE)

@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
-from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console, pluralize
+from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
+from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
 from traced_tools.core.approval import Approve, CallDecision, Reject
 from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
@@ -68,16 +69,17 @@ def list_calls(
     store: _Store,
     agent: Annotated[str | None, typer.Option(help="Only calls of this agent.")] = None,
     principal: Annotated[str | None, typer.Option(help="Only calls of runs on behalf of this principal.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
+    limit: Limit = None,
     json: _Json = False,
 ) -> None:
     """List the calls that wait for a decision, oldest first, without their arguments and reasons: see show."""
     with _opened(store) as pending:
-        calls = pending.pending(agent=agent, principal=principal, limit=limit)
         if json:
+            calls = pending.pending(agent=agent, principal=principal, limit=limit)
             print(json_text([_listed_json(each) for each in calls]))
         else:
-            _print_list(make_console(sys.stdout), calls, limit)
+            calls = pending.pending(agent=agent, principal=principal)
+            _print_list(make_console(sys.stdout), calls[: limit or MOST_LISTED], len(calls))
 
 
 @app.command()
@@ -192,7 +194,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
     }
 
 
-def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) -> None:
+def _print_list(console: Console, calls: Sequence[WaitingApproval], total: int) -> None:
     if not calls:
         console.print("no call waits for a decision")
         return
@@ -203,8 +205,7 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) 
         shown = (each.call_id, each.run_id, each.agent, each.tool, _waits_for(each), each.rule)
         table.add_row(_time(each.requested_at), *map(as_text, shown), _time(each.expires_at))
     console.print(table)
-    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    console.print(f"\n{pluralize(len(calls), 'call')}{more}")
+    console.print(f"\n{listed_of(len(calls), total, 'oldest')}{advice(len(calls), total)}")
 
 
 def _print_call(console: Console, call: WaitingApproval) -> None:

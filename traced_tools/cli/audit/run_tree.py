@@ -112,6 +112,9 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
     if "requested_name" in fields:
         yield _labelled("asked for", _content(fields["requested_name"]))
+    if "own_name" in fields:
+        source = escape(fields.get("source"))
+        yield _labelled("tool", Text(f"{escape(fields['own_name'])} of {source}"))
     yield _labelled("reason", _content(fields.get("reason")))
     yield _labelled("arguments", _content(fields.get("arguments")))
     if "requested_arguments" in fields:

@@ -103,6 +103,16 @@ class SchemaCheck:
         found = self._try(_UNCHECKED, _find_problems, self._validator, value)
         return [_UNCHECKABLE] if found is None else found  # a value that breaks the validator must not pass
 
+    def failed_keywords(self, value: Any) -> list[str]:
+        """Return the keywords of the schema that a value does not meet, such as `enum`, in alphabetical order.
+
+        They are the vocabulary of JSON Schema. So unlike the texts of problems, they quote nothing of the schema.
+        """
+        if self._validator is None:
+            return []
+        found = self._try(_UNCHECKED, _failed_keywords, self._validator, value)
+        return ["a value that cannot be checked"] if found is None else found
+
     @cached_property
     def _validator(self) -> Any:
         return self._try(_UNUSABLE, _build_validator, self._schema)
@@ -126,6 +136,11 @@ def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
     begin_validation()
     unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
     return sorted(unique.values(), key=_sort_key)[:_MAX_PROBLEMS]
+
+
+def _failed_keywords(validator: Any, value: Any) -> list[str]:
+    begin_validation()
+    return sorted({error.validator or "false" for error in validator.iter_errors(value)})
 
 
 def _build_validator(schema: Any) -> Any:
