@@ -258,13 +258,17 @@ class AuditGauges:
 
     def __init__(self, meter: ApiMeter) -> None:
         self._lags: set[weakref.WeakMethod[Callable[[], float]]] = set()
-        self._verified: dict[str, tuple[bool, float]] = {}
+        self._forget_verified()
+        on_fork(self._forget_verified)
         for metric, observe in (
             (names.AUDIT_LAG, self._observe_lag),
             (names.AUDIT_VERIFIED, self._observe_verified),
             (names.AUDIT_LAST_VERIFIED, self._observe_last_verified),
         ):
             meter.observe_gauge(metric, observe)
+
+    def _forget_verified(self) -> None:
+        self._verified: dict[str, tuple[bool, float]] = {}
 
     def watch(self, lag: Callable[[], float]) -> None:
         """Report a trail's lag until the trail is garbage-collected. `lag` is a bound method that returns seconds."""
@@ -295,15 +299,19 @@ class PendingStoreGauges:
     """Gauges of stores in which runs wait for approval, read at each collection.
 
     An agent that had waiting calls once is reported as 0 from then on, so that its graph returns to zero. A store that
-    fails is counted, and has no values meanwhile.
+    fails is counted, and has no values meanwhile. A forked child leaves the stores of its parent to the parent.
     """
 
     def __init__(self, meter: ApiMeter, failures: CounterRecorder) -> None:
-        self._reads: set[weakref.WeakMethod[Callable[[], WaitingByAgent]]] = set()
         self._failures = failures
-        self._agents: set[str] = set()
+        self._forget_stores()
+        on_fork(self._forget_stores)
         meter.observe_gauge(names.PENDING_STORE_CALLS, self._observe_calls)
         meter.observe_gauge(names.PENDING_STORE_OLDEST, self._observe_oldest)
+
+    def _forget_stores(self) -> None:
+        self._reads: set[weakref.WeakMethod[Callable[[], WaitingByAgent]]] = set()
+        self._agents: set[str] = set()
 
     def watch(self, read: Callable[[], WaitingByAgent]) -> None:
         """Report what `read`, a bound method, returns until its store is garbage-collected."""

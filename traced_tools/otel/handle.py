@@ -19,6 +19,7 @@ from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadlin
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
+from traced_tools.otel.forking import restart_metrics
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, make_registry
 
 if TYPE_CHECKING:
@@ -180,7 +181,9 @@ class Telemetry:
             worker.start()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child, close the socket; the parent continues to serve on it."""
+        """In a forked child, count from zero and close the socket; the parent exports its counts and serves on it."""
+        for provider, _ in self._providers:
+            restart_metrics(provider)
         self._start_threads()
         self._lock = threading.RLock()
         self._inherited = True

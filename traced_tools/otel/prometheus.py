@@ -118,16 +118,16 @@ class PrometheusCollector(Collector):
     """
 
     def __init__(self, reader: PrometheusReader) -> None:
-        self.skipped: Counter[str] = Counter()
         self._reader = reader
-        self._reset_lock()
-        on_fork(self._reset_lock)
+        self._begin()
+        on_fork(self._begin)  # the exemplars and creation times are those of the parent's series
+
+    def _begin(self) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self._exemplars: dict[tuple[Series, int], Exemplar] = {}
         self._created: dict[Series, float] = {}
         self._scraped = time.time()
-
-    def _reset_lock(self) -> None:
-        self._lock = threading.Lock()
 
     def collect(self) -> list[Family]:
         """Return the current families. Scrapes run one at a time."""
