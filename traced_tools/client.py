@@ -20,6 +20,7 @@ from traced_tools.approvals.state import KeepsPausedRuns, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
+from traced_tools.core.enums import ResumeRefusal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -291,7 +292,12 @@ class ChatClient:
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-        found = RunState.from_text(state, self._state_keys)
+        try:
+            found = RunState.from_text(state, self._state_keys)
+        except ResumeError as error:
+            if (store := self._settings["pending_store"]) is not None and error.lasting is not None:
+                call(_refused(store, state, error.lasting))
+            raise
         found.check_decisions(given)
         if found.agent != self.name:
             raise ResumeError(
@@ -315,7 +321,7 @@ class ChatClient:
             params=params,
             attributes=found.attributes,
         )
-        return replace(spec, resumed=(found, given))
+        return replace(spec, resumed=(found, given), resumed_text=state)
 
     def _request(
         self,
@@ -405,6 +411,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision]] | None = None
+    resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer."""
@@ -454,7 +461,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 self._resume(run, *self.resumed)
             if self.superseded:
                 refuse_superseded(run, self.superseded, ToolSet((*request.tools, *self.chain.own_tools)))
-            response = await self.chain.run(request)
+            try:
+                response = await self.chain.run(request)
+            except ResumeError as error:
+                if self.pending_store is not None and self.resumed is not None and error.lasting is not None:
+                    await _refused(self.pending_store, self.resumed_text, error.lasting)
+                raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
             if response.pending and run.pause is not None:
@@ -513,6 +525,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _refused(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:
+    """Record that a run can't resume, as a flow; if the store fails, a worker tries again."""
+    try:
+        await perform(store.refuse, state, reason)
+    except Exception as error:
+        _LOG.warning("a run that can't resume stays ready in the pending store: %s", error_type(error))
 
 
 async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> None:

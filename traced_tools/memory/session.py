@@ -238,11 +238,15 @@ class MemorySession:
         if turn is None or self._is_out:
             return turn
         if self._reader.log.conversation is None:
-            raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
+            raise ResumeError(
+                "the conversation is no longer in the memory, so the run that waits cannot be resumed",
+                lasting="conversation_changed",
+            )
         if not turn.size or turn.last.run_id not in run_ids:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
-                "the run cannot be resumed; what ran before is in the audit trail"
+                "the run cannot be resumed; what ran before is in the audit trail",
+                lasting="conversation_changed",
             )
         return turn
 
