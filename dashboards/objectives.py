@@ -118,6 +118,10 @@ STUCK_RUN_SECONDS: Final = 600
 STUCK_TOOL_SECONDS: Final = 300
 APPROVAL_SECONDS: Final = 180
 """The age of a call that waits for approval; by default, an `ApprovalAdvisor` waits for 300 seconds."""
+READY_SECONDS: Final = 600
+"""How long a run in a pending store may be decided before it resumes."""
+PENDING_SECONDS: Final = 86_400
+"""The age of a call in a pending store that nobody decides."""
 LIMITED_RUNS: Final = 0.05
 """The share of runs that limits may end."""
 REPEATED_CALLS: Final = 0.1
