@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from tests.captured import Telemetry
 from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
+from traced_tools.flow import event_loops
 from traced_tools.flow import workers as _workers
 from traced_tools.observe import sanitize as bounds
 from traced_tools.tools import failure_log
@@ -27,11 +28,12 @@ tests_run = itertools.count()
 def pytest_runtest_setup() -> None:
     """Keep tests independent of those before them, and their garbage collections fast.
 
-    No test depends on which kinds of errors and failing tools the tests before it have shown. Every 25 tests, the
+    No test depends on which errors, failing tools and blocked event loops the tests before it have shown. Every 25 tests, the
     objects that exist are excluded from later collections.
     """
     bounds._SEEN.clear()
     failure_log._logged.clear()
+    event_loops._warned.clear()
     if next(tests_run) % TESTS_BETWEEN_FREEZES == 0:
         gc.collect()
         gc.freeze()

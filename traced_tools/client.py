@@ -38,6 +38,7 @@ from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept
+from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
 from traced_tools.models.base import ChatModel
@@ -414,7 +415,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
     resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
-        """Run the request, blocking, and return the answer."""
+        """Run the request, blocking, and return the answer. On an event loop, use `acall`."""
+        warn_if_blocking_loop("call", "acall")
         return call(self._begin())
 
     async def acall(self) -> ChatClientResponse[OutputT]:
@@ -426,7 +428,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
         The run begins when the first chunk is requested, in the context of the code that requests it.
         """
-        return ChatStream(partial(self._begin, streaming=True))
+
+        def begin() -> Flow[ChatClientResponse[OutputT]]:
+            warn_if_blocking_loop("stream", "astream")
+            return self._begin(streaming=True)
+
+        return ChatStream(begin)
 
     def astream(self) -> AsyncChatStream[OutputT]:
         """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
