@@ -28,7 +28,7 @@ tests_run = itertools.count()
 def pytest_runtest_setup() -> None:
     """Keep tests independent of those before them, and their garbage collections fast.
 
-    No test depends on which errors, failing tools and blocked event loops the tests before it have shown. Every 25 tests, the
+    No test depends on which errors, failing tools and blocked loops the tests before it have shown. Every 25 tests, the
     objects that exist are excluded from later collections.
     """
     bounds._SEEN.clear()
