@@ -31,9 +31,7 @@ from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
 
 RUNBOOKS: Final = "docs/runbooks.md"
-"""Where the runbooks are. Change it to the URL at which your team reads them."""
-GRAFANA: Final = ""
-"""Where Grafana is. Change it to its URL, so that links in notifications are complete."""
+"""Where the runbooks are; `traced-tools dashboards export --runbooks URL` writes another address."""
 SOURCE: Final = "traced_tools"
 """The label by which the boards tell these alerts from others."""
 select: Final = Selection()
@@ -80,7 +78,7 @@ class Alert:
         return {
             "summary": self.summary,
             "description": self.description,
-            "dashboard_url": f"{GRAFANA}/d/{uid}?viewPanel={panel}",
+            "dashboard_url": f"/d/{uid}?viewPanel={panel}",
             "runbook_url": f"{RUNBOOKS}#{self.name.lower()}",
         }
 
