@@ -11,6 +11,7 @@ from tests.captured import Telemetry
 from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools.flow import event_loops
 from traced_tools.flow import workers as _workers
+from traced_tools.observe import content
 from traced_tools.observe import sanitize as bounds
 from traced_tools.tools import failure_log
 
@@ -32,6 +33,7 @@ def pytest_runtest_setup() -> None:
     objects that exist are excluded from later collections.
     """
     bounds._SEEN.clear()
+    content._of_trail = None
     failure_log._logged.clear()
     event_loops._warned.clear()
     if next(tests_run) % TESTS_BETWEEN_FREEZES == 0:

@@ -491,7 +491,7 @@ WRONG_FOR_PROMPT: list[tuple[str, Any]] = [
     ("messages", [{"role": "user"}]),
     ("conversation_id", 5),
     ("tool_calling", "no"),
-    ("tool_calling", None),
+    ("tool_calling", 0),
     ("params", 5),
     ("params", {5: 1}),
     ("params", {" ": 1}),
@@ -570,3 +570,31 @@ def test_a_scripted_model_gives_each_call_a_unique_id() -> None:
     model = ScriptedChatModel([[ToolCall("t"), ToolCall("t")]])
     ids = [call.id for call in model.call(ChatRequest((UserMessage("?"),))).tool_calls]
     assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_without_a_loop_returns_calls_and_a_request_overrides_it(mode: str) -> None:
+    def asked(client: ChatClient, **settings: Any) -> tuple[int, int]:
+        response = run(mode, client.prompt("1 + 1?", **settings))
+        return len(response.tool_calls), len(response.tool_results)
+
+    def client(**settings: Any) -> ChatClient:
+        return ChatClient(ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "2"]), tools=[add], **settings)
+
+    left, ran = (1, 0), (0, 1)
+    assert asked(client(tool_calling=False)) == left
+    assert asked(client().replace(tool_calling=False)) == left
+    assert asked(client(tool_calling=False, advisors=[ToolCallingAdvisor()])) == left
+    assert asked(client(tool_calling=False), advisors=[Recorder()]) == left
+    assert asked(client(tool_calling=False), tool_calling=True) == ran
+    assert asked(client(tool_calling=True), tool_calling=False) == left
+    assert asked(client(), tool_calling=None) == ran
+    with pytest.raises(TypeError, match="tool_calling must be True or False"):
+        client(tool_calling=None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_scripted_model_answers_with_the_same_text_in_every_mode(mode: str) -> None:
+    texts = ["an\0swer", "\0", "a \0 b", " a  b ", "a\tb\nc"]
+    client = ChatClient(ScriptedChatModel(texts))
+    assert [run(mode, client.prompt("?")).content for _ in texts] == texts

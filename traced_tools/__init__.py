@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from traced_tools.core.messages import dump_messages as dump_messages
     from traced_tools.core.messages import load_messages as load_messages
     from traced_tools.core.options import ChatOptions as ChatOptions
+    from traced_tools.core.part_check import CheckedPart as CheckedPart
+    from traced_tools.core.part_check import PartCheck as PartCheck
     from traced_tools.core.prices import GenaiPrices as GenaiPrices
     from traced_tools.core.prices import PriceTable as PriceTable
     from traced_tools.core.result_conversion import ToolContent as ToolContent
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ChatMemoryError as ChatMemoryError
     from traced_tools.errors import ChatMemoryUnavailable as ChatMemoryUnavailable
     from traced_tools.errors import ConfigurationError as ConfigurationError
+    from traced_tools.errors import ContextOverflow as ContextOverflow
     from traced_tools.errors import ConversationConflict as ConversationConflict
     from traced_tools.errors import ConversationDenied as ConversationDenied
     from traced_tools.errors import EvaluationError as EvaluationError
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ModelError as ModelError
     from traced_tools.errors import ModelTimeout as ModelTimeout
     from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
+    from traced_tools.errors import NestedRunWaits as NestedRunWaits
     from traced_tools.errors import NotWaiting as NotWaiting
     from traced_tools.errors import OutputValidationError as OutputValidationError
     from traced_tools.errors import PendingStoreError as PendingStoreError
@@ -197,12 +201,14 @@ _EXPORTS = {
     "ChatOptions": "traced_tools.core.options",
     "ChatRun": "traced_tools.run_handles",
     "ChatStream": "traced_tools.run_handles",
+    "CheckedPart": "traced_tools.core.part_check",
     "CompactingChatMemory": "traced_tools.memory.compacting",
     "CompactionEntry": "traced_tools.memory.entries",
     "CompactionStrategy": "traced_tools.memory.strategies",
     "CompactionTrigger": "traced_tools.memory.triggers",
     "ConfigurationError": "traced_tools.errors",
     "ContentCapture": "traced_tools.observe.content",
+    "ContextOverflow": "traced_tools.errors",
     "ConversationConflict": "traced_tools.errors",
     "ConversationDenied": "traced_tools.errors",
     "CutToolResults": "traced_tools.memory.strategies",
@@ -241,10 +247,12 @@ _EXPORTS = {
     "ModelJudge": "traced_tools.advisors.model_judge",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
+    "NestedRunWaits": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
     "NotWaiting": "traced_tools.errors",
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "OutputValidationError": "traced_tools.errors",
+    "PartCheck": "traced_tools.core.part_check",
     "PendingCall": "traced_tools.core.approval",
     "PendingInput": "traced_tools.core.tool_input",
     "PendingStore": "traced_tools.approvals.pending_store",
@@ -354,12 +362,14 @@ __all__ = [
     "ChatOptions",
     "ChatRun",
     "ChatStream",
+    "CheckedPart",
     "CompactingChatMemory",
     "CompactionEntry",
     "CompactionStrategy",
     "CompactionTrigger",
     "ConfigurationError",
     "ContentCapture",
+    "ContextOverflow",
     "ConversationConflict",
     "ConversationDenied",
     "CutToolResults",
@@ -398,10 +408,12 @@ __all__ = [
     "ModelJudge",
     "ModelTimeout",
     "NeedsEventLoop",
+    "NestedRunWaits",
     "NestedUsage",
     "NotWaiting",
     "ObserverAdvisor",
     "OutputValidationError",
+    "PartCheck",
     "PendingCall",
     "PendingInput",
     "PendingStore",

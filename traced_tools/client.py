@@ -17,7 +17,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.approvals.state import KeepsPausedRuns, RunState
-from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
+from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.enums import ResumeRefusal
@@ -29,28 +29,30 @@ from traced_tools.core.messages import (
     Message,
     SystemMessage,
     TextPart,
-    ToolCall,
+    UsageSum,
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.part_check import Checkable, CheckedPart, PartCheck
 from traced_tools.core.state_key import StateKey
-from traced_tools.core.tool_definition import ToolCallbackResolver
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept
+from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
 from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import perform
+from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_changed_tools, observe_run
+from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.refusals import refuse_superseded
+from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -76,6 +78,7 @@ class ChatClient:
         advisors: the advisors of every request.
         options: the model's options, such as the temperature. Options of a request override them.
         tool_context: data about the caller for tools; never sent to the model. Data of a request is merged into it.
+        tool_calling: False runs no tool loop, for requests that do not say otherwise; see `prompt`.
         tool_calling_advisor: the tool loop to use instead of a default `ToolCallingAdvisor`.
         limits: the limits of each run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -106,6 +109,7 @@ class ChatClient:
         advisors: Iterable[Advisor] = (),
         options: ChatOptions | None = None,
         tool_context: Mapping[str, Any] | None = None,
+        tool_calling: bool = True,
         tool_calling_advisor: ToolCallingAdvisor | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
@@ -122,6 +126,7 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
         )
@@ -144,6 +149,7 @@ class ChatClient:
             "advisors": _advisors(advisors),
             "options": options,
             "tool_context": checked_mapping("tool_context", tool_context),
+            "tool_calling": tool_calling,
             "tool_calling_advisor": tool_calling_advisor,
             "limits": limits,
             "tool_errors": tool_errors,
@@ -155,7 +161,7 @@ class ChatClient:
             "pending_store": pending_store,
         }
         self._state_keys = StateKey.configured(approval_key)
-        self._chain = self._chain_with((), tool_calling=True)
+        self._chain = self._chain_with((), tool_calling=tool_calling)
 
     @property
     def name(self) -> str:
@@ -180,7 +186,7 @@ class ChatClient:
         conversation_id: str | None = None,
         principal: str | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
-        tool_calling: bool = True,
+        tool_calling: bool | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
@@ -191,8 +197,8 @@ class ChatClient:
         Args:
             user: the user's message, as text, parts or a `UserMessage`; not blank.
             messages: the conversation so far. It is sent after `system` and before `user`. If it already begins with
-                `system`, that message is not sent twice. A tool call without a result gets one that says it did not
-                run.
+                `system`, that message is not sent twice. A tool call without a result gets one that says that its
+                outcome is unknown, because only you know whether it ran.
             system: the instructions, instead of the client's; not blank.
             tools: the tools, instead of the client's: functions, objects with `@tool` methods, `ToolCallback`s,
                 `ToolCallbackProvider`s (asked when a run begins), names that the client's resolver knows, and nested
@@ -208,7 +214,8 @@ class ChatClient:
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
-            tool_calling: False runs no tool loop. The response may then contain tool calls for the caller to run.
+            tool_calling: whether to run the tool loop, instead of what the client does. Without it, the response may
+                contain tool calls for the caller to run.
             limits: the limits of the run, instead of the client's.
             tool_errors: the error policy, instead of the client's.
             params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
@@ -226,7 +233,7 @@ class ChatClient:
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         expect("principal", principal, (str, type(None)), "a str or None")
-        expect("tool_calling", tool_calling, bool, "True or False")
+        expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
@@ -237,7 +244,7 @@ class ChatClient:
             options=options,
             tool_context=tool_context,
             output=output,
-            tool_calling=tool_calling,
+            tool_calling=self._settings["tool_calling"] if tool_calling is None else tool_calling,
             limits=limits,
             tool_errors=tool_errors,
             params=params,
@@ -300,17 +307,84 @@ class ChatClient:
                 call(_refused(store, state, error.lasting))
             raise
         found.check_decisions(given)
-        if found.agent != self.name:
-            raise ResumeError(
-                f"the state is of the agent {found.agent!r}, and this client is {self.name!r}: "
-                "resume it with the client that has its name"
-            )
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
+        spec = self._resumed(
+            found,
+            given,
+            tools=tools,
+            advisors=advisors,
+            options=options,
+            tool_context=tool_context,
+            output=output,
+            limits=limits,
+            tool_errors=tool_errors,
+            params=params,
+        )
+        return replace(spec, resumed_text=state)
+
+    def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
+        """Return a tool that asks this agent a question, for another agent.
+
+        The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
+        waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
+        and resuming it with the decisions resumes the agent's run.
+
+        Args:
+            name: the name of the tool that the model uses.
+            description: what the agent is for, which the model reads.
+            metadata: the settings of the tool for the loop.
+
+        Raises:
+            ToolDefinitionError: if no provider accepts the name.
+        """
+
+        async def answer(spec: ChatClientRequestSpec[Any]) -> str:
+            # in a context of its own, so that the agent's run is not the current one afterwards
+            [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            return response.content
+
+        async def ask(question: str, context: ToolContext) -> str:
+            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            return await answer(spec)
+
+        async def resume(decided: DecidedPause, context: ToolContext) -> str:
+            assert isinstance(decided.run, RunState)
+            return await answer(self._resumed(decided.run, decided.decisions, tool_context=dict(context)))
+
+        async def check(state: WaitingRun) -> None:
+            assert isinstance(state, RunState)
+            self._resumed(state, {})
+            tools = (await self._tools.tool_set()).by_name
+            state.check_tools(tools)
+            await check_nested(state.nested_runs(), tools)
+
+        return AgentToolCallback(ask, resume, check, name=name, description=description, metadata=metadata)
+
+    def _resumed(
+        self,
+        state: RunState,
+        decisions: Mapping[str, CallDecision | Denied],
+        *,
+        tools: object = None,
+        advisors: Iterable[Advisor] = (),
+        options: ChatOptions | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        output: TypeForm[OutputT] = _NO_OUTPUT,
+        limits: LoopLimits | None = None,
+        tool_errors: ToolErrors | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> ChatClientRequestSpec[OutputT]:
+        """Return the request that resumes a run from a state; raises `ResumeError` if it is of another agent."""
+        if state.agent != self.name:
+            raise ResumeError(
+                f"the state is of the agent {state.agent!r}, and this client is {self.name!r}: "
+                "resume it with the client that has its name"
+            )
         spec = self._request(
-            found.request,
-            found.conversation_id,
-            found.principal,
+            state.request,
+            state.conversation_id,
+            state.principal,
             tools=tools,
             advisors=advisors,
             options=options,
@@ -320,9 +394,34 @@ class ChatClient:
             limits=limits,
             tool_errors=tool_errors,
             params=params,
-            attributes=found.attributes,
+            attributes=state.attributes,
         )
-        return replace(spec, resumed=(found, given), resumed_text=state)
+        if state.is_logged and not spec.chain.transcripts:
+            raise ResumeError(
+                "the memory inside the loop keeps the run, so that it works once: "
+                "resume with the MemoryAdvisor that the run was paused with"
+            )
+        return replace(spec, resumed=(state, decisions))
+
+    def check(self) -> list[CheckedPart]:
+        """Check what requests depend on, blocking, for example when an application starts; this spends no tokens.
+
+        Each part that can be checked is an item of the result: the model answers a request that is free, the audit
+        trail and the pending store can be written, the memory can be read, and MCP servers list their tools. Models,
+        advisors, providers of tools and stores of your own take part if they have a method `checks`.
+
+        Missing tables and files are created, as the first run would.
+        """
+        return call(self._check_parts())
+
+    async def acheck(self) -> list[CheckedPart]:
+        """Check what requests depend on, on asyncio; see `check`."""
+        return await acall(self._check_parts())
+
+    async def _check_parts(self) -> list[CheckedPart]:
+        own = self._settings
+        holders = (own["model"], *own["advisors"], *self._tools.providers, own["pending_store"])
+        return [await _checked(each) for holder in holders if isinstance(holder, Checkable) for each in holder.checks()]
 
     def _request(
         self,
@@ -349,11 +448,12 @@ class ChatClient:
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             added = (*added, StructuredOutputAdvisor(output))
         completed = with_results(messages)
-        chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
+        is_own = tool_calling is own["tool_calling"] and not added
+        chain = self._chain if is_own else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
-            superseded=() if completed is messages else open_calls(messages),
+            unanswered=0 if completed is messages else len(open_calls(messages)),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
@@ -404,14 +504,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
-    superseded: tuple[ToolCall, ...]
+    unanswered: int
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
     new_run: Callable[[], RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
-    resumed: tuple[RunState, Mapping[str, CallDecision]] | None = None
+    resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
     resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
@@ -463,11 +563,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
             if self.pending_store is not None:
                 run.withdraw = partial(_withdrawn, self.pending_store)
             request = request.replace(tools=await self._listed_tools(run))
+            self.chain.review(run, request.tools)
             observed.began(request)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
-            if self.superseded:
-                refuse_superseded(run, self.superseded, ToolSet((*request.tools, *self.chain.own_tools)))
+            if self.unanswered:
+                observe_missing_results(run, not_run=0, unknown=self.unanswered, iteration=0)
             try:
                 response = await self.chain.run(request)
             except ResumeError as error:
@@ -477,14 +578,16 @@ class ChatClientRequestSpec(Generic[OutputT]):
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
             if response.pending and run.pause is not None:
-                response = replace(response, state=await self._keep(run, run.pause, observed.traceparent))
+                state, text = await self._keep(run, run.pause, observed.traceparent)
+                run.report_pause(NestedPause(state, response.pending))
+                response = replace(response, state=text)
             observed.answered(response)
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
-        usage = run.totals.usage
-        if run.resumption is not None:
-            usage.add(run.resumption.paused.usage)
+        usage = UsageSum()
+        usage.add(run.totals.usage.total)
+        usage.add(None if run.resumption is None else run.resumption.paused.usage)
         return replace(response, usage=usage.total, tool_results=results)
 
     async def _listed_tools(self, run: RunContext) -> ToolSet:
@@ -499,32 +602,38 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 observe_changed_tools(run, server, changes, refused=False)
         return tools
 
-    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision]) -> None:
+    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision | Denied]) -> None:
         """Let a run start where the run of a state paused, with what it had used of its limits."""
+        run.report_resumption(state.id)
         run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)
+        self.chain.restore(run, state.advisors)
         if state.nested is not None:
             run.totals.add_nested(state.nested)
 
     async def _claim(
-        self, state: RunState, decisions: Mapping[str, CallDecision]
+        self, state: RunState, decisions: Mapping[str, CallDecision | Denied]
     ) -> Mapping[str, CallDecision | Denied]:
         """Return the decisions about the calls of a state; if there is a store, spend the state."""
-        return decisions if self.pending_store is None else await self.pending_store.claim(state, decisions)
+        if self.pending_store is None:
+            return decisions
+        given = {call_id: each for call_id, each in decisions.items() if not isinstance(each, Denied)}
+        return await self.pending_store.claim(state, given)
 
-    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> str:
-        """Return the text of the state of a run that has paused; if there is a store, keep it there."""
+    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
+        """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
-        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept)
+        kept = self.chain.paused_states(run)
+        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=kept)
         text = state.to_text(self.state_key)
         if self.pending_store is None:
-            return text
+            return state, text
         try:
             await self.pending_store.keep(state, text)
         except Exception as error:
             failure = error
         else:
-            return text
+            return state, text
         raise StateNotKept(text, failure)  # outside the `except`: a store's text may quote contents
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -542,12 +651,26 @@ async def _refused(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) ->
         _LOG.warning("a run that can't resume stays ready in the pending store: %s", error_type(error))
 
 
-async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> None:
-    """Withdraw a run that waits for approval, as a flow; if the store fails, the run that goes on does not."""
+async def _checked(check: PartCheck) -> CheckedPart:
     try:
-        await perform(store.withdraw, run_id)
+        await check.run()
+    except TracedToolsError as error:
+        return CheckedPart(check.part, str(error))
+    except Exception as error:  # whose text may hold contents
+        return CheckedPart(check.part, error_type(error))
+    return CheckedPart(check.part)
+
+
+async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> bool:
+    """Withdraw a run that waits, as a flow, and return whether it is certain that it never resumes.
+
+    If the store fails, the run that goes on does not, and nothing is certain.
+    """
+    try:
+        return bool(await perform(store.withdraw, run_id) or await perform(store.is_withdrawn, run_id))
     except Exception as error:
         _LOG.warning("a run that can no longer resume stays in the pending store: %s", error_type(error))
+        return False
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:

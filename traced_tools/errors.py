@@ -9,6 +9,7 @@
     ├── ToolTimeout               a tool took longer than its time-out
     ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
     ├── InputRequired             a tool cannot finish before it is given input
+    ├── NestedRunWaits            a tool returned although the run of an agent that it asked waits
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
     ├── OutputValidationError     no answer is valid for the type in `output=`
@@ -19,6 +20,7 @@
     │   ├── RateLimited           429
     │   ├── AuthenticationError   401, 403
     │   ├── InvalidRequest        400, 404, 422
+    │   │   └── ContextOverflow   the request is longer than the model accepts
     │   └── InvalidResponse       a response that cannot be parsed
     ├── McpError                  a request to an MCP server failed
     │   ├── McpUnavailable        there is no connection to it
@@ -136,6 +138,21 @@ class InputRequired(TracedToolsError):
     def __init__(self, pending: PendingInput) -> None:
         super().__init__("the tool asks for input")
         self.pending = pending
+
+
+class NestedRunWaits(TracedToolsError):
+    """A tool returned although a run that it has begun waits for approval or input, so that it has no answer.
+
+    A tool that `ChatClient.as_tool` makes waits with its agent. A tool of your own has to resume the run or to raise an
+    error.
+    """
+
+    def __init__(self, agent: str, tools: str, *, is_kept: bool) -> None:
+        goes_on = "goes on from its store without this tool" if is_kept else "ends here"
+        super().__init__(
+            f"the agent {agent!r} has not answered, because its call of {tools} waits for a decision, and this tool "
+            f"cannot wait for it; the run of the agent {goes_on}. Make the tool with `as_tool` of the agent's client"
+        )
 
 
 class ToolNotFoundError(TracedToolsError):
@@ -364,8 +381,15 @@ class InvalidRequest(ModelError):
     """The provider refused the request as invalid (400, 404, 422)."""
 
 
+class ContextOverflow(InvalidRequest):
+    """The request is longer than the model accepts: it has more tokens than the context, or more bytes (413).
+
+    Shorten the conversation, for example by a compaction of the chat memory, or use a model with a larger context.
+    """
+
+
 class InvalidResponse(ModelError):
-    """The provider's response cannot be parsed, is incomplete, or contains an error object."""
+    """The provider's response cannot be parsed, is incomplete, or contains an error that has no other class."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -118,7 +118,7 @@ BOARD: Final = Board(
                     unit="none",
                     threshold=Threshold(1, color="green", below="red"),
                     values={"0": "broken", "1": "intact"},
-                    empty="Nobody has verified an audit trail in this process. Call trail.verify() regularly.",
+                    empty="No process has reported a verification. Run traced-tools audit verify --otlp regularly.",
                 ),
                 Stat(
                     id=2,
@@ -132,7 +132,7 @@ BOARD: Final = Board(
                     ),
                     unit="s",
                     threshold=Threshold(VERIFICATION_SECONDS),
-                    empty="Nobody has verified an audit trail in this process. Call trail.verify() regularly.",
+                    empty="No process has reported a verification. Run traced-tools audit verify --otlp regularly.",
                 ),
                 Stat(
                     id=3,

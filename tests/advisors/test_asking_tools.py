@@ -142,7 +142,7 @@ def test_who_refuses_to_answer_ends_the_call_and_the_model_reads_why(mode: str) 
         ("o", Approve(), "waits for input: pass Provide"),
         ("p", Provide({}), "does not wait for input: pass Approve"),
         ("o", Provide({"colour": "red"}), "has no question"),
-        ("o", Provide({"size": {"cm": 0}}), "must be at least 1"),
+        ("o", Provide({"size": {"cm": 0}}), "schema of the question: minimum"),
         ("o", Provide({"size": {}}), "invalid"),
         ("o", Provide({"size": "four"}), "must be what the user has entered"),
     ],
@@ -189,6 +189,44 @@ def test_answers_have_the_form_of_what_was_asked(method: Any, answer: Any, is_va
     else:
         with pytest.raises(ResumeError, match="is invalid"):
             resuming.resume(paused.state, {"a": Provide({"k": answer})})
+
+
+QUOTING: list[tuple[dict[str, Any], str]] = [
+    ({"enum": [MARKER]}, "enum"),
+    ({"const": MARKER}, "const"),
+    ({"pattern": MARKER}, "pattern"),
+    ({"type": "integer", "maximum": 4711}, "type"),
+    ({"anyOf": [{"const": MARKER}, {"pattern": MARKER}]}, "anyOf"),
+    ({"not": {"const": "x"}}, "not"),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "failed"),
+    [
+        *(({"properties": {"field": field}}, failed) for field, failed in QUOTING),
+        ({"required": [MARKER]}, "required"),
+        ({"properties": {MARKER: {}}, "additionalProperties": False}, "additionalProperties"),
+        ({"dependentRequired": {"field": [MARKER]}}, "dependentRequired"),
+        ({"propertyNames": {"pattern": MARKER}}, "pattern"),
+        ({"properties": {"field": False}, "required": [MARKER]}, "false, required"),
+    ],
+)
+def test_an_error_about_an_answer_quotes_neither_the_schema_nor_the_answer(schema: Any, failed: str) -> None:
+    @tool
+    def ask() -> str:
+        """Ask."""
+        params = {"message": "?", "requestedSchema": {"type": "object", **schema}}
+        question = InputRequest(key="k", method="elicitation/create", params=params)
+        raise InputRequired(PendingInput(requests=(question,)))
+
+    paused = client([ToolCall("ask", {}, id="a")], tools=[ask]).prompt("?").call()
+    assert paused.state is not None
+    with pytest.raises(ResumeError) as caught:
+        client("done", tools=[ask]).resume(paused.state, {"a": Provide({"k": {"field": "x"}})})
+    assert str(caught.value) == (
+        "the answer to question 1 of the call 'a' is invalid: it does not meet the schema of the question: " + failed
+    )
 
 
 json_texts = st.recursive(

@@ -141,6 +141,13 @@ def test_content_is_logged_only_if_it_is_captured_on_events(mode: str, records: 
                 assert f"asked {MARKER}" in asked.getMessage()
 
 
+def test_logged_content_cannot_disguise_the_line(mode: str, records: Records) -> None:
+    client_ = client("said \u202e\u200b\x9b", telemetry=TelemetryOptions(capture="EVENT_ONLY"))
+    run(mode, client_.prompt("asked"))
+    message = records.seen[1].getMessage()
+    assert message.isprintable() and r"said \u202e\u200b\u009b" in message
+
+
 def test_a_tool_that_may_not_be_captured_is_not_logged(mode: str, records: Records) -> None:
     @tool(capture=False, return_direct=True)
     def secret(word: str) -> str:

@@ -18,18 +18,22 @@ from traced_tools import (
     BaseAdvisor,
     ChatClient,
     ChatClientRequest,
+    InMemoryChatMemoryRepository,
     LoopLimits,
+    MemoryAdvisor,
     Message,
+    MessageWindowChatMemory,
     ToolCall,
+    ToolCallingAdvisor,
     ToolMessage,
     ToolResultPart,
     UserMessage,
 )
-from traced_tools.core.conversation import with_results
+from traced_tools.core.conversation import with_paired_results, with_results
 from traced_tools.models import AnthropicChatModel, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
-NOT_RUN = "The call was not run: the conversation went on without its result."
+UNKNOWN = "The outcome of the call is unknown, and it may have run: the conversation went on without its result."
 
 
 def asks(*ids: str | None) -> AssistantMessage:
@@ -46,34 +50,34 @@ def contents(message: Message) -> list[tuple[str, str, bool]]:
 
 
 OPEN: dict[str, tuple[Sequence[Message], int, list[tuple[str, str, bool]]]] = {
-    "at the end": ([UserMessage("1+1?"), asks("1")], 2, [("1", NOT_RUN, True)]),
+    "at the end": ([UserMessage("1+1?"), asks("1")], 2, [("1", UNKNOWN, True)]),
     "in the middle": (
         [UserMessage("1+1?"), asks("1"), UserMessage("well?"), AssistantMessage("2")],
         2,
-        [("1", NOT_RUN, True)],
+        [("1", UNKNOWN, True)],
     ),
     "answered in part": (
         [UserMessage("1+1?"), asks("1", "2", "3"), gives("2")],
         2,
-        [("1", NOT_RUN, True), ("2", "2", False), ("3", NOT_RUN, True)],
+        [("1", UNKNOWN, True), ("2", "2", False), ("3", UNKNOWN, True)],
     ),
     "answered in part, in two messages": (
         [UserMessage("1+1?"), asks("1", "2", "3"), gives("3"), gives("1")],
         2,
-        [("1", "2", False), ("2", NOT_RUN, True), ("3", "2", False)],
+        [("1", "2", False), ("2", UNKNOWN, True), ("3", "2", False)],
     ),
-    "without ids": ([UserMessage("1+1?"), asks(None, None), gives("")], 2, [("", "2", False), ("", NOT_RUN, True)]),
+    "without ids": ([UserMessage("1+1?"), asks(None, None), gives("")], 2, [("", "2", False), ("", UNKNOWN, True)]),
     "with one id twice": (
         [UserMessage("1+1?"), asks("1", "1"), gives("1")],
         2,
-        [("1", "2", False), ("1", NOT_RUN, True)],
+        [("1", "2", False), ("1", UNKNOWN, True)],
     ),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", OPEN)
-def test_an_open_call_is_sent_with_a_result_that_it_was_not_run(mode: str, case: str) -> None:
+def test_an_open_call_is_sent_with_a_result_of_unknown_outcome(mode: str, case: str) -> None:
     messages, place, expected = OPEN[case]
     model = ScriptedChatModel(["fine"])
     response = run(mode, ChatClient(model, tools=[add]).prompt("go on", messages=messages))
@@ -136,7 +140,7 @@ def test_providers_are_sent_a_result_for_an_open_call() -> None:
         ChatClient(model).prompt("go on", messages=[asks("1")]).call()
         sent = server.requests[0].json()["messages"]
         assert [each["role"] for each in sent] == ["assistant", "tool", "user"]
-        assert (sent[1]["tool_call_id"], sent[1]["content"]) == ("1", NOT_RUN)
+        assert (sent[1]["tool_call_id"], sent[1]["content"]) == ("1", UNKNOWN)
     said = Reply.json(
         {"content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn", "usage": {}, "role": "assistant"}
     )
@@ -145,6 +149,59 @@ def test_providers_are_sent_a_result_for_an_open_call() -> None:
         sent = server.requests[0].json()["messages"]
         results = [each["tool_use_id"] for each in sent[2]["content"] if each["type"] == "tool_result"]
         assert results == ["1", "2"]
+
+
+ASKED, SAID, MORE = UserMessage("?"), AssistantMessage("2"), UserMessage("well?")
+OTHER = ToolMessage([ToolResultPart(call_id="1", name="sub", content="3")])
+UNANSWERED = ToolMessage([ToolResultPart(call_id="1", name="add", content=UNKNOWN, is_error=True)])
+PAIRED: dict[str, tuple[Sequence[Message], list[Message]]] = {
+    "without a call": ([ASKED, gives("1"), SAID], [ASKED, SAID]),
+    "at the beginning": ([gives("1"), ASKED], [ASKED]),
+    "twice": ([ASKED, asks("1"), gives("1", "1")], [ASKED, asks("1"), gives("1")]),
+    "twice, in two messages": ([ASKED, asks("1"), gives("1"), gives("1")], [ASKED, asks("1"), gives("1")]),
+    "twice, later": (
+        [ASKED, asks("1"), gives("1"), SAID, gives("1")],
+        [ASKED, asks("1"), gives("1"), SAID],
+    ),
+    "before the call": ([ASKED, gives("1"), asks("1")], [ASKED, asks("1"), gives("1")]),
+    "after a later message": (
+        [ASKED, asks("1"), MORE, gives("1")],
+        [ASKED, asks("1"), gives("1"), MORE],
+    ),
+    "of a call with an id of another one": (
+        [ASKED, asks("1"), gives("1"), asks("1"), MORE, gives("1")],
+        [ASKED, asks("1"), gives("1"), asks("1"), gives("1"), MORE],
+    ),
+    "of several answers": (
+        [ASKED, asks("1", "2"), asks("3"), gives("3", "2", "1")],
+        [ASKED, asks("1", "2"), gives("1", "2"), asks("3"), gives("3")],
+    ),
+    "in another order": ([ASKED, asks("1", "2"), gives("2", "1")], [ASKED, asks("1", "2"), gives("1", "2")]),
+    "of another tool": (
+        [ASKED, OTHER, asks("1")],
+        [ASKED, asks("1"), UNANSWERED],
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", PAIRED)
+def test_each_result_is_sent_directly_after_its_call_and_no_other_is_sent(mode: str, case: str) -> None:
+    messages, expected = PAIRED[case]
+    model = ScriptedChatModel(["fine"])
+    run(mode, ChatClient(model, tools=[add]).prompt("go on", messages=messages))
+    (request,) = model.requests
+    assert [*request.messages] == [*expected, UserMessage("go on")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_memory_inside_the_loop_may_add_the_call_of_a_result(mode: str) -> None:
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()), order=400)
+    model = ScriptedChatModel([adds(1, 1), "2"])
+    loop = ToolCallingAdvisor(keep_history=False)
+    client = ChatClient(model, tools=[add], advisors=[memory, loop])
+    assert run(mode, client.prompt("1+1?", conversation_id="c")).content == "2"
+    assert [message.role for message in model.requests[1].messages] == ["user", "assistant", "tool"]
 
 
 IDS = st.sampled_from([None, "", "1", "2", "3"])
@@ -179,7 +236,20 @@ def test_whatever_the_conversation_each_call_has_its_result_and_nothing_is_lost(
     kept = [result for each in found if isinstance(each, ToolMessage) for result in each.results]
     for result in (result for each in messages if isinstance(each, ToolMessage) for result in each.results):
         kept.remove(result)
-    assert {result.content for result in kept} <= {NOT_RUN}
+    assert {result.content for result in kept} <= {UNKNOWN}
+
+
+@given(st.lists(MESSAGES, max_size=8).map(tuple))
+def test_whatever_the_conversation_the_results_of_each_answer_are_those_of_its_calls(
+    messages: tuple[Message, ...],
+) -> None:
+    paired = with_paired_results(with_results(messages))
+    for before, message in zip((None, *paired), paired, strict=False):
+        asked = before.tool_calls if isinstance(before, AssistantMessage) else ()
+        answered = message.results if isinstance(message, ToolMessage) else ()
+        assert len(asked) == len(answered)
+        assert all(call.id == result.call_id for call, result in zip(asked, answered, strict=True) if call.id)
+    assert with_paired_results(with_results(paired)) == paired
 
 
 def _next_other(messages: Sequence[Message], index: int) -> int:

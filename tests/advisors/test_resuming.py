@@ -165,6 +165,20 @@ def test_edited_arguments_replace_those_that_waited(mode: str) -> None:
     assert "arguments that were approved instead of its own are invalid" in result.content
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_model_reads_which_arguments_ran_instead_of_its_own(mode: str) -> None:
+    response = paused(mode, pays(1, "a"), pays(2, "b"), pays(4, "c"))
+    going_on, model = client("done")
+    decisions = {"b": Approve(arguments={"amount": 2}), "c": Approve(arguments={"amount": 7})}
+    half = run(mode, going_on.resume(state_of(response), decisions))
+    whole = run(mode, going_on.resume(state_of(half), {"a": Approve(arguments={"amount": 3})}))
+    read = dict(results_in(model.requests[0].messages))
+    assert read["b"] == "paid 2"  # the same arguments
+    for call_id, amount in (("a", 3), ("c", 7)):
+        assert read[call_id].endswith(f'instead of yours: {{"amount":{amount}}}. Its result:\npaid {amount}')
+    assert [result.content for result in whole.tool_results] == ["paid 3"]
+
+
 def test_the_driver_of_a_resumed_run_steps_through_the_call_that_waited() -> None:
     handle = client("done")[0].resume(state_of(paused("call", looks(), pays()))).start()
     step = handle.next()
@@ -426,18 +440,14 @@ def test_a_conversation_is_compacted_around_the_call_that_waited(mode: str) -> N
     assert len(repository.read("c", kind="compaction").entries) == 1
 
 
-@pytest.mark.parametrize("place", [None, "inside"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str, place: str | None) -> None:
+def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str) -> None:
     telemetry, trail = Telemetry(), KeptTrail()
-    memory = {"advisors": []} if place is None else remembering(place, InMemoryChatMemoryRepository())
-    advisors = [*memory["advisors"], AuditAdvisor(trail)]
-    response = paused(mode, prompt={"conversation_id": "c"}, advisors=advisors)
-    said: tuple[Message, ...] = response.messages if place is None else ()
+    advisors = [*remembering("inside", InMemoryChatMemoryRepository())["advisors"], AuditAdvisor(trail)]
+    paused(mode, prompt={"conversation_id": "c"}, advisors=advisors)
     for turn in ("never mind", "really"):
         asking, model = client("fine", advisors=advisors, telemetry=telemetry.options)
-        answer = run(mode, asking.prompt(turn, messages=said, conversation_id="c"))
-        said = answer.messages if place is None else ()
+        run(mode, asking.prompt(turn, conversation_id="c"))
         [(call_id, content)] = results_in(model.requests[0].messages)
         assert (call_id, content.startswith("The call was not run")) == ("p", True)
     [span] = telemetry.named("refuse_tool pay")
@@ -445,6 +455,25 @@ def test_a_call_that_waited_when_the_user_went_on_is_reported_once(mode: str, pl
     assert (span.attributes[names.TOOL_CALL_ID], span.attributes[names.REASON_CODE]) == ("p", "superseded")
     decided = [each for each in trail.drafts if each.kind == "decision"]
     assert [each.fields["decision"] for each in decided] == ["pending", "denied"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_a_call_in_messages_without_a_memory_nobody_says_that_it_was_not_run(mode: str) -> None:
+    telemetry, trail = Telemetry(), KeptTrail()
+    response = paused(mode, advisors=[AuditAdvisor(trail)])
+    going_on, _ = client("done", advisors=[AuditAdvisor(trail)])
+    run(mode, going_on.resume(state_of(response), {"p": Approve()}))
+    said = response.messages  # a worker has resumed the run meanwhile
+    for turn in ("never mind", "really"):
+        asking, model = client("fine", advisors=[AuditAdvisor(trail)], telemetry=telemetry.options)
+        said = run(mode, asking.prompt(turn, messages=said)).messages
+        [(call_id, content)] = results_in(model.requests[0].messages)
+        assert (call_id, content.startswith("The outcome of the call is unknown, and it may have run")) == ("p", True)
+    assert not telemetry.named("refuse_tool pay")
+    [point] = telemetry.metric(names.MISSING_RESULTS.name)
+    assert ((point.attributes or {})[names.MISSING_RESULTS_KIND], point.value) == ("unknown", 1)
+    decided = [each for each in trail.drafts if each.kind == "decision"]
+    assert [each.fields["decision"] for each in decided] == ["pending", "approved"]
 
 
 @pytest.mark.parametrize("mode", MODES)

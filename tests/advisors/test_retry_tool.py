@@ -10,7 +10,7 @@ import pytest
 
 from tests.advisors.trails import KeptTrail, auditing
 from tests.captured import Telemetry
-from tests.modes import arun, run
+from tests.modes import MODES, arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded
 from tests.waiting import patiently, until
 from traced_tools import (
@@ -105,15 +105,20 @@ def test_a_pattern_chooses_tools_that_are_safe_to_repeat_and_a_name_any_tool(
         (LookupError, KeyError(), True),
         ((LookupError, ValueError), ValueError(), True),
         (LookupError, ConnectionError(), False),
+        (lambda error: "busy" in str(error), OSError("busy"), True),
+        (lambda error: "busy" in str(error), OSError("gone"), False),
+        (lambda error: 1, OSError("gone"), False),
+        (lambda error: 1 / 0 > 0, OSError("gone"), False),
     ],
     ids=repr,
 )
-def test_only_errors_of_the_given_classes_are_retried(
-    retry_on: Any, error: Exception, is_retried: bool, telemetry: Telemetry
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_given_errors_are_retried(
+    retry_on: Any, error: Exception, is_retried: bool, mode: str, telemetry: Telemetry
 ) -> None:
     failing = Failing(1, error)
     advisor = RetryToolAdvisor("failing", retry_on=retry_on)
-    assert one_result("call", failing, telemetry, advisor).ok is is_retried
+    assert one_result(mode, failing, telemetry, advisor).ok is is_retried
     assert failing.attempts == 1 + is_retried
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, Optional
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, STREAMING_MODES, run, run_chunks
 from tests.sample_tools import add
+from tests.sweeps import check_each
 from traced_tools import (
     Advisor,
     AdvisorChainError,
@@ -453,6 +455,95 @@ def test_an_output_and_an_advisor_for_one_request_are_refused() -> None:
         client.prompt("?", output=int)
 
 
+# Functions.
+
+
+def lookup(customer: str) -> str:
+    """Return what the model must never reach."""
+    raise AssertionError(customer)
+
+
+class Lookup:
+    """An object whose methods are called by nobody but the tool loop."""
+
+    def find(self, customer: str) -> str:
+        return lookup(customer)
+
+    def __call__(self, customer: str) -> str:
+        return lookup(customer)
+
+
+async def alookup(customer: str) -> str:
+    return lookup(customer)
+
+
+FUNCTIONS = {
+    "a function": lookup,
+    "an async function": alookup,
+    "a lambda": lambda customer: lookup(customer),
+    "a partial": partial(lookup, "Ana"),
+    "a method": Lookup().find,
+    "a static method": Lookup.find,
+    "an object that can be called": Lookup(),
+    "a built-in": len,
+    "in a list": list[lookup],  # type: ignore[valid-type]
+    "in a union": Optional[lookup],  # type: ignore[valid-type]  # noqa: UP045
+    "annotated": Annotated[lookup, "x"],  # type: ignore[valid-type]
+    "in a mapping": dict[str, lookup],  # type: ignore[valid-type]
+    "in a field": TypedDict("Fields", {"field": lookup}),  # type: ignore[misc]
+    "a type of functions": Callable[[str], str],
+}
+
+
+def test_a_function_is_not_a_type_and_is_never_called() -> None:
+    def check(kind: Any) -> None:
+        with pytest.raises(TypeError, match="output must be a type"):
+            ChatClient(ScriptedChatModel(['{"customer": "Ana"}'])).prompt("?", output=kind)
+
+    check_each(FUNCTIONS, check)
+
+
+# Plain words.
+
+PLAIN = [
+    (Invoice | str, "I don't know [1]."),
+    (str, "I don't know."),
+    (str | None, "none of them"),
+    (Annotated[int | Annotated[str, Field(min_length=3)], "x"], "twelve"),
+]
+
+
+@pytest.mark.parametrize(("kind", "words"), PLAIN, ids=str)
+def test_plain_words_are_a_valid_answer_for_a_text(mode: str, kind: Any, words: str) -> None:
+    model = ScriptedChatModel([words])
+    response = run(mode, ChatClient(model).prompt("?", output=kind))
+    assert (response.output, len(model.requests)) == (words, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (Invoice | str, NO_CUSTOMER),
+        (Invoice | str, f"Here you are: {NO_CUSTOMER}"),
+        (Invoice | str, '{"customer": '),
+        (Invoice, "I don't know."),
+        (Literal["yes", "no"], "maybe"),
+        (Annotated[str, Field(min_length=3)], "no"),
+        (date, "2025-01-31"),
+    ],
+    ids=str,
+)
+def test_words_that_are_no_text_of_the_type_are_asked_for_again(mode: str, kind: Any, answer: str) -> None:
+    with pytest.raises(OutputValidationError):
+        run(mode, ChatClient(ScriptedChatModel([answer] * 3)).prompt("?", output=kind))
+
+
+def test_words_that_are_cut_off_are_asked_for_again(mode: str) -> None:
+    cut = ChatResponse(AssistantMessage("I don't"), finish_reason="length")
+    response = run(mode, ChatClient(ScriptedChatModel([cut, VALID])).prompt("?", output=Invoice | str))
+    assert response.output == ANA
+
+
 # Types.
 
 
@@ -491,10 +582,16 @@ class Point:
     y: int = 0
 
 
+class Place(NamedTuple):
+    name: str
+    floor: int = 0
+
+
 Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
 TYPES: list[tuple[Any, Any]] = [
     (Invoice, ANA),
     (Point, Point(1, 2)),
+    (Place, Place("lobby")),
     (Movie, {"title": "Heat", "year": 1995}),
     (Pet, Dog(kind="dog", name="Rex")),
     (list[Pet], [Cat(kind="cat", lives=9)]),

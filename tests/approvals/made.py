@@ -53,6 +53,17 @@ def paused(
     )
 
 
+def around(nested: RunState, run_id: str = "run-2") -> RunState:
+    """Return the state of a run that waits for an agent whose run waits."""
+    state = paused("o", run_id=run_id)
+    [waiting] = state.waiting
+    return state.replace(waiting=(waiting.replace(tool="ask_bank", nested=nested),), answer=_asking("ask_bank"))
+
+
+def _asking(name: str) -> AssistantMessage:
+    return AssistantMessage([ToolCall(name, ARGUMENTS, id="o")])
+
+
 def kept(store: PendingStore, state: RunState) -> RunState:
     """Keep a run in a store, as a client does, and return its state."""
     call(store.keep(state, state.to_text(None)))

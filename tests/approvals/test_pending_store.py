@@ -158,7 +158,9 @@ def test_a_decided_call_is_found_with_its_decision_until_its_run_resumes(
 
 def test_a_withdrawn_run_leaves_the_inbox_and_never_resumes(store: PendingStore) -> None:
     state = kept(store, paused("a"))
+    assert not store.is_withdrawn("run-1")
     assert (store.withdraw("run-1"), store.withdraw("run-1"), store.withdraw("invented")) == (True, False, False)
+    assert (store.is_withdrawn("run-1"), store.is_withdrawn("invented")) == (True, False)
     assert (store.pending(), store.ready()) == ([], [])
     for refused in (lambda: store.decide("a", Approve()), lambda: store.state("run-1")):
         with pytest.raises(NotWaiting):
@@ -172,6 +174,7 @@ def test_a_run_that_has_resumed_cannot_be_withdrawn(store: PendingStore) -> None
     state = kept(store, paused("a"))
     claimed(store, state)
     assert not store.withdraw("run-1")
+    assert not store.is_withdrawn("run-1")
     with pytest.raises(ResumeError, match="spent"):
         claimed(store, state)
 
@@ -183,12 +186,15 @@ def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
     execute(url, "ALTER TABLE pending_calls DROP COLUMN input")
     for column in ("refused_at", "refusal"):
         execute(url, f"ALTER TABLE pending_runs DROP COLUMN {column}")
+    execute(url, "DROP TABLE pending_deleted")
+    execute(url, "ALTER TABLE pending_calls DROP COLUMN path")
     execute(url, "UPDATE pending_schema SET version = 1")
     with PendingStore(url) as store:
         assert ids(store.pending()) == ["a"]
         assert store.withdraw("run-1")
         with pytest.raises(ResumeError, match="withdrawn"):
             claimed(store, state)
+        assert store.delete_spent() == 1
 
 
 def test_an_unknown_call_or_that_of_a_resumed_run_cannot_be_decided(store: PendingStore) -> None:
@@ -364,6 +370,22 @@ def test_spent_states_are_deleted_with_their_calls(url: str, clock: Callable[[fl
     assert execute(url, "SELECT call_id FROM pending_calls") == [("c",)]
 
 
+@pytest.mark.parametrize("how", ["spent", "withdrawn", "forgotten"])
+def test_a_state_that_was_deleted_is_not_kept_again(url: str, how: str) -> None:
+    with PendingStore(url) as store:
+        state = paused("a", principal="ana").replace(is_kept=True)
+        kept(store, state)
+        if how == "spent":
+            claimed(store, state)
+        elif how == "withdrawn":
+            store.withdraw("run-1")
+        assert (store.delete_principal("ana") if how == "forgotten" else store.delete_spent()) == 1
+        store.put(state.to_text(None))
+        assert (store.ready(), store.pending()) == ([], [])
+        with pytest.raises(ResumeError, match="the store does not know the state"):
+            claimed(store, state)
+
+
 def test_a_person_is_forgotten(url: str) -> None:
     with PendingStore(url) as store:
         claimed(store, kept(store, paused("a", principal="ana", arguments=SECRETS)))
@@ -392,7 +414,7 @@ def test_every_method_has_an_async_twin_that_does_the_same(url: str) -> None:
             await store.adecide("a", Approve())
         assert await store.aready() == [await store.astate("run-1")]
         decisions = await acall(store.claim(state, {}))
-        assert not await store.awithdraw("run-1")
+        assert not (await store.awithdraw("run-1") or await store.ais_withdrawn("run-1"))
         assert (await store.adelete_spent(), await store.adelete_principal("ana")) == (1, 0)
         return decisions
 

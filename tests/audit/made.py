@@ -133,7 +133,7 @@ class Chain:
 
 _OF_INTENT = (
     *("source", "arguments", "requested_arguments", "argument_names", "reason", "model", "provider", "requested_name"),
-    "batch_size",
+    *("batch_size", "own_name"),
 )
 _OF_DECISION = ("advisor", "reason_code", "rule", "by")
 _OF_OUTCOME = ("duration", "attempts", "result", "error_type")

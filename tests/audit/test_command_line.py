@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.audit.commanded import (
     tamper,
 )
 from tests.audit.made import Chain, content, insert
+from tests.otel.collector import collecting
 
 
 @pytest.fixture
@@ -285,3 +288,16 @@ def test_the_default_store_is_in_the_current_folder(store: Path, monkeypatch: py
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_STORE")
     monkeypatch.chdir(store.parent)
     assert "UNFINISHED" in printed("list")
+
+
+@pytest.mark.slow
+def test_verify_sends_its_result_to_a_collector_before_it_ends(store: Path) -> None:
+    command = [sys.executable, "-c", "from traced_tools.cli import main; main()", "audit", "verify", "--otlp"]
+    with collecting() as received:
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": received.url, "OTEL_SERVICE_NAME": "audit-verifier"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("whole and unchanged"), done.stderr
+    metrics = {metric.name: metric for metric in received.metrics()}
+    (point,) = metrics["traced_tools.audit.verified"].gauge.data_points
+    assert (point.as_int, point.as_double) == (1, 0.0)
+    assert "traced_tools.audit.last_verified" in metrics

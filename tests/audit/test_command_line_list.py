@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from tests.audit.commanded import RUN, TRACE, complaint, make_store, printed, story
-from tests.audit.made import Chain, content, insert
+from tests.audit.made import Chain, Row, content, insert
+from traced_tools.audit import AuditReader, AuditTrail
 from traced_tools.cli.audit.options import parse_period, parse_time
 
 
@@ -182,11 +183,50 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
     assert "ok (approved by bob)" in narrow
 
 
-def test_list_reports_that_no_call_matches_or_that_there_may_be_more(store: Path) -> None:
+def test_list_reports_that_no_call_matches(store: Path) -> None:
     assert printed("list", "--tool", "nothing") == "no matching calls\n"
-    assert "2 calls, 0 refused, 0 pending, 1 unfinished; there may be more: --limit 20" in printed(
-        "list", "--limit", "2"
-    )
+
+
+@pytest.mark.parametrize(
+    ("filters", "counts"),
+    [
+        ([], "the newest 2 of 4 calls, 0 refused, 0 pending, 1 unfinished; list more with --limit 20"),
+        (
+            ["--agent", "planner"],
+            "the newest 2 of 3 calls, 1 refused, 0 pending, 0 unfinished; list more with --limit 20",
+        ),
+        (["--outcome", "ok"], "1 call, 0 refused, 0 pending, 0 unfinished"),
+    ],
+)
+def test_the_last_line_of_a_list_that_is_cut_says_of_how_many_calls(
+    store: Path, filters: list[str], counts: str
+) -> None:
+    *_, last = printed("list", "--limit", "2", *filters).splitlines()
+    assert last == counts
+
+
+def test_a_list_says_that_there_are_more_calls_where_counting_takes_reading_them(store: Path) -> None:
+    chain = Chain()
+    for number in range(3):
+        chain.call("pay", call_id=f"call_{number}", batch_index=number)
+    insert(store.with_name("paid.db"), chain.rows)
+    *_, last = printed("list", "--limit", "2", "--outcome", "ok", "--store", store.with_name("paid.db")).splitlines()
+    assert last.startswith("the newest 2 of more than 2 calls, ")
+
+
+def test_json_and_readers_have_all_calls_without_a_limit(store: Path) -> None:
+    chain = Chain()
+    for number in range(250):
+        chain.call("pay", call_id=f"call_{number}", batch_index=number)
+    many = store.with_name("many.db")
+    insert(many, chain.rows)
+    assert len(json.loads(printed("list", "--json", "--store", many))) == 250
+    assert printed("list", "--store", many).splitlines()[-1].startswith("the newest 100 of 250 calls, ")
+    for options in ({}, {"outcome": "ok"}, {"decision": "allowed"}, {"tool": "pay"}):
+        assert len(AuditReader(many).calls(**options)) == 250  # type: ignore[arg-type]  # mypy: not by name
+    with AuditTrail(many, key=b"k" * 16) as trail:
+        assert len(trail.query()) == 250
+        assert len(trail.query(limit=7)) == 7
 
 
 def test_the_run_id_in_a_list_is_unique_and_show_accepts_it(store: Path) -> None:
@@ -268,3 +308,38 @@ def test_times_are_durations_before_now_or_times_in_utc() -> None:
     for text in ("999999w", "-2h", "2 h", "2y", "", "2026-13-01"):
         with pytest.raises(typer.BadParameter):
             parse_time(text, "--since")
+
+
+def paused(number: int, *, then: str | None, **others: object) -> list[Row]:
+    """Return the records of a call that waits and, unless `then` is None, of the run that decides about it."""
+    chain = Chain(f"chain-{number}")
+    named = {"call_id": f"call_{number}", "agent": "desk", "arguments": content(f"[{number}]")}
+    chain.call("pay", run_id=f"run-{number}", decision="pending", outcome=None, **named)
+    if then is not None:
+        chain.call("pay", run_id=f"resumed-{number}", decision=then, **{"outcome": None, **named, **others})
+    return chain.rows
+
+
+@pytest.mark.parametrize("then", ["approved", "rejected", "denied", "allowed", "answered"])
+def test_a_call_that_a_later_run_has_decided_no_longer_counts_as_pending(tmp_path: Path, then: str) -> None:
+    path = tmp_path / "audit.db"
+    insert(path, [*paused(1, then=then), *paused(2, then=None)])
+    *_, last = printed("list", "--store", path).splitlines()
+    assert f"{3} calls" in last
+    assert ", 1 pending, " in last
+    *_, last = printed("list", "--decision", "pending", "--store", path).splitlines()
+    assert last == "2 calls, 0 refused, 1 pending, 0 unfinished"
+
+
+def test_a_call_that_waits_again_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "audit.db"
+    insert(path, paused(1, then="pending"))
+    assert ", 1 pending, " in printed("list", "--store", path)
+
+
+@pytest.mark.parametrize("other", [{"agent": "shop"}, {"conversation_id": "other"}, {"call_id": "call_7"}, "arguments"])
+def test_a_call_of_another_run_with_the_same_id_decides_nothing(tmp_path: Path, other: object) -> None:
+    changes = {"arguments": content("[2]")} if isinstance(other, str) else other
+    path = tmp_path / "audit.db"
+    insert(path, paused(1, then="approved", **changes))  # type: ignore[arg-type]
+    assert ", 1 pending, " in printed("list", "--store", path)

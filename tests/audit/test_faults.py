@@ -17,10 +17,10 @@ import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, settled, write
 from tests.waiting import PATIENCE
-from traced_tools.audit import store
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import AuditUnavailable
+from traced_tools.stores import engine
 
 KIB = 1024
 
@@ -33,13 +33,13 @@ def test_a_commit_is_synced_to_disk(path: Path, quick: AuditTrail) -> None:
 
 
 def test_inserts_stay_below_the_variable_limit_of_sqlite(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = store._durably
+    real = engine.sync_sqlite
 
     def limited(connection: sqlite3.Connection, record: object) -> None:
         real(connection, record)
         connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 100)
 
-    monkeypatch.setattr(store, "_durably", limited)
+    monkeypatch.setattr(engine, "sync_sqlite", limited)
     with AuditTrail(path, key=KEY) as trail:
         for number in range(50):
             trail.submit(intent(f"call_{number}"))
@@ -110,14 +110,14 @@ def test_a_database_that_reached_its_page_limit_is_unavailable_until_it_is_raise
     writing = quick._writer._appender._writing
     assert writing is not None
     writing._driver.execute("PRAGMA max_page_count=1")
-    real, limit = store._durably, ["PRAGMA max_page_count=1"]
+    real, limit = engine.sync_sqlite, ["PRAGMA max_page_count=1"]
 
     def limited(connection: Any, record: object) -> None:
         real(connection, record)
         connection.execute(limit[0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_durably", limited)
+        patch.setattr(engine, "sync_sqlite", limited)
         with pytest.raises(AuditUnavailable, match="OperationalError"):
             for number in range(200):
                 write(quick, intent(f"call_{number}", tool=f"{number}" * 100))
@@ -134,6 +134,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from tests.audit.trails import KEY, intent, write
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditUnavailable
+from traced_tools.stores import engine
 trail = AuditTrail(sys.argv[1], key=KEY, timeout=5)  # for which the caller waits once the disk is full
 write(trail, intent("before"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))

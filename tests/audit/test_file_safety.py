@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.audit.commanded import audit
 from tests.audit.trails import KEY, bodies, intent, unavailable, write
-from traced_tools.audit import file_safety
 from traced_tools.audit.keys import KEY_VARIABLE, load_key
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.writing.checkpoints import Signer
+from traced_tools.core import file_access
 from traced_tools.errors import ConfigurationError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
@@ -32,7 +32,7 @@ SQLITE3 = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute(sys.argv[2]
 @pytest.fixture(autouse=True)
 def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
-    monkeypatch.setattr(file_safety, "_logged", set())
+    monkeypatch.setattr(file_access, "_logged", set())
 
 
 @pytest.fixture
@@ -127,6 +127,31 @@ def test_an_export_is_for_its_owner_alone(path: Path, open_umask: None, format: 
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
 
 
+def test_the_files_of_a_trail_behind_links_to_missing_targets_are_for_their_owner_alone(
+    path: Path, open_umask: None
+) -> None:
+    target = path.parent / "target"
+    target.mkdir(0o700)
+    for end in ("", ".key", ".checkpoints"):
+        Path(f"{path}{end}").symlink_to(f"target/real{end}")
+    with AuditTrail(path) as trail:
+        write(trail, intent())
+        trail.checkpoint()
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in target.iterdir()}
+    assert modes == dict.fromkeys(("real", "real-wal", "real-shm", "real.key", "real.checkpoints"), 0o600)
+
+
+def test_an_existing_file_of_exported_records_that_others_can_read_is_logged(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with AuditTrail(folder / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    output = file(folder, "exported", b"", 0o644)
+    assert audit("export", "--format", "csv", "--store", folder / "audit.db", "--output", output).exit_code == 0
+    (text,) = caplog.messages
+    assert text.startswith(f"{output} may be read by others (mode 644), who can read records of the audit trail")
+
+
 @pytest.mark.parametrize(
     ("which", "mode"),
     [
@@ -204,8 +229,8 @@ class Owners:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.foreign: set[int] = set()
         real, real_of_file = os.stat, os.fstat
-        monkeypatch.setattr(file_safety.os, "fstat", lambda file: self._seen(real_of_file(file)))
-        monkeypatch.setattr(file_safety.os, "stat", lambda path, **options: self._seen(real(path, **options)))
+        monkeypatch.setattr(file_access.os, "fstat", lambda file: self._seen(real_of_file(file)))
+        monkeypatch.setattr(file_access.os, "stat", lambda path, **options: self._seen(real(path, **options)))
 
     def _seen(self, info: os.stat_result) -> os.stat_result:
         return os.stat_result((*info[:4], SOMEBODY, *info[5:])) if info.st_ino in self.foreign else info
@@ -222,7 +247,7 @@ def test_a_key_that_belongs_to_another_user_is_refused(
 ) -> None:
     path, use = key_in(folder, which)
     use(folder)
-    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
+    monkeypatch.setattr(file_access.os, "geteuid", lambda: SOMEBODY + 1)
     owners.foreign.add(path.stat().st_ino)
     with pytest.raises(ConfigurationError, match=f"uid {SOMEBODY}.*belongs to the user of this process"):
         use(folder)
@@ -233,7 +258,7 @@ def test_root_may_use_a_key_of_another_user_and_gets_no_chown_advice(
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     path, use = key_in(folder, which)
-    monkeypatch.setattr(file_safety.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(file_access.os, "geteuid", lambda: 0)
     owners.foreign |= {path.stat().st_ino, folder.stat().st_ino}
     use(folder)
     about_file, about_folder = caplog.messages
@@ -246,7 +271,7 @@ def test_a_public_key_of_another_user_or_writable_by_a_group_is_accepted_and_log
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, use = key_in(folder, "public", 0o664)
-    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
+    monkeypatch.setattr(file_access.os, "geteuid", lambda: SOMEBODY + 1)
     owners.foreign.add(path.stat().st_ino)
     use(folder)
     messages = [text for text in caplog.messages if text.startswith("the public key")]
@@ -258,7 +283,7 @@ def test_a_digest_key_that_others_can_replace_is_accepted_for_reading_and_logged
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, _ = key_in(folder, "digests")
-    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
+    monkeypatch.setattr(file_access.os, "geteuid", lambda: SOMEBODY + 1)
     owners.foreign.add(path.stat().st_ino)
     folder.chmod(0o777)
     assert load_key(None, folder / "audit.db").id
@@ -293,7 +318,7 @@ def test_the_group_may_read_a_signing_key_that_root_owns_as_kubernetes_mounts_it
         pytest.skip("only root can make root's files")
     with pytest.raises(ConfigurationError):
         use(folder)
-    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY)
+    monkeypatch.setattr(file_access.os, "geteuid", lambda: SOMEBODY)
     use(folder)
     for mode in (0o460, 0o444, 0o644):
         path.chmod(mode)
@@ -339,20 +364,21 @@ def test_a_trail_whose_key_becomes_readable_to_others_denies_and_reports_why(fol
     trail.close(0)
 
 
-@pytest.mark.parametrize("name", ["audit.db", "audit.db.checkpoints"])
+@pytest.mark.parametrize("name", ["audit.db", "audit.db-wal", "audit.db.checkpoints"])
 def test_a_store_or_its_checkpoints_that_others_can_write_are_logged_once(
     folder: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    with AuditTrail(folder / "audit.db", key=KEY) as trail:
-        write(trail, intent())
-    (folder / name).chmod(0o666)
-    for _ in range(2):
-        with AuditTrail(folder / "audit.db", key=KEY) as trail:
-            write(trail, intent())
+    with AuditTrail(folder / "audit.db", key=KEY) as open_trail:
+        write(open_trail, intent())
+        open_trail.checkpoint()
+        (folder / name).chmod(0o666)
+        for _ in range(2):
+            with AuditTrail(folder / "audit.db", key=KEY) as trail:
+                write(trail, intent())
     (message,) = caplog.messages
     assert message.startswith(f"{folder / name} may be written by others (mode 666)")
     assert "chmod 600" in message
-    assert len(bodies(folder / "audit.db")) == 6
+    assert len(bodies(folder / "audit.db")) == 7
 
 
 def test_a_folder_in_which_others_can_replace_the_store_is_logged(

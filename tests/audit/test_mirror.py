@@ -6,8 +6,10 @@ import gc
 import json
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +17,14 @@ from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWriteLogRecord
 
 from tests.audit.mirrored import CALL, DIGEST, NOON, Waiting, one_of_each, record, rows_of
+from tests.audit.trails import KEY, intent, write
 from tests.captured import Telemetry, total
 from tests.markers import MARKER
+from tests.memory.sql_store import execute
 from tests.observe.closed_list import assert_consistent
 from tests.waiting import PATIENCE
 from traced_tools import ChatClient, TelemetryOptions
+from traced_tools.audit import AuditTrail, verify
 from traced_tools.audit.records import (
     AUDIT_DECISIONS,
     AUDIT_OUTCOMES,
@@ -380,6 +385,19 @@ def test_the_verification_metrics_report_the_worst_store(telemetry: Telemetry) -
     mirror.verified("two", True, 300.0, telemetry.options)
     mirror.verified("one", True, 400.0, telemetry.options)
     assert found(telemetry) == [1, 300.0]
+
+
+def test_a_verification_of_a_store_reports_its_result_whoever_runs_it(telemetry: Telemetry, tmp_path: Path) -> None:
+    with AuditTrail(tmp_path / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    before = time.time()
+    assert verify(tmp_path / "audit.db", telemetry=telemetry.options).ok
+    is_intact, at = found(telemetry)
+    assert is_intact == 1
+    assert before <= at <= time.time()
+    execute(f"sqlite:///{tmp_path / 'audit.db'}", "UPDATE audit_records SET tool = 'other' WHERE kind = 'intent'")
+    assert not verify(tmp_path / "audit.db", telemetry=telemetry.options).ok
+    assert found(telemetry)[0] == 0
 
 
 def test_mirroring_leaves_the_current_span_unchanged(telemetry: Telemetry) -> None:

@@ -16,10 +16,12 @@ from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
 from tests.modes import MODES
+from traced_tools import AuditAdvisor, ChatClient
 from traced_tools.audit import receipt, verify_receipt
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import ConfigurationError
+from traced_tools.testing import ScriptedChatModel
 
 pytestmark = pytest.mark.usefixtures("emptied")
 
@@ -196,6 +198,23 @@ def test_a_role_that_may_not_write_is_reported_with_the_command_to_run(
 ) -> None:
     trail = opened(database.url(READER))
     assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
+
+
+def test_a_check_says_whether_the_role_may_append_and_appends_nothing(
+    database: Database, opened: Callable[..., AuditTrail]
+) -> None:
+    def problem_of(url: str) -> str | None:
+        client = ChatClient(ScriptedChatModel([]), advisors=[AuditAdvisor(opened(url))])
+        (found,) = client.check()
+        assert asyncio.run(client.acheck()) == [found]
+        assert database.server.password not in str(found)
+        return found.problem
+
+    assert problem_of(database.url(WRITER)) is None
+    assert "`traced-tools audit sql`" in str(problem_of(database.url(READER)))
+    assert "`traced-tools audit sql`" in str(problem_of(database.server.url("postgres", WRITER)))
+    assert "password" in str(problem_of(database.url(WRITER, "wrong-password")))
+    assert stored(database) == []
 
 
 def test_a_server_store_without_a_key_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

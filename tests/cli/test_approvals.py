@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.approvals.made import claimed, kept, paused
+from tests.approvals.made import around, claimed, kept, paused
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
 from traced_tools import Approve, InputRequest, PendingInput, PendingStore, Provide, Reject
@@ -110,6 +110,7 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
         "agent": "desk",
         "conversation_id": "c-1",
         "tool": "pay",
+        "path": [],
         "waits_for": "approval",
         "rule": "large",
         "requested_at": "2027-01-15T08:00:00+00:00",
@@ -142,12 +143,23 @@ def test_a_run_is_withdrawn(store: PendingStore) -> None:
     assert "no run with the id 'run-1' waits" in complaint("withdraw", "run-1", status=1)
 
 
-def test_a_list_can_be_selected_and_says_if_there_may_be_more(store: PendingStore) -> None:
+def test_a_list_can_be_selected_and_says_of_how_many_calls_it_is(store: PendingStore) -> None:
     kept(store, paused("a", "b", principal="ana"))
     kept(store, paused("c", agent="shop", run_id="run-2"))
     assert [each["call_id"] for each in json.loads(printed("list", "--principal", "ana", "--json"))] == ["a", "b"]
     assert [each["call_id"] for each in json.loads(printed("list", "--agent", "shop", "--json"))] == ["c"]
-    assert printed("list", "--limit", "2").endswith("2 calls; there may be more: --limit 20\n")
+    assert printed("list", "--limit", "2").endswith("\nthe oldest 2 of 3 calls; list more with --limit 20\n")
+    assert printed("list").endswith("\n3 calls\n")
+
+
+def test_json_and_the_store_have_all_calls_that_wait(store: PendingStore) -> None:
+    kept(store, paused(*(f"call-{number}" for number in range(150))))
+    assert len(store.pending()) == len(json.loads(printed("list", "--json"))) == 150
+    assert printed("list").endswith("\nthe oldest 100 of 150 calls; list more with --limit 1000\n")
+    for number in range(1, 150):
+        kept(store, paused(f"other-{number}", run_id=f"other-{number}"))
+        store.decide(f"other-{number}", Approve(by="ana"))
+    assert len(store.ready()) == 149
 
 
 def test_a_call_that_cannot_be_decided_is_status_one(store: PendingStore, tmp_path: Path) -> None:
@@ -208,3 +220,12 @@ def test_a_call_that_waits_for_input_is_shown_with_its_questions_and_answered(st
     assert printed_line == "answered pay a: run run-1 can resume\n"
     assert json.loads(printed("show", "a", "--json"))["with"] == {"count": {"count": 3}}
     assert claimed(store, state) == {"a": Provide({"count": {"count": 3}}, by="ana")}
+
+
+def test_a_call_of_an_agent_is_shown_with_the_path_to_it(store: PendingStore) -> None:
+    state = kept(store, around(paused("a", agent="bank")))
+    assert "o/a" in printed("list")
+    assert ["asked", "by", "ask_bank"] in [line.split() for line in printed("show", "o/a").splitlines()]
+    assert json.loads(printed("show", "o/a", "--json"))["path"] == ["ask_bank"]
+    assert printed("approve", "o/a", "--by", "ana") == "approved pay o/a: run run-2 can resume\n"
+    assert claimed(store, state) == {"o/a": Approve(by="ana")}

@@ -9,6 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.markers import MARKER
 from tests.mcp.portal_tasks import remember_tasks, tasks_left
 from tests.mcp.servers import RAW, SERVER, HttpServer
 from tests.mcp.test_statements import HttpWire
@@ -32,7 +33,7 @@ def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypat
     assert lines[0] == HANDSHAKE and lines[4] == MODERN
     assert lines[1] == "  revision  2025-06-18 (by handshake, an older revision)"
     assert lines[2] == "  software  raw 1"
-    assert lines[3].startswith("  tools     22: echo, garbage, ")
+    assert lines[3].startswith("  tools     24: echo, garbage, ")
     assert lines[5] == "  revision  2026-07-28 (without handshake)"
     assert tasks_left() == []
 
@@ -52,14 +53,30 @@ def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -
     assert found.exit_code == 1
     problems = [each.get("problem") for each in json.loads(found.stdout)]
     assert problems == [
-        f"cannot be reached: it closed the connection {python}",
+        f"cannot be reached: it ended with the exit status 3 {python}",
         f"cannot be reached: httpx2.ConnectError (127.0.0.1:{nowhere.port})",
         "cannot be reached: FileNotFoundError (the program 'no-such-program-anywhere')",
         None,
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it closed the connection {python}"
+    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it ended with the exit status 3 {python}"
+
+
+def test_a_header_has_its_value_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", f"Bearer {MARKER}")
+    wire = HttpWire("handshake")
+    with wire.server as server:
+        options = ["doctor", "--mcp", f"{server.url}/mcp", "--header", "Authorization=KEY"]
+        found = CliRunner().invoke(app, options)
+    assert found.exit_code == 0 and MARKER not in found.output
+    assert {each.headers["authorization"] for each in server.requests} == {f"Bearer {MARKER}"}
+
+
+@pytest.mark.parametrize("wrong", [f"Authorization={MARKER}", f"Authorization: {MARKER}", "=KEY", "Authorization="])
+def test_a_header_without_a_variable_is_status_2_and_is_not_repeated(wrong: str) -> None:
+    found = CliRunner().invoke(app, ["doctor", "--mcp", "http://127.0.0.1:1/mcp", "--header", wrong])
+    assert found.exit_code == 2 and "--header" in found.stderr and MARKER not in found.output
 
 
 def test_what_is_no_command_and_no_url_is_status_2() -> None:

@@ -151,6 +151,57 @@ def test_the_policy_alone_is_checked_without_a_trail(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "the policy is valid: 3 rules, default deny\n")
 
 
+def bank_trail(tmp_path: Path) -> Path:
+    chain = Chain()
+    chain.call("bank_delete_all", source="bank", own_name="delete_all")
+    chain.call("_unknown", call_id="call_2", batch_index=1, decision="unknown_tool", requested_name=content("drop"))
+    return write(tmp_path / "audit.db", chain)
+
+
+NO_DELETES = "default: allow\nrules: [{id: no-deletes, then: deny, tool: NAME, source: bank}]"
+
+
+@pytest.mark.parametrize("name", ["delete_all", "bank_delete_all", "delete_*"])
+def test_calls_are_replayed_with_the_offered_and_the_servers_own_name(tmp_path: Path, name: str) -> None:
+    result = check(tmp_path, NO_DELETES.replace("NAME", name), "--audit", bank_trail(tmp_path), "--json")
+    (changed,) = json.loads(result.stdout)["changed"]
+    assert (changed["tool"], changed["becomes_code"]) == ("bank_delete_all", "no-deletes")
+    assert json.loads(result.stdout)["missing_names"] == []
+
+
+def test_a_name_that_no_recorded_tool_of_its_source_has_exits_with_status_one(tmp_path: Path) -> None:
+    store = bank_trail(tmp_path)
+    policy = NO_DELETES.replace("NAME", "[delet_all, drop_*]")
+    result = check(tmp_path, policy, "--audit", store)
+    assert result.exit_code == 1, result.output
+    assert (
+        "NO SUCH TOOL: rule 'no-deletes' is for the tool 'delet_all', and no known tool of 'bank' has that name"
+        in " ".join(result.stdout.split())
+    )
+    printed = json.loads(check(tmp_path, policy, "--audit", store, "--json").stdout)
+    assert printed["missing_names"] == [{"rule": "no-deletes", "name": "delet_all", "sources": ["bank"]}]
+    for other in (policy.replace("source: bank", "source: mail"), policy.replace(", source: bank", "")):
+        assert check(tmp_path, other, "--audit", store).exit_code == 0
+
+
+def test_the_file_of_pinned_tools_has_the_names_of_tools_that_were_never_called(tmp_path: Path) -> None:
+    pins = tmp_path / "tools.lock"
+    pins.write_text(json.dumps({"servers": {"bank": {"pay": {}}, "mail": {"send": {}}}}))
+    for name, status in (("pay", 0), ("delete_all", 1)):
+        assert check(tmp_path, NO_DELETES.replace("NAME", name), "--pins", pins).exit_code == status
+    assert check(tmp_path, NO_DELETES.replace("NAME", "pay"), "--pins", tmp_path / "none").exit_code == 2
+    with_calls = check(
+        tmp_path,
+        NO_DELETES.replace("NAME", "[pay, delete_all]"),
+        "--pins",
+        pins,
+        "--audit",
+        bank_trail(tmp_path),
+        "--json",
+    )
+    assert json.loads(with_calls.stdout)["missing_names"] == []
+
+
 def test_denials_are_those_of_the_named_policy_advisor(tmp_path: Path) -> None:
     chain = Chain()
     chain.call("get_weather", decision="denied", advisor="guard", reason_code="old")
@@ -164,6 +215,11 @@ def test_denials_are_those_of_the_named_policy_advisor(tmp_path: Path) -> None:
     [
         ("rules: []", (), "policy.yaml, line 1: rules is empty"),
         (ALL, ("--audit", "missing.db"), "missing.db"),
+        (
+            "rules: [{id: a, then: deny, tool: 'pay, refund'}]",
+            (),
+            "line 1: rule 'a': no tool has the name 'pay, refund'",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_status_two(tmp_path: Path, policy: str, options: Any, problem: str) -> None:

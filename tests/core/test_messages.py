@@ -23,6 +23,7 @@ from traced_tools import (
     ChatOptions,
     ImagePart,
     Message,
+    ProviderPart,
     ReasoningPart,
     SystemMessage,
     TextPart,
@@ -413,6 +414,45 @@ def test_the_messages_of_the_loop_are_like_those_that_are_validated(outcome: Any
     assert dump_messages([message]) == dump_messages([validated])
     assert pickle.loads(pickle.dumps(message)) == copy.deepcopy(message) == message.model_copy() == validated
     assert part.replace(content="43").content == "43"
+
+
+CALL, THOUGHT, RECORD = ToolCall("f", id="1"), ReasoningPart("hm", signature="s"), ProviderPart("{}")
+WHOLE = AssistantMessage([THOUGHT, TextPart("a"), RECORD, CALL, TextPart("b")], provider="p")
+
+
+@pytest.mark.parametrize(
+    ("message", "changes", "parts"),
+    [
+        (WHOLE, {"content": "x"}, (THOUGHT, TextPart("x"), CALL)),
+        (WHOLE, {"content": ""}, (THOUGHT, CALL)),
+        (WHOLE, {"content": [TextPart("x"), TextPart("y")]}, (THOUGHT, TextPart("x"), TextPart("y"), CALL)),
+        (WHOLE, {"tool_calls": []}, (THOUGHT, TextPart("a"), RECORD, TextPart("b"))),
+        (WHOLE, {"reasoning": ""}, (TextPart("a"), RECORD, CALL, TextPart("b"))),
+        (WHOLE, {"reasoning": "r", "content": "x", "tool_calls": ()}, (ReasoningPart("r"), TextPart("x"))),
+        (
+            AssistantMessage(tool_calls=[CALL]),
+            {"content": "x", "reasoning": "r"},
+            (ReasoningPart("r"), TextPart("x"), CALL),
+        ),
+        (AssistantMessage("a"), {"tool_calls": [CALL]}, (TextPart("a"), CALL)),
+        (UserMessage("a"), {"content": "x"}, (TextPart("x"),)),
+        (UserMessage(), {"content": [TextPart("x")]}, (TextPart("x"),)),
+    ],
+)
+def test_the_content_of_a_message_can_be_replaced(message: Any, changes: dict[str, Any], parts: Any) -> None:
+    changed = message.replace(**changes)
+    assert changed.parts == message.model_copy(update=changes).parts == parts
+    assert type(changed) is type(message)
+    assert getattr(changed, "provider", None) == getattr(message, "provider", None)
+
+
+def test_an_unknown_field_to_replace_is_named() -> None:
+    with pytest.raises(TypeError, match="AssistantMessage has no text to replace; it has role, parts, provider"):
+        WHOLE.replace(text="x")
+    with pytest.raises(TypeError, match="SystemMessage has no content to replace; it has role, text"):
+        SystemMessage("a").replace(content="x")
+    with pytest.raises(TypeError, match="parts cannot be combined with reasoning or content or tool_calls"):
+        WHOLE.replace(parts=(), content="x")
 
 
 def test_a_result_with_content_that_is_no_text_has_no_part() -> None:

@@ -119,6 +119,11 @@ def test_escape_sequences_are_printed_as_text() -> None:
     assert r"\x00\x07\x1b[31m\x1b]0;owned\x07\r\n\u2028\u2029\x85\x9b2J" in line
 
 
+def test_characters_without_ink_are_printed_as_text() -> None:
+    (line,) = printed(started(tool="pay\u3164\ufe0f"))
+    assert r"pay\u3164\ufe0f" in line
+
+
 def test_characters_outside_the_encoding_of_the_stream_are_escaped() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
     ConsoleEventExporter(stream).export([started(tool="müll")])

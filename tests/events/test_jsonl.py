@@ -58,6 +58,18 @@ def test_a_new_file_is_private_to_its_owner_and_an_existing_one_keeps_its_mode(t
     assert [stat.S_IMODE(path.stat().st_mode) for path in (new, old)] == [0o600, 0o640]
 
 
+def test_an_existing_file_that_others_can_read_or_write_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    path.chmod(0o666)
+    for _ in range(2):
+        exported(path, batch(1))
+    (text,) = caplog.messages
+    assert f"{path} may be read and written by others (mode 666), who can change the events: chmod 600 it" in text
+
+
 def test_lines_of_another_process_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exported(path, batch(2))

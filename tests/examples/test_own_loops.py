@@ -21,7 +21,8 @@ from tests.captured import Telemetry
 from tests.flow.models import StreamedModel
 from tests.test_docs import BLOCK, ROOT
 from tests.waiting import PATIENCE, until
-from traced_tools import ChatClient
+from traced_tools import ChatClient, SafeguardAdvisor, ToolCall, tool
+from traced_tools.testing import ScriptedChatModel
 
 pytest.importorskip("fastapi", reason="needs fastapi and uvicorn (the extra dev)")
 uvicorn = pytest.importorskip("uvicorn", reason="needs fastapi and uvicorn (the extra dev)")
@@ -61,17 +62,44 @@ def served(app: Any) -> Iterator[httpx.Client]:
     assert not thread.is_alive()
 
 
-def test_a_browser_sees_the_tools_and_the_text_of_a_run() -> None:
-    example = module_below("### Over server-sent events")
+def events_of(example: Any) -> list[tuple[str, Any]]:
+    """Return what a browser that asks a question receives."""
     with served(example.app) as client, connect_sse(client, "GET", "/ask", params={"question": "?"}) as source:
-        events = [(event.event, json.loads(event.data)) for event in source.iter_sse()]
-    assert events == [
+        return [(event.event, json.loads(event.data)) for event in source.iter_sse()]
+
+
+def test_a_browser_sees_the_tools_and_the_text_of_a_run() -> None:
+    assert events_of(module_below("### Over server-sent events")) == [
         ("tools", ["add"]),
         ("text", "It "),
         ("text", "is "),
         ("text", "42."),
+        ("answer", "It is 42."),
         ("done", "answered"),
     ]
+
+
+def test_a_browser_sees_answers_that_no_model_has_streamed() -> None:
+    example = module_below("### Over server-sent events")
+
+    @tool(return_direct=True)
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    model = ScriptedChatModel([ToolCall("add", {"a": 20, "b": 22})])
+    example.agent = lambda: ChatClient(model, tools=[add])
+    assert events_of(example) == [("tools", ["add"]), ("answer", "42"), ("done", "return_direct")]
+    for said, words in (("No.", "?"), ("It is a secret.", "secret")):
+        guard = SafeguardAdvisor([words], answer="I may not say.")
+        example.agent = lambda said=said, guard=guard: ChatClient(ScriptedChatModel([said]), advisors=[guard])
+        assert events_of(example)[-2:] == [("answer", "I may not say."), ("done", "advisor")]
+
+
+def test_a_browser_is_told_the_type_of_an_error_and_not_its_text() -> None:
+    example = module_below("### Over server-sent events")
+    example.agent = lambda: ChatClient(ScriptedChatModel([ConnectionError("secret")]))
+    assert events_of(example) == [("failed", "ConnectionError")]
 
 
 def test_a_run_is_cancelled_when_the_browser_leaves(telemetry: Telemetry) -> None:

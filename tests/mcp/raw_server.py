@@ -8,6 +8,8 @@ Further arguments:
 - `pages`: it lists each of its tools on a page of its own; `endless`: after each page there is another one;
 - `chats`: it prints lines beside its messages;
 - `restless`: it describes `echo` anew and has another tool in each list, and reports a change with each answer;
+- `names=a,b;c`: its tools are `a` and `b` when it first lists them, and `c` from then on; it reports a change with each
+  answer;
 - `twice`: it lists a tool again, with another description;
 - `many`: it has 10,000 tools; `none`: it has none;
 - `bare`: its results have no `resultType`; `picky`: it refuses the first revision that it is asked for;
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,10 +30,11 @@ NAMES = (
     *("echo", "garbage", "wrong_result", "wrong_structure", "huge_number", "a.b", "a_b", "bad schema"),
     *("die_once", "die_once_idempotent", "process_id"),
     *("endless_line", "no_utf8", "floods", "answers_others", "asks"),
-    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type"),
+    *("request", "nothing", "list_of_numbers", "odd_progress", "other_type", "prints", "begets"),
 )
 COUNTS: dict[str, int] = {}
 MODERN = "modern" in sys.argv
+LISTS = [text for arg in sys.argv if arg.startswith("names=") for text in arg.removeprefix("names=").split(";")]
 MARKS: dict[str, Any] = {"valid": "Text", "empty": "", "spaced": "a b", "no text": 1}
 
 
@@ -88,6 +92,13 @@ def result(name: str, params: dict[str, Any]) -> Any:
             return {"content": [{"type": "text", "text": sys.stdin.readline()}]}
         case "request":
             return {"content": [{"type": "text", "text": json.dumps(params)}]}
+        case "prints":  # instead of an answer; the text has one character for each byte
+            sys.stdout.buffer.write(text.encode("latin-1") + b"\n")
+            sys.stdout.flush()
+            return None
+        case "begets":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
+            return {"content": [{"type": "text", "text": str(child.pid)}]}
         case "nothing":
             return {"content": []}
         case "list_of_numbers":
@@ -108,6 +119,8 @@ def listed() -> list[dict[str, Any]]:
         return []
     if "many" in sys.argv:
         return [tool(f"tool_{number}") for number in range(10_000)]
+    if LISTS:
+        return [tool(name) for name in LISTS[min(COUNTS["tools/list"], len(LISTS)) - 1].split(",")]
     found = [tool(name) for name in (*NAMES, "counts")]
     if "restless" in sys.argv:
         found.append(tool(f"tool_{COUNTS['tools/list']}"))
@@ -164,7 +177,12 @@ def main() -> None:
             continue
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         try:
+            if message["method"] == "tools/call" and message["params"]["name"] == "prints":
+                arguments = message["params"]["arguments"]
+                arguments["text"] = arguments["text"].replace("<id>", str(message["id"]))
             reply["result"] = answer(message["method"], message.get("params", {}))
+            if reply["result"] is None:
+                continue
             if MODERN:
                 kind = {} if "bare" in sys.argv else {"resultType": "complete"}
                 reply["result"] = {**kind, "ttlMs": 0, "cacheScope": "private", **reply["result"]}
@@ -176,7 +194,7 @@ def main() -> None:
                     "message": "no",
                     "data": {"supported": ["2026-07-28"], "requested": "?"},
                 }
-        if "restless" in sys.argv:
+        if "restless" in sys.argv or LISTS:
             send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         if "chats" in sys.argv:
             sys.stdout.buffer.write(b"INFO: done \xff\n\n{}\n[1, 2]\nnull\n")

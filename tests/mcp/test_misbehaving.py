@@ -143,7 +143,7 @@ REPLIES = {
     "it answers with a redirect to another server, which is not followed": Reply(
         status=307, headers={"Location": f"https://{MARKER}.example/mcp"}
     ),
-    "it answers with the error -32700": Reply.json({"jsonrpc": "2.0", "id": MARKER}),
+    "it answers with something that cannot be read": Reply.json({"jsonrpc": "2.0", "id": MARKER}),
     "it closed the connection": Reply(b"", content_type="text/event-stream"),
     "httpx2.RemoteProtocolError": Reply(b'{"jsonrpc', cut=True),
 }

@@ -1,45 +1,53 @@
-"""The names of tools: accepted by providers, different, and the same in every order."""
+"""The names of tools: accepted by providers, different, and independent of all other tools."""
 
 from __future__ import annotations
 
-import random
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traced_tools.mcp.naming import McpToolName, offered_names
+from traced_tools.core.tool_naming import wire_name
+from traced_tools.mcp.naming import McpToolNames
 
-SERVERS = st.sampled_from(["files", "search", "a", "a_b"])
-TOOLS = st.one_of(st.sampled_from(["read", "b_c", "c", "a.b", "a_b", "a/b", "x" * 70, "é", "ü"]), st.text(min_size=1))
-SETS = st.sets(st.builds(McpToolName, SERVERS, TOOLS), max_size=12)
+SERVERS = st.permutations(["bank", "weather", "a", "a_b", "a_b_c", "7"]).flatmap(
+    lambda names: st.integers(1, len(names)).map(lambda count: names[:count])
+)
+PARTS = ["pay", "b", "c", "a", "bank", "weather", "_", "-", ".", "/", " ", "7", "é", "\ud800", "x" * 30]
+TOOLS = st.lists(st.sampled_from(PARTS), max_size=5).map("_".join) | st.text(max_size=70)
 
 
-@given(SETS, st.sets(SERVERS), st.randoms(use_true_random=False))
-def test_names_are_accepted_different_and_independent_of_the_order(
-    tools: set[McpToolName], prefixed: set[str], order: random.Random
+@given(SERVERS, st.booleans(), st.sets(TOOLS, max_size=12))
+def test_names_are_accepted_and_no_two_servers_have_one_in_common(
+    servers: list[str], keeps: bool, tools: set[str]
 ) -> None:
-    ordered = sorted(tools)
-    names = offered_names(ordered, prefixed)
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names.values())
-    assert len({*names.values()}) == len(tools)
-    order.shuffle(ordered)
-    assert offered_names(ordered, prefixed) == names
+    names = McpToolNames(servers, servers[0] if keeps else None)
+    found = {(server, tool): names.offered(server, tool) for server in servers for tool in tools}
+    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in found.values())
+    assert all(wire_name(name) == name for name in found.values())
+    assert len({*found.values()}) == len(found)
+    # a server may use the names of others as its own
+    stolen = {names.offered(thief, name) for name in found.values() for thief in servers if thief != servers[-1]}
+    assert stolen.isdisjoint({name for (server, _), name in found.items() if server == servers[-1]})
 
 
-def test_a_name_that_is_nobody_elses_stays_as_it_is() -> None:
-    read, list_files = McpToolName("files", "read"), McpToolName("files", "list_files")
-    assert offered_names([read, list_files]) == {read: "read", list_files: "list_files"}
-
-
-def test_a_name_of_several_servers_gets_the_name_of_each() -> None:
-    files, search, alone = McpToolName("files", "find"), McpToolName("search", "find"), McpToolName("files", "read")
-    found = offered_names([files, search, alone])
-    assert found == {files: "files_find", search: "search_find", alone: "read"}
-
-
-def test_names_that_become_the_same_for_providers_are_told_apart_by_a_hash() -> None:
-    dotted, plain = McpToolName("s", "a.b"), McpToolName("s", "a_b")
-    found = offered_names([dotted, plain])
-    assert found[plain] == "a_b"
-    assert re.fullmatch(r"a_b_[0-9a-f]{8}", found[dotted])
+@pytest.mark.parametrize(
+    ("server", "tool", "name"),
+    [
+        ("bank", "pay", "pay"),
+        ("weather", "pay", "weather_pay"),
+        ("weather", "forecast", "weather_forecast"),
+        ("bank", "weather_forecast", "bank_weather_forecast"),
+        ("git", "hub_log", "_h[0-9a-f]{8}_hub_log"),
+        ("git_hub", "log", "git_hub_log"),
+        ("bank", "a.b", "a_b_[0-9a-f]{8}"),
+        ("bank", "a_b", "a_b"),
+        ("bank", "a_b_0123abcd", "a_b_0123abcd_[0-9a-f]{8}"),
+        ("weather", "x" * 70, "weather_x{47}_[0-9a-f]{8}"),
+    ],
+)
+def test_the_first_server_keeps_its_names_and_those_of_the_others_begin_with_the_server(
+    server: str, tool: str, name: str
+) -> None:
+    assert re.fullmatch(name, McpToolNames(["bank", "weather", "git", "git_hub"], "bank").offered(server, tool))

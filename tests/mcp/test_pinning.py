@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,30 @@ def test_a_file_that_is_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     PinFile(link).check("files", [TOOL])
     assert link.is_symlink()
     assert [*json.loads(kept.read_text())["servers"]] == ["files"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_new_file_is_private_and_one_that_others_can_change_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tools.lock"
+    PinFile(path).check("files", [TOOL])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert caplog.messages == []
+    path.chmod(0o666)
+    for _ in range(2):
+        PinFile(path).check("files", [TOOL])
+    (text,) = caplog.messages
+    assert f"{path} may be written by others (mode 666), who can change the pinned tools" in text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links are POSIX's")
+def test_a_link_that_another_user_prepared_beside_the_file_is_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / "tools.lock", tmp_path / "other"
+    other.write_text("kept")
+    path.with_name(f"tools.lock.{os.getpid()}").symlink_to(other)
+    PinFile(path).check("files", [TOOL])
+    assert (other.read_text(), path.is_symlink()) == ("kept", False)
 
 
 def fields_of(record: AuditRecord) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mcp_types import (
+    AudioContent,
     BlobResourceContents,
     CallToolResult,
     ContentBlock,
@@ -69,3 +70,54 @@ def test_binary_data_that_is_no_image_for_models_is_described() -> None:
     assert text_of(image) == "[image: image/svg+xml, 6 bytes]"
     assert text_of(EmbeddedResource(resource=blob)) == "[resource file:///a.bin: unknown type, 3 bytes]"
     assert text_of(ImageContent(data="no base64!", mime_type="image/png")) == "[image: image/png, 0 bytes]"
+
+
+PICTURE = base64.b64encode(PIXEL + bytes(200)).decode()
+BLOCK = {"type": "image", "data": PICTURE, "mimeType": "image/png"}
+SHOWN = f"[image: image/png, {len(PIXEL) + 200} bytes]"
+
+
+@pytest.mark.parametrize(
+    ("structured", "text"),
+    [
+        ({"content": [BLOCK]}, ""),
+        ({"result": BLOCK}, ""),
+        ({"name": "a.png", "data": PICTURE}, f'{{"name": "a.png", "data": "{SHOWN}"}}'),
+        ({"url": f"data:image/png;base64,{PICTURE}"}, f'{{"url": "data:image/png;base64,{SHOWN}"}}'),
+        ([1, [{"a": PICTURE.rstrip("=")}]], f'[1, [{{"a": "{SHOWN}"}}]]'),
+        ({"lines": base64.encodebytes(PIXEL + bytes(200)).decode()}, f'{{"lines": "{SHOWN}"}}'),
+        ({"page": f"<img src='data:image/png;base64,{PICTURE}'>"}, f"<img src='data:image/png;base64,{SHOWN}'>"),
+        ({"json": json.dumps({"data": PICTURE})}, SHOWN),
+        ({"safe": PICTURE.replace("+", "-").replace("/", "_")}, f'{{"safe": "{SHOWN}"}}'),
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("is_block", [True, False])
+def test_an_image_in_structured_content_is_an_image_and_no_text(structured: Any, text: str, is_block: bool) -> None:
+    content = [ImageContent(data=PICTURE, mime_type="image/png")] if is_block else []
+    read = content_of_result(CallToolResult(content=[*content], structured_content=structured))
+    assert [image.data for image in read.images] == [PIXEL + bytes(200)]
+    assert PICTURE[:60] not in read.text
+    if is_block or text:
+        assert text in read.text
+
+
+def test_an_image_in_a_text_that_repeats_the_structured_content_is_an_image() -> None:
+    structured = {"name": "a.png", "data": PICTURE}
+    block = TextContent(text=json.dumps(structured))
+    read = content_of_result(CallToolResult(content=[block], structured_content=structured))
+    assert read.text == f'{{"name": "a.png", "data": "{SHOWN}"}}'
+    assert len(read.images) == 1
+
+
+def test_binary_data_of_a_block_is_described_in_structured_content_too_and_other_base64_stays() -> None:
+    data, key = base64.b64encode(bytes(100)).decode(), base64.b64encode(bytes(99)).decode()
+    sound = AudioContent(data=data, mime_type="audio/wav")
+    read = content_of_result(CallToolResult(content=[sound], structured_content={"sound": data, "key": key}))
+    assert read.text == f'[audio: audio/wav, 100 bytes]\n{{"sound": "[audio: audio/wav, 100 bytes]", "key": "{key}"}}'
+
+
+def test_a_resource_that_is_not_said_to_be_an_image_is_described() -> None:
+    blob = BlobResourceContents(uri="file:///a.bin", blob=PICTURE, mime_type="application/octet-stream")
+    read = content_of_result(CallToolResult(content=[EmbeddedResource(resource=blob)]))
+    assert not read.images and read.text.startswith("[resource file:///a.bin: application/octet-stream")

@@ -208,12 +208,14 @@ def test_a_name_that_another_tool_has_as_well_is_an_error_that_names_both_source
                 tool_callbacks(tools)
 
 
-def test_tools_of_several_servers_have_the_servers_name_where_both_have_one(era: str, http_server: HttpServer) -> None:
+def test_the_first_of_several_servers_keeps_its_names_and_the_others_come_before_theirs(
+    era: str, http_server: HttpServer
+) -> None:
     with McpToolset(http_server.tools(), raw_server()) as both:
         tools = tools_of(both)
         assert tools["raw_echo"].call('{"text": "a"}') == "echo: a"
-        assert tools["tests_echo"].call('{"text": "b"}') == "b"
-    assert "add" in tools and "garbage" in tools and "echo" not in tools
+        assert tools["echo"].call('{"text": "b"}') == "b"
+    assert "add" in tools and "raw_garbage" in tools and "garbage" not in tools
 
 
 def test_a_prefix_is_before_the_name_of_each_tool(http_server: HttpServer) -> None:
@@ -310,7 +312,7 @@ def test_a_tool_that_the_server_adds_is_offered_in_the_next_run(
 
 
 @pytest.mark.parametrize(
-    ("speaks", "lifetime", "times"), [("auto", "3600000", 1), ("auto", "0", 3), ("handshake", "0", 1)]
+    ("speaks", "lifetime", "times"), [("auto", "3600000", 1), ("auto", "0", 1), ("handshake", "0", 1)]
 )
 def test_tools_are_listed_again_when_their_time_is_over_which_the_older_era_does_not_limit(
     speaks: Any, lifetime: str, times: int

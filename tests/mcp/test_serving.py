@@ -459,8 +459,19 @@ def test_progress_is_sent_to_a_client_that_asks_for_it(era: str) -> None:
         return found
 
     with serving_http([steps]) as url:
-        found = talk(url, era, reported)
-    assert found == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+        for server in (url, McpServer([steps]).sdk):
+            assert talk(server, era, reported) == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+
+
+@in_each_era
+@pytest.mark.parametrize("cursor", ["", "1", "invented"])
+def test_a_cursor_that_no_list_gave_is_refused(era: str, cursor: str) -> None:
+    async def listed(client: Client) -> int:
+        with pytest.raises(MCPError, match="Invalid cursor") as caught:
+            await client.list_tools(cursor=cursor)
+        return caught.value.code
+
+    assert talk(McpServer([echo]).sdk, era, listed) == -32602
 
 
 @in_each_era

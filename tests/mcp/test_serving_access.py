@@ -11,10 +11,10 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp.serving import calling, client_of, in_each_era, serving_http, text_of
-from tests.waiting import patiently
+from tests.mcp.serving import calling, client_of, in_each_era, listening, serving_http, text_of
+from tests.waiting import patiently, until
 from traced_tools import ConfigurationError, ToolContext, tool_callbacks
-from traced_tools.mcp import McpApp, McpServer, McpToolset, serve
+from traced_tools.mcp import McpApp, McpServer, McpToolset, http_app, serve
 
 ANA, BEN = "a-token-of-ana-0123456789", "a-token-of-ben-0123456789"
 HEADERS = {"Accept": "application/json, text/event-stream"}
@@ -93,16 +93,58 @@ def test_a_session_belongs_to_the_token_that_began_it() -> None:
         ({"Host": "evil.example"}, 421),
         ({"Host": "127.0.0.1.evil.example:80"}, 421),
         ({"Host": "[bad"}, 421),
+        ({"Host": "user@localhost"}, 421),
+        ({"Host": "localhost:80@evil.example"}, 421),
+        ({"Host": "localhost/evil.example"}, 421),
+        ({"Host": "localhost?x"}, 421),
+        ({"Host": "local\thost"}, 421),
+        ({"Host": "localhost:x"}, 421),
         ({"Origin": "http://localhost:3000"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "http://localhost.evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://[::1]:3000"}, 200),
+        ({"Origin": "https://user@localhost"}, 403),
+        ({"Origin": "https://user:secret@127.0.0.1:3000"}, 403),
+        ({"Origin": "https://evil.example@localhost"}, 403),
+        ({"Origin": "https://localhost@evil.example"}, 403),
+        ({"Origin": "https://localhost#@evil.example"}, 403),
+        ({"Origin": "https://localhost\\\\evil.example"}, 403),
+        ({"Origin": "https://localhost/"}, 403),
+        ({"Origin": "https://localhost?"}, 403),
+        ({"Origin": "https://local\thost"}, 403),
+        ({"Origin": "https:localhost"}, 403),
+        ({"Origin": "://localhost"}, 403),
+        ({"Origin": "localhost"}, 403),
+        ({"Origin": "http://localhost http://evil.example"}, 403),
+        ({"Origin": "http://localhost, http://evil.example"}, 403),
+        ({"Origin": ""}, 403),
     ],
 )
 def test_pages_of_other_origins_and_names_of_other_hosts_reach_nothing(
     headers: dict[str, str], status: int, open_url: str
 ) -> None:
     assert post(open_url, headers).status_code == status
+
+
+@pytest.mark.parametrize("header", ["Origin", "Host"])
+def test_a_header_that_comes_twice_is_refused_unless_both_may(header: str) -> None:
+    async def status(*values: str) -> int:
+        statuses: list[int] = []
+        headers = [(header.lower().encode(), value.encode()) for value in values]
+        headers += [] if header == "Host" else [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": headers, "client": ("127.0.0.1", 1)}
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status", 0))
+
+        await McpApp(McpServer([whose]))(scope, None, send)  # type: ignore[arg-type]
+        return statuses[0]
+
+    refused = {"Origin": 403, "Host": 421}[header]
+    for values in (("http://localhost", "http://evil.example"), ("http://evil.example", "http://localhost")):
+        given = values if header == "Origin" else tuple(value.removeprefix("http://") for value in values)
+        assert asyncio.run(patiently(status(*given))) == refused
 
 
 def test_with_a_token_any_host_reaches_the_server_and_only_named_origins() -> None:
@@ -114,6 +156,68 @@ def test_with_a_token_any_host_reaches_the_server_and_only_named_origins() -> No
     with serving_http([whose], app={"hosts": ["tools.example"]}) as url:
         assert post(url, {"Host": "tools.example"}).status_code == 200
         assert post(url).status_code == 421
+
+
+# Sessions.
+
+
+def begun(url: str) -> dict[str, str]:
+    """Begin a session, and return the header of its requests."""
+    return {"Mcp-Session-Id": post(url).headers["mcp-session-id"]}
+
+
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+def test_the_number_of_sessions_is_limited_and_others_begin_when_one_ends() -> None:
+    with serving_http([whose], app={"max_sessions": 2}) as url:
+        first, _ = begun(url), begun(url)
+        for _ in range(3):
+            assert post(url).status_code == 503
+        assert post(url, first, LIST).status_code == 200
+        assert text_of(calling(url, "modern", "whose")) == "None"  # has no session
+        assert httpx.delete(url, headers={**HEADERS, **first}, trust_env=False).status_code == 200
+        assert post(url, begun(url), LIST).status_code == 200
+        assert post(url).status_code == 503
+
+
+def test_a_request_that_begins_no_session_leaves_none_behind() -> None:
+    with serving_http([whose], app={"max_sessions": 1}) as url:
+        for _ in range(3):
+            assert post(url, body=LIST).status_code == 400
+        assert post(url, begun(url), LIST).status_code == 200
+
+
+def test_a_session_without_requests_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_app, "_IDLE", 0.05)
+    with serving_http([whose], app={"max_sessions": 1}) as url:
+        session = begun(url)
+        until(lambda: post(url).status_code == 200)  # there is room for another one
+        assert post(url, session, LIST).status_code == 404
+
+
+def test_one_application_serves_several_event_loops_each_with_its_sessions() -> None:
+    app = McpApp(McpServer([whose]))
+    with listening(app) as first, listening(app) as second:
+        sessions = begun(first), begun(second)
+        for _ in range(2):
+            for url, session, other in ((first, *sessions), (second, *reversed(sessions))):
+                assert post(url, session, LIST).status_code == 200
+                assert post(url, other, LIST).status_code == 404
+    assert app._sessions == {}
+
+
+def test_an_application_keeps_nothing_of_event_loops_that_are_closed() -> None:
+    app = McpApp(McpServer([whose]))
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1234))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return (await http.post("/", json=INITIALIZE, headers=HEADERS)).status_code
+
+    for _ in range(3):
+        assert asyncio.run(patiently(ask())) == 200
+    assert len(app._sessions) == 1
 
 
 def test_a_large_request_is_refused() -> None:
@@ -174,11 +278,22 @@ def test_wrong_settings_are_errors_that_quote_no_token() -> None:
         {"hosts": "localhost"},
         {"origins": [1]},
         {"max_body": "1"},
+        {"max_sessions": "1"},
         {"stateless": 1},
     )
     for options in wrong:
         with pytest.raises(TypeError):
             McpApp(server, **options)
+    for origin in (
+        "https://app.example/",
+        "https://ana@app.example",
+        "https://App.example",
+        "app.example",
+        "*",
+        "null",
+    ):
+        with pytest.raises(ValueError, match="no browser sends the origin"):
+            McpApp(server, origins=[origin])
     with pytest.raises(TypeError, match="McpServer"):
         McpApp([whose])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="an McpServer has its own settings: pass name to it"):

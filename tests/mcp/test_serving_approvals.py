@@ -21,17 +21,20 @@ from traced_tools import (
     ApprovalAdvisor,
     Approve,
     AuditAdvisor,
+    ChatClient,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
+    ToolCall,
     Undecided,
     tool,
 )
 from traced_tools.audit import AuditTrail
 from traced_tools.core.state_key import KEY_VARIABLE, StateKey
-from traced_tools.mcp import McpToolset
+from traced_tools.mcp import McpServer, McpToolset, server
 from traced_tools.mcp.request_states import RequestStates
+from traced_tools.testing import ScriptedChatModel
 
 paid: list[str] = []
 
@@ -147,6 +150,18 @@ def test_a_client_that_fails_to_ask_approves_nothing() -> None:
     assert paid == []
 
 
+def test_a_user_who_never_answers_keeps_no_call_waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(context: Any, params: Any) -> ElicitResult:
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(server, "LIFETIME", 0.05)
+    with serving_http([pay]) as url:
+        result = calling(url, "handshake", "pay", {"to": "Ana"}, elicitation_callback=silent)
+    assert "asking the client's user for approval failed" in text_of(result)
+    assert paid == []
+
+
 @in_each_era
 def test_an_approver_of_the_application_decides_first(era: str) -> None:
     for answer, text in ((Approve(by="ben"), "paid 5 to Ana"), (Reject("Not today."), "Not today.")):
@@ -167,6 +182,20 @@ def test_a_policy_can_require_approval(era: str) -> None:
     with serving_http([look], advisors=[PolicyAdvisor(Policy(rules))]) as url:
         assert text_of(calling(url, era, "look", {"at": "it"}, elicitation_callback=user)) == "looked at it"
     assert user.asked[0].message.endswith('{"at": "it"}? Somebody must know.')
+
+
+@in_each_era
+def test_a_question_shows_what_the_model_wrote_and_not_how_it_disguised_it(era: str) -> None:
+    user, to = User(), "Ana\u202eBen\u200b\x1b[2J\x9b\u2800"
+    rules = [Rule("careful", then="require_approval", tool="look", reason="Some\u202ebody\nmust know." + "!" * 9000)]
+    with serving_http([look, pay], advisors=[PolicyAdvisor(Policy(rules, default="allow"))]) as url:
+        calling(url, era, "pay", {"amount": 7, "to": to}, elicitation_callback=user)
+        calling(url, era, "look", {"at": "x" * 100_000}, elicitation_callback=user)
+    disguised, long = (each.message for each in user.asked)
+    shown = r'{"amount": 7, "to": "Ana\u202eBen\u200b\u001b[2J\u009b\u2800"}'
+    assert disguised == f"May the tool pay run with the arguments {shown}?"
+    assert paid == [to]
+    assert r"Some\u202ebody\nmust know." in long and long.isprintable() and len(long) < 1000
 
 
 @in_each_era
@@ -316,3 +345,12 @@ def test_the_client_of_the_sdk_asks_by_itself() -> None:
 
     with serving_http([pay]) as url:
         assert text_of(asyncio.run(patiently(paying(url)))) == "paid 5 to Ana"
+
+
+@in_each_era
+def test_a_served_tool_whose_agent_waits_is_an_error_that_says_what_waits(era: str) -> None:
+    bank = ChatClient(ScriptedChatModel([ToolCall("pay", {"to": "Ana"}, id="p")]), name="bank", tools=[pay])
+    server = McpServer([bank.as_tool("ask_bank", "Ask the bank.")])
+    result = calling(server.sdk, era, "ask_bank", {"question": "Pay Ana."})
+    assert (result.is_error, paid) == (True, [])
+    assert "the agent 'bank' waits for a decision about its call of pay" in text_of(result)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from mcp_types import JSONRPCNotification
 
 from tests.markers import MARKER
@@ -56,10 +59,10 @@ class Program:
 
 
 @contextmanager
-def program(*args: str) -> Iterator[Program]:
+def program(*args: str, stderr: int | None = None) -> Iterator[Program]:
     command = [sys.executable, SERVED, *(args or ("stdio",))]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr) as process:
         try:
             yield Program(process)
         finally:
@@ -172,6 +175,39 @@ def test_a_signal_ends_a_program_over_http_although_clients_are_connected(era: s
         url = shop.process.stdout.readline().decode().strip()
         assert talk(url, era, interrupting) == "a"
         assert shop.process.returncode == 0
+
+
+def _is_listening(url: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_signals_end_open_http_requests_without_a_traceback_and_a_second_one_at_once(
+    signals: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "called"
+
+    async def interrupting(client: Any) -> str:
+        call = asyncio.create_task(client.call_tool("wait", {"path": str(file)}))
+        await asyncio.to_thread(until, file.exists)
+        for _ in range(signals):
+            shop.process.terminate()
+            await asyncio.to_thread(until, lambda: not _is_listening(url))  # two signals at the same time are one
+        with pytest.raises(MCPError):
+            await call
+        return await asyncio.to_thread(shop.process.stderr.read)
+
+    with program("http", stderr=subprocess.PIPE) as shop:
+        assert shop.process.stdout is not None and shop.process.stderr is not None
+        url = shop.process.stdout.readline().decode().strip()
+        printed = talk(url, "modern", interrupting)
+        assert shop.process.wait(PATIENCE) == 0
+    assert b"Traceback" not in printed
+    assert (b"graceful shutdown exceeded" in printed) == (signals == 1)
 
 
 def test_a_message_beyond_the_limit_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

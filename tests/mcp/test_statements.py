@@ -94,11 +94,11 @@ def test_a_server_is_called_by_its_own_name_of_a_tool_which_the_span_has(mode: s
 def test_names_stay_when_servers_list_their_tools_again_and_describe_them_anew(speaks: list[str]) -> None:
     with McpToolset(raw_server("restless", *speaks, name="a"), raw_server("restless", *speaks, name="b")) as both:
         first, second = tools_of(both), tools_of(both)
-        assert {*second} - {*first} == {"a_tool_2", "b_tool_2"}
-        assert {*first} - {*second} == {"a_tool_1", "b_tool_1"}
+        assert {*second} - {*first} == {"tool_2", "b_tool_2"}
+        assert {*first} - {*second} == {"tool_1", "b_tool_1"}
         described = [tools["b_echo"].definition.description for tools in (first, second)]
         assert described == ["Does echo, 1.", "Does echo, 2."]
-        assert second["b_process_id"].call("{}") == first["b_process_id"].call("{}") != first["a_process_id"].call("{}")
+        assert second["b_process_id"].call("{}") == first["b_process_id"].call("{}") != first["process_id"].call("{}")
 
 
 def test_tools_of_servers_are_not_found_by_their_names_alone(http_server: HttpServer) -> None:

@@ -225,6 +225,27 @@ def test_a_long_result_is_shown_cut_once_the_model_has_answered_it() -> None:
     assert shown(memory.get("c"))[2:7:2] == results[3]
 
 
+@pytest.mark.parametrize("spare", ["load_skill", "load_*", ["none", "load_[a-s]kill"], ("load_skill",)])
+def test_results_of_spared_tools_stay_whole_beside_cut_ones(spare: Any) -> None:
+    repository = InMemoryChatMemoryRepository()
+    names = ("load_skill", "read", "load")
+    calls = AssistantMessage(tool_calls=[ToolCall(name, id=name) for name in names])
+    results = ToolMessage([ToolResultPart(call_id=name, name=name, content=name + "x" * 4_000) for name in names])
+    memory = CompactingChatMemory(
+        repository, Tokens(500), [CutToolResults(10, spare=spare), CutToolResults(5, spare=spare)]
+    )
+    memory.add("c", [UserMessage("Read."), calls, results, AssistantMessage("Done.")])
+    model = chat(memory, "And?")
+    sent_results = model.requests[-1].messages[2]
+    assert isinstance(sent_results, ToolMessage)
+    shown_results = [part.content for part in sent_results.results]
+    assert shown_results[0] == "load_skill" + "x" * 4_000
+    assert [text.split("\n")[0] for text in shown_results[1:]] == ["readx", "loadx"]
+    assert shown(memory.get("c"))[2] == sent(model)[2]
+    (compaction,) = compactions(repository)
+    assert [*compaction.cuts.values()] == [{"read": 5, "load": 5}]
+
+
 def test_images_of_a_result_are_left_out_with_the_rest() -> None:
     repository = InMemoryChatMemoryRepository()
     call = AssistantMessage(tool_calls=[ToolCall("draw", id="c1")])
@@ -640,6 +661,9 @@ def test_wrong_triggers_and_strategies_are_errors(arguments: Any, error: type[Ex
         (lambda: WindowShare(0.5, 0), ValueError),
         (lambda: KeepTurns(-1), ValueError),
         (lambda: CutToolResults(-1), ValueError),
+        (lambda: CutToolResults(1, spare=[1]), TypeError),  # type: ignore[list-item]
+        (lambda: CutToolResults(1, spare=None), TypeError),  # type: ignore[arg-type]
+        (lambda: CutToolResults(1, spare=""), ValueError),
         (lambda: Summarize("gpt"), TypeError),  # type: ignore[arg-type]
         (lambda: Summarize(ScriptedChatModel([]), -1), ValueError),
     ],

@@ -61,6 +61,15 @@ def test_messages_with_all_words_are_preferred_to_messages_with_any() -> None:
     assert both.index("Entry 2") < both.index("Entry 1")
 
 
+def test_the_model_reads_that_there_are_more_messages_than_it_is_shown() -> None:
+    repository = InMemoryChatMemoryRepository()
+    remember(repository, *(f"The code is {number}." for number in range(10)), "Hello.", "And cake.")
+    assert "Only the newest" not in looked_up(repository, recall(words="code"))
+    remember(repository, "The code is 4711.", "And tea.", "And cake.")
+    text = looked_up(repository, recall(words="code"))
+    assert text.endswith("Only the newest 10 messages are shown. Add words to find others.")
+
+
 def test_what_the_model_is_shown_is_not_found() -> None:
     repository = InMemoryChatMemoryRepository()
     remember(repository, "Hello.")

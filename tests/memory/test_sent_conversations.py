@@ -286,7 +286,7 @@ triggers = st.one_of(st.builds(Turns, st.integers(1, 4)), st.builds(Tokens, st.i
 strategies = st.lists(
     st.one_of(
         st.builds(KeepTurns, st.integers(1, 3)),
-        st.builds(CutToolResults, max_chars=st.integers(1, 50)),
+        st.builds(CutToolResults, max_chars=st.integers(1, 50), spare=st.sampled_from([(), "l*"])),
         st.builds(lambda turns: Summarize(summarizer(), keep_turns=turns), st.integers(1, 3)),
     ),
     min_size=1,

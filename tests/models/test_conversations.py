@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sweeps import check_each
 from traced_tools import (
     AssistantMessage,
     ImagePart,
@@ -33,6 +34,7 @@ from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.codec import Codec
 from traced_tools.models.gemini.chat import GeminiChatCodec
+from traced_tools.models.http.transport import _encode_json
 from traced_tools.models.ollama.chat import OllamaChatCodec
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.responses import OpenAIResponsesCodec
@@ -154,6 +156,8 @@ def obeys_anthropic(body: dict[str, Any]) -> None:
     for turn, following in pairwise([*said, {"content": []}]):
         asked = [block["id"] for block in turn["content"] if block["type"] == "tool_use"]
         assert [block.get("tool_use_id") for block in following["content"][: len(asked)]] == asked
+    for turn in said:
+        assert turn["role"] == "user" or turn["content"][-1]["type"] not in ("thinking", "redacted_thinking")
     for block in blocks:
         assert block["type"] != "text" or block["text"].strip()
         if block.get("is_error"):
@@ -191,6 +195,38 @@ RULES: dict[str, Callable[[dict[str, Any]], None]] = {
 @given(conversation=conversations)
 def test_any_conversation_is_encoded_by_the_rules_of_the_api(name: str, conversation: tuple[Any, ...]) -> None:
     RULES[name](encoded(name, *conversation))
+
+
+NOT_STRICT = [
+    *('{"x": "cut', '{"x": "a\nb"}', "[1]", '"x"', "null", "", "{} {}", '{"x": NaN}', '{"x": [Infinity]}'),
+    *('{"x": -Infinity}', '{"x": 1e999}', '{"x": "\\ud83d"}', '{"\\udc00": 1}', '{"x": ' + "[" * 99_999),
+]
+
+
+def objects_in(body: Any) -> Iterator[Any]:
+    """Yield the arguments of each call in a request, read by a strict parser if they are a text."""
+    match body:
+        case {"arguments": str(text)}:
+            yield json.loads(text, parse_constant=pytest.fail)
+        case {"arguments": dict(found)} | {"type": "tool_use", "input": found} | {"functionCall": {"args": found}}:
+            yield found
+        case dict():
+            yield from chain.from_iterable(map(objects_in, body.values()))
+        case list():
+            yield from chain.from_iterable(map(objects_in, body))
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_arguments_that_a_strict_parser_refuses_are_never_sent_as_they_are(name: str) -> None:
+    def check(text: str) -> None:
+        called = AssistantMessage(tool_calls=[ToolCall("f", text, "abcdefgh1")])
+        result = ToolMessage([ToolResultPart(call_id="abcdefgh1", name="f", content="\ud83d NaN", is_error=True)])
+        body = json.loads(_encode_json(encoded(name, UserMessage("go \udc00"), called, result)).decode())
+        (sent,) = objects_in(body)
+        assert isinstance(sent, dict)
+        json.dumps(sent, allow_nan=False, ensure_ascii=False).encode()
+
+    check_each(NOT_STRICT, check)
 
 
 # Seals.

@@ -47,6 +47,14 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
     )
 
 
+def test_later_counts_of_zero_or_none_replace_no_count() -> None:
+    first = Usage(input_tokens=50, output_tokens=1, cache_read_tokens=20, cache_write_tokens=0)
+    last = Usage(input_tokens=0, output_tokens=9, cache_write_tokens=3, reasoning_tokens=0)
+    expected = Usage(input_tokens=50, output_tokens=9, cache_read_tokens=20, cache_write_tokens=3, reasoning_tokens=0)
+    assert folded(ChatChunk(usage=first), ChatChunk(usage=last), ChatChunk(usage=Usage())).usage == expected
+    assert folded(ChatChunk(usage=Usage(input_tokens=0)), ChatChunk(usage=first)).usage == first
+
+
 def test_a_reasoning_part_without_text_ends_the_reasoning_before_it() -> None:
     sealed = folded(
         ChatChunk(reasoning="one"),

@@ -112,6 +112,20 @@ def test_a_content_that_is_an_object_is_its_json_text(mode: str) -> None:
     assert json.loads(response.content) == content
 
 
+@every_mode
+@pytest.mark.parametrize(
+    "pieces", [["{}", '{"city"', ': "Oslo"}'], ["{}", '{"city": "Oslo"}'], ['{"city": "Oslo"}', "{}"]]
+)
+def test_an_empty_object_beside_the_arguments_of_a_call_is_removed(mode: str, pieces: list[str]) -> None:
+    whole = {"id": "c1", "function": {"name": "weather", "arguments": "".join(pieces)}}
+    first = {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": pieces[0]}}
+    rest = [{"index": 0, "function": {"arguments": piece}} for piece in pieces[1:]]
+    deltas = [{"tool_calls": [each]} for each in (first, *rest)]
+    response, (_, second) = run(mode, OpenAIChatModel, [chat({"tool_calls": [whole]}, deltas, "tool_calls"), CHAT_END])
+    assert response.tool_results[0].content == "rain in Oslo"
+    assert json.loads(second["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
+
+
 CUSTOM = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": 'echo "ø"\n'}}
 
 

@@ -26,7 +26,7 @@ from traced_tools import (
 )
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel, ToolCallDelta
-from traced_tools.models.wire_tool_names import WireNames
+from traced_tools.models.wire_names import WireNames
 from traced_tools.testing import ReplayServer
 
 FACTORIAL = ToolDefinition(name="math.factorial")

@@ -53,7 +53,7 @@ from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
+from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
 from traced_tools.observe.scopes.mcp_server import McpServerScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
@@ -322,6 +322,9 @@ def requests_to_mcp_servers(telemetry: Telemetry) -> None:
         scope.refused(-32602)
     with McpRequestScope(run_telemetry, server, "initialize", None, 2, "2025-11-25") as scope:
         scope.refused(-32000)
+    count_omitted_tools(run_telemetry, "files", "invalid", 2)
+    count_omitted_tools(run_telemetry, "files", "limit", 5)
+    count_omitted_server(run_telemetry, "search")
 
 
 def requests_of_mcp_clients(telemetry: Telemetry) -> None:

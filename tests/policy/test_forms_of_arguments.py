@@ -206,6 +206,7 @@ REPAIRED = {
     "null": (["optional"], "{}", "null"),
     "string": (["int"], '{"int": 9000}', json.dumps('{"int": 9000}')),
     "code_fence": (["int"], '{"int": 9000}', '```json\n{"int": 9000}\n```'),
+    "empty_object": (["int"], '{"int": 9000}', '{}{"int": 9000}'),
     "null_fields": (["optional"], "{}", '{"optional": null}'),
     "number_as_string": (["str"], '{"str": "1.10"}', '{"str": 1.10}'),
     "json_string": (["list"], '{"list": [9000]}', '{"list": "[9000]"}'),

@@ -48,6 +48,28 @@ def test_a_rule_is_for_a_call_that_meets_all_conditions(
     assert (verdict(policy, **facts).code == "rule") is matches
 
 
+@pytest.mark.parametrize("then", ["allow", "deny", "require_approval"])
+@pytest.mark.parametrize(
+    ("conditions", "tool", "own_name", "matches"),
+    [
+        ({"tool": "delete_all", "source": "bank"}, "bank_delete_all", "delete_all", True),
+        ({"tool": "delete_*", "source": "b*"}, "bank_delete_all", "delete_all", True),
+        ({"tool": "bank_*"}, "bank_delete_all", "delete_all", True),
+        ({"tool": "files.read", "source": "bank"}, "files_read_0a1b2c3d", "files.read", True),
+        ({"tool": "delete_all", "source": "mail"}, "bank_delete_all", "delete_all", False),
+        ({"tool": "delete_all", "source": "bank"}, "bank_delete", "delete", False),
+        ({"tool": "delete_all"}, "bank_delete_all", "delete_all", None),
+        ({"tool": "delete_*", "source": "*"}, "bank_delete_all", "delete_all", None),
+        ({"tool": "delete_all", "source": ["mail", "?*"]}, "bank_delete_all", "delete_all", None),
+    ],
+)
+def test_a_rule_is_for_the_offered_name_and_the_servers_own_which_a_rule_that_allows_trusts_of_named_sources(
+    then: Any, conditions: dict[str, Any], tool: str, own_name: str, matches: bool | None
+) -> None:
+    found = verdict(Policy([Rule("rule", then=then, **conditions)]), tool, source="bank", own_name=own_name)
+    assert (found.code == "rule") is (then != "allow" if matches is None else matches)
+
+
 @pytest.mark.parametrize(
     ("conditions", "arguments", "holds"),
     [
@@ -310,6 +332,13 @@ def test_a_policy_without_rules_or_with_an_id_twice_is_refused() -> None:
         {"then": "perhaps"},
         {"tool": []},
         {"tool": ""},
+        {"tool": "pay, refund"},
+        {"tool": "pay,refund"},
+        {"tool": ["get_*", "pay, refund"]},
+        {"tool": "[pay, refund]"},
+        {"tool": " pay"},
+        {"tool": "pay\n"},
+        {"tool": "pay\trefund"},
         {"source": []},
         {"agent": [""]},
         {"attributes": {"tenant": []}},

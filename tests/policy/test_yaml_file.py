@@ -173,6 +173,46 @@ def test_a_file_without_lines_to_name_is_refused(tmp_path: Path, text: str | byt
         Policy.load(file(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "where: {x: {eq: BOMB}}",
+        "where: {x: {in: BOMB}}",
+        "where: {x: {matches: BOMB}}",
+        "where: {x: BOMB}",
+        "where: BOMB",
+        "attributes: {tenant: BOMB}",
+        "attributes: BOMB",
+        "tool: BOMB",
+        "reason: BOMB",
+    ],
+)
+def test_aliases_that_stand_for_too_much_are_refused_at_once(tmp_path: Path, place: str) -> None:
+    bomb = "&a0 [aaaaaaaaaa, bbbbbbbbbb]"
+    for number in range(1, 12):
+        bomb = f"&a{number} [{bomb}, {', '.join([f'*a{number - 1}'] * 9)}]"
+    path = file(tmp_path, f"{RULE}    {place.replace('BOMB', bomb)}")
+    with pytest.raises(ConfigurationError) as caught:
+        Policy.load(path)
+    assert len(str(caught.value)) < 400
+    if place.startswith(("where: {x: {", "attributes: {", "tool", "reason")):
+        assert "the aliases of the file stand for more than 1,000,000 characters" in str(caught.value)
+
+
+def test_a_long_text_counts_as_often_as_aliases_repeat_it(tmp_path: Path) -> None:
+    repeated = ", ".join(["*long"] * 1_000)
+    text = f"{RULE}    where: {{x: {{in: [&long {'x' * 10_000}, {repeated}]}}}}"
+    with pytest.raises(ConfigurationError, match=r"line 4: the aliases of the file stand for more than"):
+        Policy.load(file(tmp_path, text))
+
+
+def test_long_lists_and_some_aliases_are_read(tmp_path: Path) -> None:
+    values = ", ".join(f"value-{number}" for number in range(3_000))
+    second = "  - id: two\n    then: deny\n    where: {x: {in: *values}}"
+    policy = Policy.load(file(tmp_path, f"{RULE}    where: {{y: {{in: &values [{values}]}}}}\n{second}"))
+    assert len(policy.rules) == 2
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.yaml: the policy cannot be read: No such file"):
         Policy.load(tmp_path / "nowhere.yaml")

@@ -83,6 +83,24 @@ def test_the_decorator_refuses_an_argument_of_the_wrong_kind_by_name(argument: s
         tool(**{argument: value})
 
 
+def test_retry_on_may_be_a_plain_function_and_no_async_one() -> None:
+    async def is_busy(error: Exception) -> bool:
+        return True
+
+    attempts: list[int] = []
+
+    @tool(retries=2, retry_on=lambda error: "busy" in str(error))
+    def search() -> str:
+        attempts.append(1)
+        raise OSError("busy" if len(attempts) < 3 else "gone")
+
+    client = ChatClient(ScriptedChatModel([ToolCall("search"), "gone"]), tools=[search])
+    [result] = client.prompt("?").call().tool_results
+    assert (result.outcome, len(attempts)) == ("error", 3)
+    with pytest.raises(ValueError, match="retry_on must be a plain function"):
+        tool(retry_on=is_busy)
+
+
 @pytest.mark.parametrize("retry_on", [ValueError, (ValueError,)], ids=["one", "several"])
 def test_retry_on_may_be_a_single_class(retry_on: Any) -> None:
     assert ToolMetadata(retry_on=retry_on).retry_on == (ValueError,)

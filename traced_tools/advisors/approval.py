@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from pydantic import Field
+
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.approvals.state import AnyText
 from traced_tools.core.approval import ApprovalAnswer, Approve, Denied, Reject, Undecided
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.core.enums import STANDING_APPROVAL
+from traced_tools.core.messages import Value
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.errors import ToolTimeout
@@ -46,6 +51,21 @@ class _StandingApproval:
     id: str
     by: str | None = field(repr=False)
     ends: float | None = None
+
+
+class _KeptApproval(Value):
+    """An approval of all calls of a tool for the rest of a run."""
+
+    source: AnyText
+    definition: AnyText
+    id: AnyText
+    by: AnyText | None = Field(repr=False)
+
+
+class _Kept(Value):
+    """What is kept of a run that pauses."""
+
+    approvals: tuple[_KeptApproval, ...]
 
 
 class ApprovalAdvisor(Advisor):
@@ -102,6 +122,24 @@ class ApprovalAdvisor(Advisor):
         if isinstance(answer, Approve):
             self._remember(request, answer)
         return answer
+
+    def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
+        """Return the approvals for the rest of the run."""
+        standing = self._of_runs.get(run)
+        if standing is None:
+            return None
+        kept = [
+            _KeptApproval(source=tool.source, definition=tool.definition, id=each.id, by=each.by)
+            for tool, each in standing.items()
+        ]
+        return _Kept(approvals=tuple(kept)).model_dump(mode="json")
+
+    def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
+        """Take the approvals for the rest of the run that `run` resumes."""
+        kept = _Kept.model_validate_json(json.dumps(state))
+        self._of_runs[run] = {
+            _Subject(each.source, each.definition): _StandingApproval(each.id, each.by) for each in kept.approvals
+        }
 
     async def _asked(self, request: ApprovalRequest) -> Any:
         deadline, now = request.run.tally.deadline, time.monotonic()

@@ -4,9 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.core.messages import AssistantMessage, Message, UsageSum, UserMessage
+from traced_tools.approvals.state import AnyText, Messages
+from traced_tools.core.messages import AssistantMessage, Message, Usage, UsageSum, UserMessage, Value
+from traced_tools.models.base import ChatResponse
+
+
+class KeptAnswer(ChatResponse):
+    """An answer of an attempt before a pause.
+
+    Attributes:
+        iteration: the iteration of the loop that produced it.
+    """
+
+    id: AnyText | None = None
+    model: AnyText | None = None
+    provider_reason: AnyText | None = None
+    iteration: int
+
+    @classmethod
+    def of(cls, response: ChatClientResponse) -> Self:
+        """Return what is kept of the response to an attempt."""
+        answer = response.chat_response or ChatResponse(response.message)
+        return cls(iteration=response.iteration, **{name: getattr(answer, name) for name in ChatResponse.model_fields})
+
+    def response(self, attempts: Attempts) -> ChatClientResponse:
+        """Return the response to the attempt as far as it is known, in the run that goes on."""
+        answer = ChatResponse(**{name: getattr(self, name) for name in ChatResponse.model_fields})
+        return ChatClientResponse(
+            attempts.request.run,
+            answer,
+            attempts.conversation_with(answer.message),
+            context=attempts.request.context,
+            iteration=self.iteration,
+            offered=attempts.request.tools,
+        )
+
+
+class KeptAttempts(Value):
+    """What is kept of the attempts when a run pauses during one of them.
+
+    Attributes:
+        exchanges: the tool calls of the attempts before, and their results.
+        correction: what the attempt is about.
+        usage: the tokens of all attempts so far.
+    """
+
+    exchanges: Messages = ()
+    correction: Messages = ()
+    usage: Usage | None = None
 
 
 class Attempts:
@@ -18,38 +66,49 @@ class Attempts:
     Args:
         request: the request that the advisor received.
         asking: the request to send, with what the advisor has added.
+        kept: the attempts of the run that this one resumes; None if the first attempt begins.
 
     Attributes:
+        request: as above.
         exchanges: the tool calls of all attempts and their results.
     """
 
-    def __init__(self, request: ChatClientRequest, asking: ChatClientRequest) -> None:
-        self._request = request
+    def __init__(self, request: ChatClientRequest, asking: ChatClientRequest, kept: KeptAttempts | None = None) -> None:
+        kept = kept or KeptAttempts()
+        self.request = request
         self._asking = self._sent = asking
-        self.exchanges: Sequence[Message] = ()
-        self._correction: Sequence[Message] = ()
+        self.exchanges: Sequence[Message] = kept.exchanges
+        self._correction: Sequence[Message] = kept.correction
         self._usage = UsageSum()
+        self._usage.add(kept.usage)
+        self._before: Sequence[Message] = ()
 
     def next_request(self) -> ChatClientRequest:
         """Return the request of the next attempt."""
         if self._correction:
             self._sent = self._asking.replace(messages=(*self._asking.messages, *self.exchanges, *self._correction))
+            self.request.run.first_request = None  # if the attempt pauses, this advisor sends this request again
         return self._sent
 
     def add(self, response: ChatClientResponse) -> ChatClientResponse:
         """Record the response to the request of the attempt; return it with the usage of all attempts."""
         self._usage.add(response.usage)
+        self._before = self.exchanges
         response = response.replace(usage=self._usage.total)
         sent = self._sent.messages
         if response.messages[: len(sent)] != sent:  # an advisor replaced them
             return response
         added = (*self.exchanges, *response.messages[len(sent) :])
         self.exchanges = added[:-1] if added and isinstance(added[-1], AssistantMessage) else added
-        return response.replace(messages=(*self._request.messages, *added))
+        return response.replace(messages=(*self.request.messages, *added))
+
+    def kept(self) -> KeptAttempts:
+        """Return what to keep of the attempts if the response that was added last waits."""
+        return KeptAttempts(exchanges=tuple(self._before), correction=tuple(self._correction), usage=self._usage.total)
 
     def conversation_with(self, answer: Message) -> tuple[Message, ...]:
         """Return the conversation of all attempts, with the answer of one of them."""
-        return (*self._request.messages, *self.exchanges, answer)
+        return (*self.request.messages, *self.exchanges, answer)
 
     def correct(self, response: ChatClientResponse, ask: str) -> None:
         """Set what the next attempt is about: the answer of `response`, and the text that asks for another one."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
@@ -25,9 +27,11 @@ from traced_tools.audit.records import (
 )
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.part_check import Checkable, PartCheck
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
+from traced_tools.observe.content import pseudonym_of
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.observe.typed_events.types import (
@@ -128,6 +132,10 @@ class AuditAdvisor(Advisor, ToolCallListener):
         self._on_failure = on_failure
         self._runs: dict[str, _Run] = {}
         self._is_out = False
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check of the trail."""
+        return self._trail.checks() if isinstance(self._trail, Checkable) else ()
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Record the intent, then pass the call on; with `on_failure="deny"`, refuse the call if recording fails."""
@@ -324,6 +332,8 @@ class _Asked:
             contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
             fields |= _tool_fields(definition, text)
+        if self._observed.own_name not in (None, self._observed.call.name):
+            fields["own_name"] = self._observed.own_name
         if self._observed.pin_changes:
             fields["pin_changes"] = list(self._observed.pin_changes)
         reason = self._observed.intent if reason is None else reason
@@ -342,7 +352,7 @@ class _Asked:
         if arguments is not None and arguments != self._arguments:
             contents["arguments"] = self._content(arguments, is_json=True)
         if self._observed.by is not None:
-            contents["by"] = self._content(self._observed.by)
+            contents["by"] = replace(self._content(self._observed.by), pseudonym=pseudonym_of(self._observed.by))
         return self._draft("decision", unix_nanoseconds(event.time), fields, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:

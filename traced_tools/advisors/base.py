@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
@@ -45,6 +45,19 @@ class Advisor(ToolAdvice):
         When `advise` returns, text of the answer that was held back is delivered as one chunk.
         """
         return chunk
+
+    def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
+        """Return what the advisor needs when a run that pauses is resumed, as a JSON object; None for nothing.
+
+        It becomes a part of `response.state`, so keep it small. Called once, after `advise` has returned.
+        """
+        return None
+
+    def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
+        """Take what `paused_state` returned, before a run that resumes begins.
+
+        The advisor of the same name gets it; of several, each gets its own. Raise `ValueError` if it cannot be read.
+        """
 
 
 class BaseAdvisor(Advisor):
@@ -89,6 +102,12 @@ class TranscriptAdvisor(Advisor):
         """Check that a run can be resumed before the calls that waited run.
 
         The loop calls this on advisors inside it. Raise `ResumeError` if the conversation went on without the calls.
+        """
+
+    async def claim(self, run: RunContext) -> None:
+        """Record that a run that resumes runs the calls that waited, right before the first of them runs.
+
+        The loop calls this on advisors inside it. Raise `ResumeError` if another run was faster.
         """
 
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:

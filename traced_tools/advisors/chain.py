@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import json
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from time import perf_counter_ns
 from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.errors import AdvisorChainError
+from traced_tools.approvals.state import KeptByAdvisor
+from traced_tools.errors import AdvisorChainError, ResumeError
 from traced_tools.models.base import ChatChunk, ChatModel
 from traced_tools.models.model_call import call_model
 from traced_tools.observe.observations import observe_hook
 from traced_tools.observe.typed_events.dispatch import EventListeners
+from traced_tools.run.context import RunContext
 from traced_tools.run.streamed_text import Delivery, Release
 from traced_tools.tools.advice import (
     advising_tools,
@@ -23,8 +27,10 @@ from traced_tools.tools.advice import (
     listening,
     listening_to_calls,
     overrides,
+    reviewing,
     sort_advisors,
 )
+from traced_tools.tools.toolset import ToolSet, names_by_source
 
 
 class AdvisorChain:
@@ -44,10 +50,12 @@ class AdvisorChain:
         self.advisors = sort_advisors(advisors)
         self.tool_advisors = advising_tools(self.advisors)
         self.approvers = approving(self.advisors)
+        self._reviewers = reviewing(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
             (each.name, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
         )
+        self._keeping = _by_name_and_place(each for each in self.advisors if overrides(each, Advisor, "paused_state"))
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
             self._ask,
@@ -69,6 +77,14 @@ class AdvisorChain:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
 
+    def review(self, run: RunContext, tools: ToolSet) -> None:
+        """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
+        if self._reviewers:
+            own = self.own_tools
+            names = names_by_source((*tools, *own)) if own else tools.names_by_source
+            for advisor in self._reviewers:
+                advisor.review_tools(run, names)
+
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""
         return self._entries[0](request)
@@ -86,6 +102,32 @@ class AdvisorChain:
     def new_delivery(self) -> Delivery:
         """Return a new record of the text that a streamed run delivers."""
         return Delivery(self._stages)
+
+    def paused_states(self, run: RunContext) -> list[KeptByAdvisor]:
+        """Return what the advisors keep of a run that pauses."""
+        kept = [(name, place, each.paused_state(run)) for (name, place), each in self._keeping.items()]
+        return [
+            KeptByAdvisor(name=name, place=place, state=json.dumps(dict(state)))
+            for name, place, state in kept
+            if state is not None
+        ]
+
+    def restore(self, run: RunContext, kept: Sequence[KeptByAdvisor]) -> None:
+        """Return to the advisors what they have kept of the run that `run` resumes.
+
+        Raises:
+            ResumeError: if an advisor cannot read what it has kept.
+        """
+        for each in kept:
+            advisor = self._keeping.get((each.name, each.place))
+            if advisor is None:
+                continue
+            try:
+                advisor.restore(run, json.loads(each.state))
+                continue
+            except ValueError:
+                pass  # its text may quote the state
+            raise ResumeError(f"the advisor {advisor.name!r} cannot read what it has kept of the run that waits")
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
@@ -198,6 +240,15 @@ class AdvisorChain:
             delivery.passed.append((stage, text, changes) if changes or stage else text)
         seen: ChatClientResponse | None = shown
         return seen
+
+
+def _by_name_and_place(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
+    """Return the advisors by their names and their places among those of the same name."""
+    places: dict[tuple[str, int], Advisor] = {}
+    for advisor in advisors:
+        place = next(place for place in count() if (advisor.name, place) not in places)
+        places[advisor.name, place] = advisor
+    return places
 
 
 def _restarts(chunk: ChatClientResponse) -> bool:

@@ -2,26 +2,82 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
-from traced_tools.advisors.attempts import Attempts, RestartMark
+from pydantic import Field
+
+from traced_tools.advisors.attempts import Attempts, KeptAnswer, KeptAttempts, RestartMark
 from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
 from traced_tools.advisors.model_judge import ModelJudge
+from traced_tools.approvals.state import AnyText
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
+from traced_tools.core.messages import Value
 from traced_tools.flow.steps import perform
 from traced_tools.observe.answers import observe_answer_retry, observe_evaluation
+from traced_tools.run.context import RunContext
+from traced_tools.tools.schema.output import InvalidOutput
 
 Verdict = Evaluation | float
 """What a judge returns; a bool is 1 or 0."""
 Judge = Callable[[ChatClientResponse], Verdict | Awaitable[Verdict]] | ModelJudge
 
 _NO_LIMITS: Final = ("answered", "return_direct", "advisor")
+
+
+class _KeptEvaluation(Value):
+    """An evaluation of an answer; see `Evaluation`."""
+
+    score: float
+    label: AnyText | None
+    feedback: AnyText | None = Field(repr=False)
+    name: AnyText | None
+    passed: bool | None
+
+
+class _KeptVerdict(Value):
+    """An answer that was judged, and its evaluations.
+
+    Attributes:
+        answer: the answer.
+        evaluations: what the judges found.
+    """
+
+    answer: KeptAnswer
+    evaluations: tuple[_KeptEvaluation, ...]
+
+    @classmethod
+    def of(cls, judged: ChatClientResponse) -> Self:
+        """Return what is kept of an answer."""
+        names = _KeptEvaluation.model_fields
+        found = [_KeptEvaluation(**{name: getattr(each, name) for name in names}) for each in judged.evaluations]
+        return cls(answer=KeptAnswer.of(judged), evaluations=tuple(found))
+
+    def response(self, attempts: Attempts) -> ChatClientResponse:
+        """Return the answer as it was judged, in the run that goes on."""
+        evaluations = tuple(Evaluation(**each.model_dump()) for each in self.evaluations)
+        return self.answer.response(attempts).replace(evaluations=evaluations)
+
+
+class _Kept(Value):
+    """What is kept of a run that pauses.
+
+    Attributes:
+        attempts: what the model was sent, and what it has used.
+        judged: the number of answers that have not passed.
+        best: the best of them; None if there is none.
+    """
+
+    attempts: KeptAttempts = KeptAttempts()
+    judged: int = Field(default=0, ge=0)
+    best: _KeptVerdict | None = None
 
 
 class EvaluationAdvisor(Advisor):
@@ -74,30 +130,48 @@ class EvaluationAdvisor(Advisor):
         self.order = order
         self.name = name
         self._streamed: dict[str, RestartMark] = {}
+        self._paused: WeakKeyDictionary[RunContext, _Kept] = WeakKeyDictionary()
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an answer until one passes."""
-        run, attempts, judged = request.run, Attempts(request, request), list[ChatClientResponse]()
+        run, kept = request.run, self._paused.pop(request.run, _Kept())
+        attempts, judged = Attempts(request, request, kept.attempts), kept.judged
+        best = None if kept.best is None else kept.best.response(attempts)
         mark = self._streamed[run.id] = RestartMark()
         try:
             while True:
                 response = attempts.add(await call_next(attempts.next_request()))
+                if response.pending:
+                    verdict = None if best is None else _KeptVerdict.of(best)
+                    self._paused[run] = _Kept(attempts=attempts.kept(), judged=judged, best=verdict)
+                    return response
                 if not _is_final(response):
-                    if judged and response.stop_reason not in _NO_LIMITS and not response.pending:
-                        return _best(judged, attempts, response, response.stop_reason)
+                    if best is not None and response.stop_reason not in _NO_LIMITS:
+                        return _concluded(best, attempts, response, response.stop_reason)
                     return response
                 response = response.replace(evaluations=await self._evaluations(request, response))
                 if all(each.passed for each in response.evaluations):
                     return response
-                judged.append(response)
-                limit = None if len(judged) == self.max_attempts else self._limit(request)
-                if limit is not None or len(judged) == self.max_attempts:
-                    return _best(judged, attempts, response, limit or "answered")
+                judged += 1
+                if best is None or _score(response) >= _score(best):
+                    best = response
+                limit = None if judged == self.max_attempts else self._limit(request)
+                if limit is not None or judged == self.max_attempts:
+                    return _concluded(best, attempts, response, limit or "answered")
                 observe_answer_retry(run, self.name, "evaluation")
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()
         finally:
             self._streamed.pop(run.id, None)
+
+    def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
+        """Return the attempts of a run that pauses during one of them, and the best answer so far."""
+        kept = self._paused.pop(run, None)
+        return None if kept is None else kept.model_dump(mode="json")
+
+    def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
+        """Take the attempts of the run that `run` resumes."""
+        self._paused[run] = _Kept.model_validate_json(json.dumps(state))
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Mark the first chunk of each further attempt."""
@@ -139,7 +213,7 @@ class EvaluationAdvisor(Advisor):
         run = request.run
         if request.iteration or run.limits.on_limit == "raise":  # inside the loop, an attempt is no iteration
             return None
-        return run.tally.limit_before(run.totals.iterations + 1, run.totals.spent)
+        return run.tally.limit_before(run.next_iteration(), run.spent())
 
     def _feedback(self, evaluations: Sequence[Evaluation]) -> str:
         """Return the text that tells the model what is wrong with its answer and asks for another one."""
@@ -157,14 +231,20 @@ def _is_final(response: ChatClientResponse) -> bool:
     return response.stop_reason == "answered" and response.chat_response is not None and not response.tool_calls
 
 
-def _best(
-    judged: Sequence[ChatClientResponse], attempts: Attempts, last: ChatClientResponse, stop_reason: StopReason
+def _score(judged: ChatClientResponse) -> float:
+    return min(each.score for each in judged.evaluations)
+
+
+def _concluded(
+    best: ChatClientResponse, attempts: Attempts, last: ChatClientResponse, stop_reason: StopReason
 ) -> ChatClientResponse:
-    """Return the best of the judged answers, the last one of equals, as the response of all attempts."""
-    best: ChatClientResponse = max(
-        reversed(judged), key=lambda each: min(evaluation.score for evaluation in each.evaluations)
-    )
+    """Return the best of the judged answers as the response of all attempts; `last` is the last response."""
     messages = best.messages if best is last else attempts.conversation_with(best.message)
+    if best.validated is None and (read := best.run.read_output) is not None:  # a state holds its text alone
+        found = read(best.content)
+        best = best.replace(
+            validated=None if isinstance(found, InvalidOutput) else ValidatedOutput(best.content, found)
+        )
     return best.replace(messages=messages, usage=last.usage, stop_reason=stop_reason, tool_results=last.tool_results)
 
 

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from traced_tools.core.approval import PendingCall
 from traced_tools.core.checks import expect_each
-from traced_tools.core.conversation import with_results
+from traced_tools.core.conversation import with_paired_results, with_results
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.messages import (
@@ -41,7 +41,8 @@ class ChatClientRequest:
     """One request that passes through the advisor chain to the model.
 
     Attributes:
-        messages: the conversation to send. A tool call without a result gets one that says it did not run.
+        messages: the conversation to send. A tool call without a result gets one that says it did not run. The model is
+            sent each result directly after its call, and no result without a call.
         tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
         options: the model's options.
         context: data that advisors share, initially the caller's `params`. The response has it as well.
@@ -87,7 +88,7 @@ class ChatClientRequest:
 
     def chat_request(self) -> ChatRequest:
         """Return the request in the form that models accept."""
-        return ChatRequest(self.messages, self.tools.definitions, self.options)
+        return ChatRequest(with_paired_results(self.messages), self.tools.definitions, self.options)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.messages)} messages, {len(self.tools)} tools"
@@ -155,9 +156,11 @@ class ChatClientResponse(Generic[OutputT]):
         """The answer as a value of the type that was passed as `output=`.
 
         Raises:
-            RuntimeError: if there is none: `output=` was not passed, the response is a chunk, the answer contains tool
-                calls to run, or an outer advisor replaced the text of the answer after it was validated.
+            RuntimeError: if there is none: `output=` was not passed, the response is a chunk, the run waits, the answer
+                contains tool calls to run, or an outer advisor replaced the text of the answer after it was validated.
         """
+        if self.pending:
+            raise RuntimeError("the response has no output: its calls wait in `pending`; resume the run")
         if self.validated is None:
             why = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
             raise RuntimeError(f"the response has no output: {why}")

@@ -11,6 +11,7 @@ from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, Advisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.core.readable import readable_json
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
@@ -128,7 +129,7 @@ class LoggingAdvisor(Advisor):
         run = request.run
         known = {name: value for name, value in facts.items() if value is not None}
         shown = ", ".join(f"{name} {value}" for name, value in known.items())
-        text = "" if captured is None else f": {captured}"
+        text = "" if captured is None else f": {readable_json(captured, len(captured))}"
         extra = {**known, **_identity(run, request.iteration)}
         if captured is not None:
             extra[content] = captured

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, TranscriptAdvisor
@@ -17,7 +18,9 @@ from traced_tools.core.messages import (
     ToolCall,
     Usage,
 )
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import AdvisorChainError
+from traced_tools.flow.steps import perform
 from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.session import MemorySession, OnFailure, session_of
 from traced_tools.observe.failures import error_type
@@ -35,8 +38,8 @@ class MemoryAdvisor(TranscriptAdvisor):
 
     Outside the tool loop, it keeps the question and the final answer of each run. Inside the loop (`order` above 300),
     it keeps the whole transcript as it happens, with tool calls and results. It keeps what was streamed if a stream is
-    abandoned. If a run ends between a call and its result, the model is told in the next run that the call was not run,
-    or that its outcome is unknown.
+    abandoned. If a run ends between a call and its result, the model reads in the next run that the outcome of the call
+    is unknown, or that the call was not run if that is certain.
 
     Args:
         memory: decides what the model is sent, such as `MessageWindowChatMemory(repository)`.
@@ -70,6 +73,13 @@ class MemoryAdvisor(TranscriptAdvisor):
         self.name = name
         self._on_failure = on_failure
 
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether conversations can be read."""
+        repository = self.memory.repository
+        yield PartCheck(
+            f"{self.name}: {type(repository).__name__}", partial(perform, repository.find_conversation, "check")
+        )
+
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Send the view of the conversation, and keep what is new in the request and in the answer."""
         if request.conversation_id is None and not request.iteration:
@@ -85,9 +95,6 @@ class MemoryAdvisor(TranscriptAdvisor):
         await (session.go_on(conversation) if is_begun else session.begin(conversation))
         if not is_begun and session.superseded:
             refuse_superseded(request.run, session.superseded, request.tools)
-        if not is_begun and request.run.withdraw is not None:
-            for each in session.passed_by:  # those of them that wait for approval can no longer resume
-                await request.run.withdraw(each)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))
@@ -99,6 +106,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             raise
         is_inside = request.iteration > 0
         if response.pending and not is_inside:  # the run that resumes this one keeps its answer
+            await session.pause(response.pending)
             await session.flush()
             return response
         await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
@@ -129,6 +137,11 @@ class MemoryAdvisor(TranscriptAdvisor):
             session = MemorySession(self, self.memory, run, self._on_failure)
             self._check_alone(session)
             await session.begin(())
+
+    async def claim(self, run: RunContext) -> None:
+        """Record that the calls which waited begin, if the log decides which run resumes."""
+        if (session := session_of(run.id, self)) is not None:
+            await session.claim()
 
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools."""

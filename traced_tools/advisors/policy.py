@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.enums import LOCAL
+from traced_tools.core.tool_definition import own_name_of
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.observe.failures import error_type
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
-from traced_tools.run.context import current_run
+from traced_tools.run.context import RunContext, current_run
 from traced_tools.tools.invocation import CallNext, ToolInvocation
+from traced_tools.tools.toolset import SourceNames
 
 _LOG = logging.getLogger(__name__)
 _NOT_ALLOWED = "the policy does not allow it"
@@ -30,6 +34,9 @@ class PolicyAdvisor(Advisor):
     call; `policy_error` if a predicate failed. Spans, events, the decisions metric and the audit trail record it. They
     also record the id of the rule that decided, or whose predicate failed, which stays if somebody who approves the
     call gives another reason code. The model reads the rule's `reason` of a denied call.
+
+    If a rule spells out the name of a tool and no tool of its source has that name, the log says so once, when the run
+    begins: the rule is for no call of such a tool.
 
     Args:
         policy: the policy.
@@ -50,6 +57,12 @@ class PolicyAdvisor(Advisor):
         self.name = name
         self.order = order
         self._policy = policy
+
+    def review_tools(self, run: RunContext, tools: Mapping[str, SourceNames]) -> None:
+        """Log the names in rules that no tool has."""
+        for missing in self._policy.new_missing_names(run.agent, run.attributes, tools):
+            if run.resolver_fallback is None or LOCAL not in missing.sources:  # a resolver has further local tools
+                _LOG.warning("%s: %s", self.name, missing)
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Pass the call on, or deny it, as the policy decides."""
@@ -82,4 +95,5 @@ def _facts(call: ToolInvocation) -> CallFacts:
         attributes=run.attributes,
         read_annotations=lambda: call.metadata.annotations,
         read_arguments=lambda: call.args,
+        own_name=own_name_of(call.metadata),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.advisors.tool_patterns import ToolPatterns
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.core.tool_definition import ToolAnnotations, ToolMetadata
+from traced_tools.core.tool_definition import RetryPredicate, ToolAnnotations, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.steps import Pause
 from traced_tools.observe.observations import observe_tool_retry
@@ -30,7 +30,8 @@ class RetryToolAdvisor(Advisor):
             with `read_only=True` or `idempotent=True`. To retry any other tool, pass its full name. A name
             that no tool of the run has is logged once.
         retries: how many further attempts follow the first.
-        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`.
+        retry_on: one or more exception classes that are worth another attempt, or a plain function that takes the
+            exception and returns whether it is; a time-out is a `TimeoutError`.
         name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
         order: the position among the advisors, by default inside the audit advisor, the policy and the cache.
 
@@ -44,7 +45,7 @@ class RetryToolAdvisor(Advisor):
         tools: str | Sequence[str] = "*",
         *,
         retries: int = 2,
-        retry_on: type[Exception] | tuple[type[Exception], ...] = (ConnectionError, TimeoutError),
+        retry_on: type[Exception] | tuple[type[Exception], ...] | RetryPredicate = (ConnectionError, TimeoutError),
         name: str = "retry_tool",
         order: int = TOOL_LOOP_ORDER + 130,
     ) -> None:

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from traced_tools.advisors.attempts import Attempts, RestartMark
+from pydantic import Field
+
+from traced_tools.advisors.attempts import Attempts, KeptAnswer, KeptAttempts, RestartMark
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, Advisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
+from traced_tools.approvals.state import AnyText
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.core.messages import SystemMessage
+from traced_tools.core.messages import SystemMessage, Value
 from traced_tools.errors import OutputValidationError
+from traced_tools.models.base import CUT_OFF_REASONS
 from traced_tools.observe.answers import observe_answer_retry
+from traced_tools.run.context import RunContext
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, PartialOutput, output_format
 
 _CUT_OFF: Final = "the answer was cut off at the maximum length: answer more briefly"
 _NO_ANSWER: Final = InvalidOutput(("there is no final answer",), ("there is no final answer",))
+
+
+class _Kept(Value):
+    """What is kept of a run that pauses.
+
+    Attributes:
+        attempts: what the model was sent, and what it has used.
+        made: the number of attempts whose answers were invalid.
+        last: the last of these answers; None if there is none.
+        problems, places: what is wrong with it; see `InvalidOutput`.
+    """
+
+    attempts: KeptAttempts = KeptAttempts()
+    made: int = Field(default=0, ge=0)
+    last: KeptAnswer | None = None
+    problems: tuple[AnyText, ...] = Field(default=_NO_ANSWER.problems, repr=False)
+    places: tuple[AnyText, ...] = Field(default=_NO_ANSWER.places, repr=False)
 
 
 class StructuredOutputAdvisor(Advisor):
@@ -23,14 +48,15 @@ class StructuredOutputAdvisor(Advisor):
 
     `client.prompt(..., output=Invoice)` adds this advisor. If the model enforces a schema for its answer, the request
     contains the schema, and an answer that is not an object is requested as the field `value` of an object. Otherwise
-    the instructions contain the schema, and words or a code fence around the JSON are ignored.
+    the instructions contain the schema, and words or a code fence around the JSON are ignored. Plain words are a valid
+    answer for `str` and for a union that has it, such as `Person | str`.
 
     If an answer is invalid, the model is shown that answer and its problems, and no earlier ones. Answers that call
     tools are not validated. Nor does the model get another attempt after the run has reached a limit, or if a tool's
     result is the answer. The response contains neither the instructions nor the invalid answers.
 
     Args:
-        output: the type of the answer: any type that pydantic can validate.
+        output: the type of the answer: any type that pydantic can validate. A function is not a type.
         max_attempts: how often the model is asked for a final answer, at most.
         order: the position in the chain, by default between the memory and the tool loop.
         native: whether to send the schema as `ChatOptions.output_schema`; by default, if the model's `enforces_schema`
@@ -56,20 +82,32 @@ class StructuredOutputAdvisor(Advisor):
         self._plain = output_format(output, enforced=False)
         self._enforced = output_format(output, enforced=True)
         self._streamed: dict[str, _StreamedOutput] = {}
+        self._paused: WeakKeyDictionary[RunContext, _Kept] = WeakKeyDictionary()
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
         form, run = self._format_for(request), request.run
-        attempts = Attempts(request, _asking(request, form))
+        kept = self._paused.pop(run, _Kept())
+        attempts = Attempts(request, _asking(request, form), kept.attempts)
         streamed = self._streamed[run.id] = _StreamedOutput(form)
-        attempt, last = 0, ChatClientResponse(run)
-        problems = _NO_ANSWER
+        attempt, last = kept.made, ChatClientResponse(run) if kept.last is None else kept.last.response(attempts)
+        problems = InvalidOutput(kept.problems, kept.places)
+        run.read_output = form.read
         try:
             while attempt < self.max_attempts:
-                if attempt:
+                if attempt > kept.made:
                     observe_answer_retry(run, self.name, "invalid_output")
                 response = attempts.add(await call_next(attempts.next_request()))
-                if response.pending or (response.tool_calls and response.stop_reason == "answered"):
+                if response.pending:
+                    self._paused[run] = _Kept(
+                        attempts=attempts.kept(),
+                        made=attempt,
+                        last=KeptAnswer.of(last) if attempt else None,
+                        problems=problems.problems,
+                        places=problems.places,
+                    )
+                    return response
+                if response.tool_calls and response.stop_reason == "answered":
                     return response  # for the loop around this advisor, or for the caller
                 if (
                     response.chat_response is None and response.stop_reason != "answered"
@@ -89,6 +127,15 @@ class StructuredOutputAdvisor(Advisor):
             del self._streamed[run.id]
         raise OutputValidationError(last, problems.problems, problems.places, attempt)
 
+    def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
+        """Return the attempts of a run that pauses during one of them."""
+        kept = self._paused.pop(run, None)
+        return None if kept is None else kept.model_dump(mode="json")
+
+    def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
+        """Take the attempts of the run that `run` resumes."""
+        self._paused[run] = _Kept.model_validate_json(json.dumps(state))
+
     def _format_for(self, request: ChatClientRequest) -> OutputFormat[Any]:
         enforces = self._native
         if enforces is None and (ask := request.run.enforces_schema) is not None:
@@ -101,7 +148,7 @@ class StructuredOutputAdvisor(Advisor):
             return _NO_ANSWER
         if response.stop_reason in ("return_direct", "advisor"):
             form = self._plain  # the model did not write this answer
-        return form.read(response.content)
+        return form.read(response.content, is_cut_off=response.finish_reason in CUT_OFF_REASONS)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Add the output so far to the chunk."""

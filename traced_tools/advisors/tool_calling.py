@@ -30,6 +30,7 @@ from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.tools.advice import overrides
+from traced_tools.tools.flow_tool import check_nested
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -176,13 +177,12 @@ class _Loop:
         if self._run.first_request is None:  # otherwise, an outer advisor has the loop run again
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
-        before = 0 if resumption is None else resumption.paused.iteration
         if resumption is not None and not resumption.has_begun:
             ended = self._ended(await self._resume(resumption))
             if ended is not None:
                 return ended
         while True:
-            iteration = before + self._run.totals.iterations + 1
+            iteration = self._run.next_iteration()
             if limit := self._run.tally.limit_before(iteration, self._run.spent()):
                 return await self._limited(limit, iteration, call_next)
             ended = self._ended(await self._iterate(iteration, call_next))
@@ -211,7 +211,10 @@ class _Loop:
             await transcript.resume(run)
         tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
         pause = resumption.paused.pause(tools.by_name)
+        await check_nested(resumption.paused.nested_runs(), tools.by_name)
         decisions = await resumption.claim()
+        for transcript in run.transcripts:
+            await transcript.claim(run)
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
@@ -224,9 +227,9 @@ class _Loop:
             offered=request.tools,
         )
         with observe_iteration(run, pause.iteration) as observed:
-            observed.requested(len(pause.result.pending))
+            observed.requested(len(pause.result.waiting))
             result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
-            return await self._go_on(response, result, waited={each.call_id for each in pause.result.pending})
+            return await self._go_on(response, result, waited={each.call_id for each in pause.result.waiting})
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None

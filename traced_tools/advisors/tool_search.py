@@ -83,7 +83,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         expect("system_suffix", system_suffix, (str, type(None)), "a str or None")
         if system_suffix is not None and not system_suffix.strip():
             raise ValueError("system_suffix must not be blank: pass None for no suffix")
-        self._search_tool = search_tool(tool_name, max_results)
+        self._search_tool = search_tool(tool_name, max_results, index.query_hint)
         self.own_tools = (self._search_tool,)
         self._index = CatalogueIndex(index, catalogue_eviction or Lru(100))
         self._sessions: EvictingStore[Hashable, SearchSession] = EvictingStore(eviction or Lru(1000))
@@ -115,6 +115,9 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         search = search_of(request.run)
         if search is None or not self._offers_search(request.tools):
             return request
+        search.settle()
+        # the results, too: an advisor may have answered a search, such as from a cache
+        search.restore(names_in(request.messages[-1:], self._search_tool.definition.name))
         offered = search.offer(request.tools)
         search.report_withheld(offered)
         return request if request.tools is offered else request.replace(tools=offered)

@@ -68,6 +68,7 @@ CALLS: Final = Table(
     _METADATA,
     Column("state_id", _AnyText, nullable=False),
     Column("call_id", _AnyText, nullable=False),
+    Column("path", Text),  # canonical JSON: the tools through which agents were asked, for a call of a nested run
     Column("tool", _AnyText, nullable=False),
     Column("arguments", Text, nullable=False),  # canonical JSON
     Column("rule", _AnyText),
@@ -89,6 +90,11 @@ CALLS: Final = Table(
     ),
     Index("pending_calls_of_call", "call_id"),
 )
+DELETED: Final = Table(
+    "pending_deleted",
+    _METADATA,
+    Column("state_id", _AnyText, primary_key=True),  # so that a state that was spent is never kept again
+)
 
 
 def _add_withdrawals(connection: Connection) -> None:
@@ -97,6 +103,14 @@ def _add_withdrawals(connection: Connection) -> None:
 
 def _add_input(connection: Connection) -> None:
     connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN input TEXT"))
+
+
+def _add_deleted(connection: Connection) -> None:
+    DELETED.create(connection, checkfirst=True)
+
+
+def _add_paths(connection: Connection) -> None:
+    connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN path TEXT"))
 
 
 def _add_refusals(connection: Connection) -> None:
@@ -108,8 +122,8 @@ PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=4,
-    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_refusals},
+    version=6,
+    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted, 4: _add_paths, 5: _add_refusals},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -30,12 +30,13 @@ from sqlalchemy import (
 )
 from sqlalchemy import update as change
 
-from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
+from traced_tools.approvals.pending_schema import CALLS, DELETED, PENDING_STORE, RUNS
 from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
@@ -74,6 +75,8 @@ class WaitingApproval:
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
         decision: the decision, if the call was decided and its run has not resumed yet; else None.
         refusal: why the run can't resume, if an attempt has shown it; else None.
+        path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
+            for a call of the run itself.
     """
 
     call_id: str
@@ -93,6 +96,7 @@ class WaitingApproval:
     input: tuple[InputRequest, ...] = ()
     decision: CallDecision | None = None
     refusal: ResumeRefusal | None = None
+    path: tuple[str, ...] = ()
 
     @property
     def args(self) -> dict[str, Any]:
@@ -159,30 +163,29 @@ class PendingStore:
 
     @_without_texts
     def pending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, the oldest first, without those of runs that can't resume.
 
         Args:
             agent: only calls of this client; None for all.
             principal: only calls of runs on behalf of this principal; None for all.
-            limit: the maximum number of calls.
+            limit: the maximum number of calls; None for all.
 
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        expect_whole("limit", limit, 1)
         return self._listed(_waiting(_now()), agent, principal, limit)
 
     async def apending(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, on asyncio; see `pending`."""
         return await Call[list[WaitingApproval]](self.pending, agent=agent, principal=principal, limit=limit).arun()
 
     @_without_texts
     def refused(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls of runs that can't resume, whether decided or not, with their `refusal`, the oldest first.
 
@@ -194,19 +197,18 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        expect_whole("limit", limit, 1)
         return self._listed(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
 
     async def arefused(
-        self, *, agent: str | None = None, principal: str | None = None, limit: int = 100
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls of runs that can't resume, on asyncio; see `refused`."""
         return await Call[list[WaitingApproval]](self.refused, agent=agent, principal=principal, limit=limit).arun()
 
     def _listed(
-        self, query: Select[Any], agent: str | None, principal: str | None, limit: int
+        self, query: Select[Any], agent: str | None, principal: str | None, limit: int | None
     ) -> list[WaitingApproval]:
-        query = query.order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(min(limit, _MOST))
+        query = query.order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(_most(limit))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         if principal is not None:
@@ -273,7 +275,7 @@ class PendingStore:
     def put(self, state: str) -> None:
         """Keep a run that the store could not keep when the run paused: the `state` of a `StateNotKept`.
 
-        If the store has the state already, nothing changes, even if it is spent.
+        If the store has or had the state, nothing changes, even if it is spent or was deleted.
 
         Args:
             state: the state as text. Its digest is checked when the run resumes.
@@ -292,24 +294,23 @@ class PendingStore:
         await Call[None](self.put, state).arun()
 
     @_without_texts
-    def ready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    def ready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
 
         A run that can't resume is not among them; see `refuse`.
 
         Args:
             agent: only states of this client; None for all.
-            limit: the maximum number of states.
+            limit: the maximum number of states; None for all.
         """
-        expect_whole("limit", limit, 1)
         query = select(RUNS.c.state).where(_is_ready(_now()))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(min(limit, _MOST))
+            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(_most(limit))
             return [*connection.execute(query).scalars()]
 
-    async def aready(self, *, agent: str | None = None, limit: int = 100) -> list[str]:
+    async def aready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
         return await Call[list[str]](self.ready, agent=agent, limit=limit).arun()
 
@@ -387,7 +388,7 @@ class PendingStore:
             run_id: the id of the run that paused.
 
         Returns:
-            whether the run waited. Withdrawing it again changes nothing.
+            whether the run waited. If it did not, `is_withdrawn` returns whether it was withdrawn before, or resumed.
         """
         expect("run_id", run_id, str, "a str")
         waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), _now()
@@ -398,10 +399,29 @@ class PendingStore:
         """Withdraw a run that waits, on asyncio; see `withdraw`."""
         return await Call[bool](self.withdraw, run_id).arun()
 
+    @_without_texts
+    def is_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, so that no run has resumed from it, and none ever will.
+
+        Args:
+            run_id: the id of the run that paused. False if the store does not know it, or its state was deleted.
+        """
+        expect("run_id", run_id, str, "a str")
+        query = select(RUNS.c.withdrawn_at).where(RUNS.c.run_id == run_id)
+        with self._database.connect() as connection:
+            times = connection.execute(query).scalars().all()
+        return bool(times) and None not in times
+
+    async def ais_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, on asyncio; see `is_withdrawn`."""
+        return await Call[bool](self.is_withdrawn, run_id).arun()
+
     # What an application deletes.
 
     def delete_spent(self, by: datetime | None = None) -> int:
         """Delete the states that were spent at or before a time, with their calls, and return their number.
+
+        Their random ids stay, so that no `put` brings a state back that was spent.
 
         Args:
             by: the time, with a time zone; None for now.
@@ -418,7 +438,8 @@ class PendingStore:
     def delete_principal(self, principal: str) -> int:
         """Delete all states of a principal with their calls, spent or not, and return their number.
 
-        The runs that still wait can never resume.
+        The runs that still wait can never resume: the random ids of their states stay, so that no `put` brings a state
+        back.
         """
         expect("principal", principal, str, "a str")
         return self._delete(RUNS.c.principal == principal)
@@ -426,6 +447,15 @@ class PendingStore:
     async def adelete_principal(self, principal: str) -> int:
         """Delete all states of a principal, on asyncio; see `delete_principal`."""
         return await Call[int](self.delete_principal, principal).arun()
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether the store can be written and has tables of this version; it creates missing ones."""
+        yield PartCheck(f"pending_store: {self._database}", lambda: Call[None](self._check))
+
+    @_without_texts
+    def _check(self) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(select(RUNS.c.state_id).limit(1))
 
     @_without_texts
     def exists(self) -> bool:
@@ -503,14 +533,15 @@ class PendingStore:
             "created_at": _now(),
         }
         calls = []
-        for each in state.waiting:
+        for call_id, path, each in state.leaves():
             if each.held:
                 continue
             requested_at = round(each.requested_at * 1_000_000)
             calls.append(
                 {
                     "state_id": state.id,
-                    "call_id": each.call_id,
+                    "call_id": call_id,
+                    "path": canonical_text(path) if path else None,
                     "tool": each.tool,
                     "arguments": each.arguments,
                     "rule": each.rule,
@@ -522,7 +553,9 @@ class PendingStore:
                 }
             )
         with self._database.transaction() as connection:
-            if connection.execute(select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)).first() is None:
+            known = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
+            known_before = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
+            if connection.execute(known.union_all(known_before)).first() is None:
                 connection.execute(insert(RUNS).values(run))
                 connection.execute(insert(CALLS), calls)
 
@@ -535,7 +568,7 @@ class PendingStore:
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
             known = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if known != {(each.call_id, each.tool, each.arguments) for each in state.waiting if not each.held}:
+            if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns",
                     lasting="state_invalid",  # of the text of the store
@@ -555,6 +588,7 @@ class PendingStore:
             removed = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
             for each in removed:
                 connection.execute(delete(CALLS).where(CALLS.c.state_id == each))
+                connection.execute(insert(DELETED).values(state_id=each))
         return len(removed)
 
 
@@ -578,6 +612,13 @@ def _is_ready(now: int) -> ColumnElement[bool]:
     calls = CALLS.alias()  # the calls are part of some of the queries themselves
     has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls, now))
     return and_(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, ~has_open)
+
+
+def _most(limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    expect_whole("limit", limit, 1)
+    return min(limit, _MOST)
 
 
 def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
@@ -747,6 +788,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 input=_questions(row),
                 decision=None if row.decided_at is None else _decision_of(row),
                 refusal=row.refusal,
+                path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass  # their texts may quote the row

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol, Self, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
-from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall
+from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
 from traced_tools.core.enums import LOCAL, Decision, ResumeRefusal, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
@@ -33,32 +33,34 @@ from traced_tools.tools.approval import check_decision, check_unchanged
 STATE_VERSION: Final = 1
 _SIGNED: Final = "hmac-sha256"
 _Message = Annotated[Message, Field(discriminator="role")]
-_Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
+Messages = Annotated[tuple[_Message, ...], Field(repr=False)]
+"""Messages, which a `repr` doesn't show."""
 
 
 def _read_text(text: str, info: ValidationInfo) -> str:
     return unescaped(text) if info.mode == "json" else text
 
 
-_AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
+AnyText = Annotated[str, PlainSerializer(escaped, when_used="json"), AfterValidator(_read_text)]
 """A text that a model or an application wrote, which may have lone surrogates; in a state, they are escaped."""
 
 
 class KeptResult(Value):
     """The result of a call that ran, or was refused, before its run paused."""
 
-    call_id: _AnyText
-    name: _AnyText = Field(repr=False)
-    content: _AnyText = Field(repr=False)
+    call_id: AnyText
+    name: AnyText = Field(repr=False)
+    content: AnyText = Field(repr=False)
     images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     cut: bool = False
     decision: Decision
     outcome: ToolOutcome | None = None
-    error_type: _AnyText | None = None
-    advisor: _AnyText | None = None
-    reason_code: _AnyText | None = None
-    rule: _AnyText | None = None
-    by: _AnyText | None = Field(default=None, repr=False)
+    error_type: AnyText | None = None
+    advisor: AnyText | None = None
+    reason_code: AnyText | None = None
+    edited: AnyText | None = Field(default=None, repr=False)
+    rule: AnyText | None = None
+    by: AnyText | None = Field(default=None, repr=False)
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
@@ -79,7 +81,7 @@ def _check_object(text: str) -> str:
 class KeptQuestion(Value):
     """A question of a tool; see `InputRequest`. The parameters are JSON text, whatever characters they contain."""
 
-    key: _AnyText = Field(repr=False)
+    key: AnyText = Field(repr=False)
     method: InputMethod
     params: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
 
@@ -97,7 +99,7 @@ class KeptInput(Value):
     """What a tool asks for; see `PendingInput`."""
 
     requests: tuple[KeptQuestion, ...] = Field(min_length=1)
-    state: _AnyText | None = Field(default=None, repr=False)
+    state: AnyText | None = Field(default=None, repr=False)
     round: int = Field(ge=1)
     answers: Annotated[str, AfterValidator(_check_object)] = Field(default="{}", repr=False)
 
@@ -121,8 +123,8 @@ class KeptInput(Value):
 class KeptApproval(Value):
     """The approval of a call that waits for input."""
 
-    by: _AnyText | None = Field(default=None, repr=False)
-    code: _AnyText | None = None
+    by: AnyText | None = Field(default=None, repr=False)
+    code: AnyText | None = None
 
 
 class WaitingCall(Value):
@@ -134,28 +136,32 @@ class WaitingCall(Value):
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
         input: what the tool asks for; None for a call that waits for approval, or is held.
-        approval: the approval of a call that waits for input; None if it needed none.
+        approval: the approval of a call whose tool has begun and waits; None if it needed none.
+        nested: the state of the run that the tool has begun and that waits; None if it has not.
     """
 
-    call_id: _AnyText
-    tool: _AnyText
-    arguments: _AnyText = Field(repr=False)
-    bound: _AnyText | None = Field(default=None, repr=False)
+    call_id: AnyText
+    tool: AnyText
+    arguments: AnyText = Field(repr=False)
+    bound: AnyText | None = Field(default=None, repr=False)
     arguments_digest: str
     definition_digest: str
-    source: _AnyText = LOCAL
-    reason: _AnyText | None = Field(default=None, repr=False)
-    rule: _AnyText | None = None
-    policy_rule: _AnyText | None = None
-    intent: _AnyText | None = Field(default=None, repr=False)
+    source: AnyText = LOCAL
+    reason: AnyText | None = Field(default=None, repr=False)
+    rule: AnyText | None = None
+    policy_rule: AnyText | None = None
+    intent: AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
     input: KeptInput | None = None
     approval: KeptApproval | None = None
+    nested: RunState | None = None
 
     @classmethod
     def of(cls, call: PendingCall) -> Self:
         """Return the call with its digests."""
+        nested = None if call.nested is None else call.nested.run
+        assert nested is None or isinstance(nested, RunState)
         approval = None if call.approval is None else KeptApproval(by=call.approval.by, code=call.approval.code)
         return cls(
             **{name: getattr(call, name) for name in cls._shared()},
@@ -163,6 +169,7 @@ class WaitingCall(Value):
             definition_digest=definition_digest(call.definition),
             input=None if call.input is None else KeptInput.of(call.input),
             approval=approval,
+            nested=nested,
         )
 
     def pending(self, definition: ToolDefinition) -> PendingCall:
@@ -173,16 +180,54 @@ class WaitingCall(Value):
             definition=definition,
             input=None if self.input is None else self.input.pending(),
             approval=approval,
+            nested=None if self.nested is None else NestedPause(self.nested, ()),
         )
 
-    def check_decision(self, decision: CallDecision) -> None:
+    def leaves(self) -> Iterator[WaitingLeaf]:
+        """Yield the calls to decide about: this one, or those of the nested run that it waits for."""
+        if self.nested is None:
+            yield WaitingLeaf(self.call_id, (), self)
+            return
+        for waiting in self.nested.waiting:
+            for call_id, path, call in waiting.leaves():
+                yield WaitingLeaf(nested_id(self.call_id, call_id), (self.tool, *path), call)
+
+    def check_decision(self, decision: CallDecision | Denied) -> None:
         """Raise `ResumeError` if the call does not wait for a decision of this kind."""
         check_decision(self.call_id, None if self.input is None else self.input.pending().requests, decision)
 
     @classmethod
     def _shared(cls) -> list[str]:
-        own = ("arguments_digest", "definition_digest", "input", "approval")
+        own = ("arguments_digest", "definition_digest", "input", "approval", "nested")
         return [name for name in cls.model_fields if name not in own]
+
+
+class WaitingLeaf(NamedTuple):
+    """A call to decide about, of a run that waits or of a run nested in it.
+
+    Attributes:
+        call_id: its id among all of them.
+        path: the tools through which its agent was asked, the outermost first.
+        call: the call.
+    """
+
+    call_id: str
+    path: tuple[str, ...]
+    call: WaitingCall
+
+
+class KeptByAdvisor(Value):
+    """What an advisor keeps of a run that pauses; see `Advisor.paused_state`.
+
+    Attributes:
+        name: the name of the advisor.
+        place: its place among the advisors of that name, from 0, the outermost first.
+        state: a JSON object as text, whatever characters it contains.
+    """
+
+    name: AnyText
+    place: int = Field(default=0, ge=0)
+    state: Annotated[str, AfterValidator(_check_object)] = Field(repr=False)
 
 
 class RunState(Value):
@@ -204,18 +249,21 @@ class RunState(Value):
         nested: what the runs nested in them have used.
         seconds: how long they took.
         is_kept: whether a store keeps the state, so that it can be resumed once, with the store.
+        is_logged: whether no store keeps the state, but a memory inside the loop keeps the conversation, so that it can
+            be resumed once, with the memory.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
+        advisors: what the advisors keep, in the order of the chain.
     """
 
     id: str = Field(default_factory=time_ordered_id)
     run_ids: tuple[str, ...] = Field(min_length=1)
     traceparent: str | None = None
-    agent: _AnyText
-    conversation_id: _AnyText | None = None
-    principal: _AnyText | None = Field(default=None, repr=False)
+    agent: AnyText
+    conversation_id: AnyText | None = None
+    principal: AnyText | None = Field(default=None, repr=False)
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
-    request: _Messages
-    added: _Messages
+    request: Messages
+    added: Messages
     answer: AssistantMessage = Field(repr=False)
     results: tuple[KeptResult, ...] = ()
     waiting: tuple[WaitingCall, ...] = Field(min_length=1)
@@ -224,7 +272,9 @@ class RunState(Value):
     nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
     is_kept: bool = False
+    is_logged: bool = False
     discovered_tools: tuple[str, ...] = Field(default=(), repr=False)
+    advisors: tuple[KeptByAdvisor, ...] = ()
 
     @classmethod
     def of(
@@ -235,6 +285,7 @@ class RunState(Value):
         traceparent: str | None = None,
         *,
         is_kept: bool = False,
+        advisors: Sequence[KeptByAdvisor] = (),
     ) -> Self:
         """Return the state of a run that has paused."""
         before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
@@ -251,13 +302,15 @@ class RunState(Value):
             added=pause.added,
             answer=pause.answer,
             results=tuple(KeptResult.of(each) for each in pause.result.results if each.pending is None),
-            waiting=tuple(map(WaitingCall.of, pause.result.pending)),
+            waiting=tuple(map(WaitingCall.of, pause.result.waiting)),
             iteration=pause.iteration,
             usage=usage.total,
             nested=run.totals.nested_usage(),
             seconds=run.tally.seconds(),
             is_kept=is_kept,
+            is_logged=not is_kept and run.conversation_id is not None and bool(run.transcripts),
             discovered_tools=run.discovered_tools,
+            advisors=tuple(advisors),
         )
 
     def to_text(self, key: StateKey | None) -> str:
@@ -301,18 +354,44 @@ class RunState(Value):
         return found
 
     def _has_all_calls(self) -> bool:
-        """Return whether each call of the answer either has a result or waits."""
+        """Return whether each call of the answer either has a result or waits, in nested runs as well."""
+        if not all(each.nested is None or each.nested._has_all_calls() for each in self.waiting):
+            return False
         calls = sorted((each.id or "", each.name) for each in self.answer.tool_calls)
         results = [(each.call_id, each.name) for each in self.results]
         return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
 
-    def check_decisions(self, decisions: Mapping[str, CallDecision]) -> None:
+    def leaves(self) -> list[WaitingLeaf]:
+        """Return the calls to decide about, in call order: those of the run, and of the runs nested in it."""
+        return [leaf for each in self.waiting for leaf in each.leaves()]
+
+    def waits_for(self, call_id: str) -> bool:
+        """Return whether a call with this id waits in the run, or in a run nested in it."""
+        return any(each.call_id == call_id for each in self.leaves())
+
+    def check_decisions(self, decisions: Mapping[str, CallDecision | Denied]) -> None:
         """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
-        waiting = {each.call_id: each for each in self.waiting}
+        leaves = self.leaves()
+        waiting = {each.call_id: each.call for each in leaves}
         if strange := decisions.keys() - waiting.keys():
             raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
         for call_id, decision in decisions.items():
+            if sum(each.call_id == call_id for each in leaves) > 1:  # the ids of a provider may have a slash
+                raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
+
+    def nested_runs(self) -> list[tuple[str, WaitingRun]]:
+        """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
+        return [(each.tool, each.nested) for each in self.waiting if each.nested is not None]
+
+    def check_tools(self, tools: Mapping[str, ToolCallback]) -> None:
+        """Raise `ResumeError` if the definition or the source of a waiting call's tool has changed.
+
+        A tool that is missing is not checked, because an advisor or a resolver may add it.
+        """
+        for each in self.waiting:
+            if each.tool in tools:
+                check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tools[each.tool])
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused.
@@ -333,8 +412,12 @@ class RunState(Value):
                 raise ResumeError(problem, lasting="state_invalid")
             pending[each.call_id] = each.pending(tool.definition)
         results = _in_call_order(self.answer, self.results, pending)
-        earlier = ToolExecutionResult((), False, results, pending=tuple(pending.values()))
+        leaves = tuple(leaf for each in pending.values() for leaf in each.leaves())
+        earlier = ToolExecutionResult((), False, results, pending=leaves)
         return Pause(self.added, self.answer, earlier, self.iteration)
+
+
+WaitingCall.model_rebuild()  # it refers to `RunState`
 
 
 @runtime_checkable
@@ -358,6 +441,9 @@ class KeepsPausedRuns(Protocol):
 
     def withdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
+
+    def is_withdrawn(self, run_id: str) -> bool:
+        """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
 
 
 def text_digest(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.file_safety import check_folder, check_key, check_key_file
-from traced_tools.core.disk import sync_folder
+from traced_tools.core.disk import sync_folder, write_draft
 from traced_tools.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "TRACED_TOOLS_AUDIT_KEY"
@@ -94,18 +94,14 @@ def _read(path: Path, *, reading: bool) -> bytes:
 
 def _make(path: Path) -> None:
     """Create the key file atomically, unless another process creates it first."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    target = Path(os.path.realpath(path))  # a link stays one
     try:
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(secrets.token_hex(32).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        draft = write_draft(target, secrets.token_hex(32).encode() + b"\n")
         try:
-            os.link(draft, path)
+            os.link(draft, target)
         finally:
             draft.unlink()
-        sync_folder(path.parent)
+        sync_folder(target.parent)
     except FileExistsError:
         return
     except OSError as error:

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
+from traced_tools.observe.content import pseudonym_by
+
 SCHEMA_VERSION: Final = 1
 ERASABLE_VERSION: Final = 2
 """The version of records whose texts can be erased, and of erasure records."""
@@ -57,11 +59,13 @@ class Content:
         text: the content; arguments are JSON text.
         may_be_stored: whether the text may be stored; False for a tool with capture disabled.
         is_json: whether the digest is that of the JSON value, however it is written.
+        pseudonym: what stands for the content in telemetry, if it is a name.
     """
 
     text: str = field(repr=False)
     may_be_stored: bool
     is_json: bool = False
+    pseudonym: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +214,15 @@ def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def person_of(fields: Mapping[str, Any]) -> str | None:
-    """Return who decided about a call: the name if the record has it, else a pseudonym made with the audit key.
+    """Return who decided about a call: the name if the record has it, else the pseudonym that spans and events have.
 
-    Records of earlier releases have the name alone, without a digest.
+    A record has it as `pseudonym` unless its digest begins with it. Records of earlier releases have the name alone.
     """
     by = fields.get("by")
     if not isinstance(by, Mapping):
         return by if isinstance(by, str) else None
-    text = by.get("text")
-    return text if isinstance(text, str) else f"pseudonym:{str(by.get('digest'))[:16]}"
+    known = (by.get(name) for name in ("text", "pseudonym"))
+    return next((each for each in known if isinstance(each, str)), pseudonym_by(str(by.get("digest"))))
 
 
 def text_hash(content: Mapping[str, Any]) -> str:

@@ -15,12 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, NullPool, make_url, select, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.core.disk import create_private
 from traced_tools.errors import ConfigurationError
+from traced_tools.stores.engine import durable_engine, store_engine
 
 Row = tuple[Any, ...]
 """The values of `schema.RECORDS`, column by column."""
@@ -98,7 +100,7 @@ class Store:
         """
         if self.path is None or self._has_rest(self.path):
             return False
-        return not (os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK))
+        return not (os.access(self.path.resolve().parent, os.W_OK) and os.access(self.path, os.W_OK))
 
     def connect_reading(self) -> Connection:
         """Return a connection that only reads; raise the driver's error if there is no such store.
@@ -111,26 +113,20 @@ class Store:
             return self._engine().connect()
         mode = "mode=ro&immutable=1" if self.must_rest else "mode=ro" if self._has_rest(self.path) else "mode=rw"
         uri = f"{self.path.as_uri()}?{mode}"
-        engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
+        engine = store_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
         return engine.connect()
 
     @staticmethod
     def _has_rest(path: Path) -> bool:
         """Return whether files beside an embedded store contain a part of it."""
-        return any(_size(f"{path}{end}") for end in _LEFT_BEHIND)
+        return any(_size(f"{os.path.realpath(path)}{end}") for end in _LEFT_BEHIND)
 
     def _engine(self) -> Engine:
         if self.path is not None:
-            engine = create_engine(
-                self._url,
-                poolclass=NullPool,
-                isolation_level="AUTOCOMMIT",
-                connect_args={"timeout": _BUSY, "check_same_thread": False},
-            )
-            event.listen(engine, "connect", _durably)
-            return engine
-        liveness = {name: value for name, value in _LIVENESS.items() if name not in self._url.query}
-        return create_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=liveness)
+            arguments: dict[str, Any] = {"timeout": _BUSY, "check_same_thread": False}
+        else:
+            arguments = {name: value for name, value in _LIVENESS.items() if name not in self._url.query}
+        return durable_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=arguments)
 
     def __repr__(self) -> str:
         return f"Store({self.name!r})"
@@ -184,7 +180,7 @@ class StoreReplaced(Exception):
 
 class _Sqlite(WriteConnection):
     def __init__(self, engine: Engine, path: Path) -> None:
-        _made_private(path)
+        create_private(path)
         super().__init__(engine)
         try:
             self._make_tables()
@@ -224,12 +220,6 @@ class _Sqlite(WriteConnection):
 class _Postgresql(WriteConnection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        try:
-            if self._connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off":
-                self._connection.exec_driver_sql("SET synchronous_commit = on")
-        except BaseException:
-            self.close()
-            raise
 
     def append(self, rows: Sequence[Row]) -> None:
         with self._driver.cursor() as cursor, cursor.copy(_COPY) as copy:
@@ -264,22 +254,6 @@ def _powers_of_two(count: int, most: int) -> Iterator[tuple[int, int]]:
         start += size
 
 
-def _durably(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=FULL")
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _made_private(path: Path) -> None:
-    """Create a missing file that only its owner can access; SQLite gives its other files the same mode.
-
-    An existing file is not opened, because closing it would release the locks that other connections of this process
-    have on it.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -289,7 +263,7 @@ def _size(path: str) -> int:
 
 def _identities(path: Path) -> list[tuple[int, int] | None]:
     """Return the identities of a store's files, which differ from those of other files with the same names."""
-    return [_identity(path), _identity(f"{path}-wal")]
+    return [_identity(path), _identity(f"{os.path.realpath(path)}-wal")]
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:

@@ -6,7 +6,8 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
-from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
 from traced_tools.audit.reading.queries import CallFilter
 from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
 from traced_tools.audit.schema import searchable
-from traced_tools.audit.store import Store
+from traced_tools.audit.store import Store, problem_of
 from traced_tools.audit.verifying.attestations import PublicKey, checkpoints_beside
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
@@ -34,11 +34,14 @@ from traced_tools.audit.writing.queue_entries import ControlKind, QueueEntry
 from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools.core.file_access import sqlite_files, warn_of_access
 from traced_tools.core.fork import on_fork
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
-from traced_tools.flow.steps import is_async
+from traced_tools.flow.steps import is_async, perform
+from traced_tools.observe.content import offer_digest
 from traced_tools.observe.failures import report_failure
 
 if TYPE_CHECKING:
@@ -165,6 +168,25 @@ class AuditTrail:
         """
         return self._writer.outage
 
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether records can be appended."""
+        yield PartCheck(f"audit: {self.store.name}", partial(perform, self._check))
+
+    def _check(self) -> None:
+        """Check that the store can be written, without a record. Blocks, and creates a missing file.
+
+        Raises:
+            AuditUnavailable: if the store can't be reached, or records can't be appended to it.
+        """
+        problem = None
+        try:
+            with closing(self.store.writing()) as connection:
+                connection.append(())
+        except Exception as error:
+            problem = problem_of(error)  # raised below: a store's text may quote contents
+        if problem is not None:
+            raise AuditUnavailable(f"the audit trail {self.store.name} cannot be written ({problem})")
+
     def checkpoint(self, timeout: float | None = None) -> None:
         """Write pending records, then a checkpoint unless one already covers every record. Blocks.
 
@@ -211,7 +233,7 @@ class AuditTrail:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
-        limit: int = 100,
+        limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
@@ -227,6 +249,9 @@ class AuditTrail:
     def verify(self, *, public_key: PublicKey | None = None, archived_before: datetime | None = None) -> Verification:
         """Check every record of the store, including those of other trails; see `traced_tools.audit.verify`.
 
+        On a server, the role must be able to read all records, which the writers' role of `traced-tools audit sql` is
+        not. Verify there in another process, with the readers' role.
+
         Args:
             public_key: the Ed25519 key that all checkpoints must be signed with.
             archived_before: the time, with a zone, up to which records were taken out of the store.
@@ -235,9 +260,13 @@ class AuditTrail:
         if self.flush() and not callable(self._lines):
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         lines = None if callable(self._lines) else self._lines
-        result = verify(self._given, checkpoints=lines, public_key=public_key, archived_before=archived_before)
-        mirror.verified(self.store.name, result.ok, time.time(), self._telemetry)
-        return result
+        return verify(
+            self._given,
+            checkpoints=lines,
+            public_key=public_key,
+            archived_before=archived_before,
+            telemetry=self._telemetry,
+        )
 
     def match(
         self,
@@ -389,8 +418,12 @@ def _record_maker(
 
     `files` are the paths of the store and of its checkpoints, each None if it is not a file.
     """
-    maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
-    warn_of_files(*(path for path in files if path is not None))
+    used = key or load_key(None, files[0], create=True)
+    maker = RecordMaker(used, mode, redactor, common)
+    offer_digest(lambda name: str(used.content(name)["digest"]))
+    store, checkpoints = files
+    checked = [*(() if store is None else sqlite_files(store)), *(() if checkpoints is None else (checkpoints,))]
+    warn_of_access(_log, "the audit trail", *checked)
     return maker
 
 

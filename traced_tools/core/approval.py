@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from traced_tools.core.checks import check_by, check_json_object, expect
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.readable import readable_arguments
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_input import PendingInput, Provide
 
@@ -105,9 +106,64 @@ class Denied:
     decided_at: float | None = field(default=None, compare=False)
 
 
+def nested_id(call_id: str, inner: str) -> str:
+    """Return the id of a call in a nested run that the tool of the call `call_id` has begun."""
+    return f"{call_id}/{inner}"
+
+
 ApprovalAnswer = Approve | Reject | Undecided | Denied
 CallDecision = Approve | Reject | Provide
 """What somebody decides about a call that waits."""
+
+
+class WaitingRun(Protocol):
+    """The state of a run that waits; see `RunState`."""
+
+    @property
+    def id(self) -> str:
+        """Identifies the state."""
+
+    @property
+    def agent(self) -> str:
+        """The name of the client."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a store keeps the state."""
+
+    def waits_for(self, call_id: str) -> bool:
+        """Return whether a call with this id waits in the run, or in a run nested in it."""
+
+    def check_decisions(self, decisions: Mapping[str, CallDecision | Denied]) -> None:
+        """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class NestedPause:
+    """A run that a tool has begun, and that waits.
+
+    Attributes:
+        run: the state of the run.
+        calls: the calls that wait in it, and in the runs nested in it.
+    """
+
+    run: WaitingRun = field(repr=False)
+    calls: tuple[PendingCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedPause:
+    """A nested run with which a call goes on.
+
+    Attributes:
+        run: the state of the run.
+        decisions: the decisions about its calls, by their ids in the run; a call without one waits on.
+        arguments: the arguments of the call that began the run, as canonical JSON (RFC 8785).
+    """
+
+    run: WaitingRun = field(repr=False)
+    decisions: Mapping[str, CallDecision | Denied] = field(repr=False)
+    arguments: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +171,8 @@ class PendingCall:
     """A tool call that waits for a decision: an approval, or the input that its tool has asked for.
 
     Attributes:
-        call_id: the call's id.
+        call_id: the call's id. If an agent waits whose tool the run has called, it is the id of the tool's call, a
+            slash, and the id of the call in the agent's run.
         tool: the tool's name.
         arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
         bound: the arguments before any advisor changed them, as canonical JSON, with the defaults of the tool. Once the
@@ -130,7 +187,11 @@ class PendingCall:
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
         input: what the tool, which has begun, asks for; None for a call that waits for approval, or is held.
-        approval: the approval that a call has that waits for input; None if it needed none.
+        approval: the approval that a call has whose tool has begun and waits; None if it needed none.
+        path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
+            for a call of the run itself.
+        nested: the run that the call's tool has begun and that waits; None in `response.pending`, which has the calls
+            of that run instead.
     """
 
     call_id: str
@@ -147,9 +208,33 @@ class PendingCall:
     held: bool = False
     input: PendingInput | None = None
     approval: Approve | None = None
+    path: tuple[str, ...] = ()
+    nested: NestedPause | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the tool of the call has begun, so that nobody can say that the call was not run."""
+        return self.input is not None or self.nested is not None
+
+    def leaves(self) -> tuple[PendingCall, ...]:
+        """Return the calls to decide about: this one, or those of the nested run that it waits for."""
+        if self.nested is None:
+            return (self,)
+        return tuple(
+            replace(each, call_id=nested_id(self.call_id, each.call_id), path=(self.tool, *each.path))
+            for each in self.nested.calls
+        )
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
         found: dict[str, Any] = json.loads(self.arguments)
         return found
+
+    @property
+    def readable_arguments(self) -> str:
+        """The arguments as JSON for a person who decides: on one line, with long strings cut, at most 2,000 characters.
+
+        Characters that cannot be seen or turn the direction of the line are escaped, because a model wrote them.
+        """
+        return readable_arguments(self.arguments)

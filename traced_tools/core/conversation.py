@@ -11,15 +11,15 @@ from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Tool
 NOT_RUN: Final = "The call was not run: "
 """Prefix of the result of a refused call."""
 UNKNOWN_OUTCOME: Final = "The outcome of the call is unknown, and it may have run: "
-"""Prefix of the result of a call whose tool had begun when its run was interrupted."""
-_NO_RESULT: Final = f"{NOT_RUN}the conversation went on without its result."
+"""Prefix of the result of a call whose tool may have begun."""
+_NO_RESULT: Final = f"{UNKNOWN_OUTCOME}the conversation went on without its result."
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
 """The calls of one answer, and the result of each call or None."""
 
 
 def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the conversation with a result for each call: a call without one gets a result saying that it did not run.
+    """Return the conversation with a result for each call: a call without one gets a result of unknown outcome.
 
     Providers reject a conversation in which a call has no result. Only results directly after the calls count. If no
     result is missing, the same tuple is returned.
@@ -37,10 +37,79 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         if None in answers:
             used = {id(each) for each in answers}
             strays = [result for result in results if id(result) not in used]
-            complete = [each or _not_run_result(call) for call, each in zip(calls, answers, strict=True)]
+            complete = [each or _unknown_result(call) for call, each in zip(calls, answers, strict=True)]
             found += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
             after = end
     return (*found, *messages[after:]) if found else messages
+
+
+def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return a conversation that `with_results` returned, in which each result directly follows its call.
+
+    Providers reject a conversation with a result elsewhere. A result before its call, or after a later message, moves
+    to the call. A result without a call, and a second result of a call, are omitted. If nothing changes, the same tuple
+    is returned.
+    """
+    if _are_paired(messages):
+        return messages
+    rounds: dict[int, tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]] = {}
+    loose: list[tuple[int, ToolResultPart]] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            rounds[index] = message.tool_calls, answers_to(message.tool_calls, results)
+    taken = {id(answer) for _, answers in rounds.values() for answer in answers}
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            loose += [(index, result) for result in message.results if id(result) not in taken]
+    paired: list[Message] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, ToolMessage):
+            paired.append(message)
+        if index in rounds:
+            calls, answers = rounds[index]
+            found = [
+                _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+            paired.append(ToolMessage(found))
+    return tuple(paired)
+
+
+def _are_paired(messages: Sequence[Message]) -> bool:
+    """Return whether each result is in a message directly after its call, in the order of the calls."""
+    calls: tuple[ToolCall, ...] = ()
+    for message in messages:
+        if message.role == "tool":
+            if [result.call_id for result in message.results] != [call.id for call in calls]:
+                return False
+            calls = ()
+        elif message.role == "assistant":
+            calls = message.tool_calls
+        else:
+            calls = ()
+    return True
+
+
+def _take_loose(
+    loose: list[tuple[int, ToolResultPart]], call: ToolCall, index: int, answer: ToolResultPart | None
+) -> ToolResultPart | None:
+    """Remove and return the result of a call from the loose ones: the next after the call, or the last before it.
+
+    Args:
+        loose: the places of the messages with results that no call before them has, and the results.
+        call: the call.
+        index: the place of the message with the call.
+        answer: the result that the call has; None is returned if it is more than the text that there was none.
+    """
+    if not call.id or (answer is not None and answer.content != _NO_RESULT):
+        return None
+    fitting = [each for each in loose if (each[1].call_id, each[1].name) == (call.id, call.name)]
+    if not fitting:
+        return None
+    nearest = next((each for each in fitting if each[0] > index), fitting[-1])
+    loose.remove(nearest)
+    return nearest[1]
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
@@ -87,5 +156,5 @@ def _results_in(messages: Iterable[Message]) -> list[ToolResultPart]:
     return [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
 
 
-def _not_run_result(call: ToolCall) -> ToolResultPart:
+def _unknown_result(call: ToolCall) -> ToolResultPart:
     return ToolResultPart(call_id=call.id or "", name=call.name, content=_NO_RESULT, is_error=True)

@@ -89,7 +89,15 @@ LOCAL: Final = "local"
 """The source of a tool that no MCP server provides."""
 
 Repair = Literal[
-    "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"
+    "blank",
+    "null",
+    "string",
+    "code_fence",
+    "empty_object",
+    "null_fields",
+    "number_as_string",
+    "json_string",
+    "dummy_argument",
 ]
 REPAIRS: Final = get_args(Repair)
 
@@ -125,6 +133,9 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
+
+McpOmission = Literal["invalid", "limit"]
+MCP_OMISSIONS: Final = get_args(McpOmission)
 
 AUDIT_RECORD_KINDS: Final = (
     *("intent", "decision", "outcome", "compaction", "tools_changed"),

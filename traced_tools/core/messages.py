@@ -17,7 +17,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from traced_tools.core.images import decode_data_url, detect_image_type
 
 FinishReason = str
-"""`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions."""
+"""`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions.
+
+`pause` and `other` are this package's own; see `ChatResponse`.
+"""
 
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -45,8 +48,12 @@ class Value(BaseModel):
         return self.replace(**update) if update else super().model_copy(deep=deep)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`, validated like a new object."""
+        """Return a copy with `changes`, validated like a new object; raises `TypeError` for an unknown field."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}
+        known = type(self).model_fields
+        if not changes.keys() <= known.keys():
+            unknown = ", ".join(changes.keys() - known.keys())
+            raise TypeError(f"{type(self).__name__} has no {unknown} to replace; it has {', '.join(known)}")
         return type(self).model_validate({**fields, **changes})
 
 
@@ -244,6 +251,10 @@ class UserMessage(Value):
         """The text parts, joined."""
         return _join_text(self.parts)
 
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`: fields, or `content` as for a new message."""
+        return super().replace(**_content_as_parts(self, changes, ("content",)))
+
 
 class AssistantMessage(Value):
     """An answer of the model.
@@ -288,6 +299,13 @@ class AssistantMessage(Value):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`: fields, or `reasoning`, `content` and `tool_calls` as for a new message.
+
+        Parts of a kind that isn't passed stay. `content` replaces texts, images and opaque parts.
+        """
+        return super().replace(**_content_as_parts(self, changes, ("reasoning", "content", "tool_calls")))
 
 
 class ToolMessage(Value):
@@ -459,6 +477,37 @@ def _to_parts(content: Any) -> tuple[Any, ...]:
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     return tuple(content)
+
+
+def _content_as_parts(
+    message: UserMessage | AssistantMessage, changes: Mapping[str, Any], kinds: Sequence[str]
+) -> Mapping[str, Any]:
+    """Return `changes` with the parts that arguments of a new message stand for, at the places of those before."""
+    if changes.keys().isdisjoint(kinds):
+        return changes
+    if "parts" in changes:
+        raise TypeError(f"parts cannot be combined with {' or '.join(kinds)}")
+    added = {kind: tuple(_parts_of_kind(kind, changes[kind])) for kind in kinds if kind in changes}
+    kept: list[tuple[str, Any]] = [(_kind_of(part), part) for part in message.parts]
+    place = {kind: kinds.index(kind) for kind in kinds}
+    parts: list[Any] = []
+    for kind in kinds:
+        if kind in added and kind not in [known for known, _ in kept]:
+            later = next((at for at, (known, _) in enumerate(kept) if place[known] > place[kind]), len(kept))
+            kept.insert(later, (kind, None))
+    for kind, part in kept:
+        parts += added.pop(kind) if kind in added else [] if kind in changes else [part]
+    return {**{name: value for name, value in changes.items() if name not in kinds}, "parts": tuple(parts)}
+
+
+def _kind_of(part: object) -> str:
+    return "tool_calls" if isinstance(part, ToolCall) else "reasoning" if isinstance(part, ReasoningPart) else "content"
+
+
+def _parts_of_kind(kind: str, value: Any) -> Iterable[Any]:
+    if kind == "reasoning":
+        return (ReasoningPart(value),) if value else ()
+    return _to_parts(value) if kind == "content" else value
 
 
 def _join_text(parts: Iterable[object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
@@ -122,18 +123,25 @@ RequiresApproval = Callable[[Mapping[str, Any]], Any]
 """A plain or async predicate over the validated arguments of a call, which returns whether the call needs approval."""
 
 
+RetryPredicate = Callable[[Exception], bool]
+"""A plain function that takes a tool's exception and returns whether another attempt is worth it."""
+
+
 class ToolMetadata(Value):
     """Settings of a tool for the loop, which the model does not see.
 
     Args:
         return_direct: the tool's result is the run's answer, and the model is not asked again.
         source: where the tool comes from: `local`, or the configured name of an MCP server.
+        own_name: the name by which the source itself knows the tool, which may be offered under another one; None if
+            there is no such name. The rules of a policy read it, too.
         timeout: seconds that one attempt may take; None for no limit. After that, the model reads that the call timed
             out. An async tool is cancelled. A blocking tool cannot be stopped: its thread goes on and its result is
             dropped.
         retries: how many further attempts follow failures of the classes `retry_on`, with growing pauses.
-        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
-            failures are expected and not logged.
+        retry_on: one or more exception classes that are worth another attempt, or a plain function that takes the
+            exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
+            logged.
         sequential: the tool runs alone: earlier calls of the same answer finish first, and later ones wait.
         requires_approval: whether the tool runs only if somebody approves the call, or a plain or async predicate over
             the validated arguments. If nobody can decide, the run ends, and the call waits. A predicate that fails or
@@ -150,9 +158,10 @@ class ToolMetadata(Value):
 
     return_direct: bool = False
     source: str = LOCAL
+    own_name: str | None = None
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
-    retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
+    retry_on: tuple[type[Exception], ...] | RetryPredicate = (ConnectionError, TimeoutError)
     sequential: bool = False
     requires_approval: bool | RequiresApproval = False
     repeatable: bool = False
@@ -163,7 +172,14 @@ class ToolMetadata(Value):
     @field_validator("retry_on", mode="before")
     @classmethod
     def _are_classes(cls, retry_on: Any) -> Any:
+        if inspect.iscoroutinefunction(retry_on):
+            raise ValueError("retry_on must be a plain function, because it is not awaited: drop `async`")
         return (retry_on,) if isinstance(retry_on, type) else retry_on
+
+
+def own_name_of(metadata: ToolMetadata) -> str | None:
+    """Return `own_name` of a tool's metadata, whose class may be the application's and lack it."""
+    return getattr(metadata, "own_name", None)
 
 
 @runtime_checkable

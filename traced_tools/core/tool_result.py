@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
 from traced_tools.core.approval import PendingCall
 from traced_tools.core.enums import Decision, ToolOutcome
@@ -13,6 +13,9 @@ from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encod
 from traced_tools.core.pickling import picklable
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import ToolContent, truncate_content
+
+_EDITED: Final = "The call ran with other arguments, which were approved instead of yours: {}. Its result:"
+"""What the model reads before a result, so that it doesn't repeat the call with its own arguments."""
 
 
 @quick_init
@@ -38,6 +41,8 @@ class ToolResult:
         reason_code: the reason of the decision as a code, such as the limit that was reached or the rule of a policy.
         rule: the id of the policy's rule that decided about the call; None if no rule did.
         by: the person or service that approved or refused the call, as named by the application.
+        edited: the arguments, as JSON text, that somebody approved instead of the model's; None if nobody did. The
+            model reads them before the content.
         ends_run: whether the result is the run's answer because an advisor called `call.end`.
         pending: the call, if it waits for approval; else None.
 
@@ -58,6 +63,7 @@ class ToolResult:
     reason_code: str | None = None
     rule: str | None = None
     by: str | None = field(default=None, repr=False)
+    edited: str | None = field(default=None, repr=False)
     ends_run: bool = False
     pending: PendingCall | None = None
 
@@ -92,10 +98,11 @@ class ToolResult:
     def part(self) -> ToolResultPart:
         """Return this result as the part of a message that the model reads."""
         failed = self.outcome != "ok" and self.decision != "answered"
-        if type(self.content) is str and not self.images:  # an advisor may have set content of another type
-            return result_part_of_text(self.call_id, self.name, self.content, is_error=failed)
+        content = self.content if self.edited is None else f"{_EDITED.format(encodable(self.edited))}\n{self.content}"
+        if type(content) is str and not self.images:  # an advisor may have set content of another type
+            return result_part_of_text(self.call_id, self.name, content, is_error=failed)
         return ToolResultPart(
-            call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
+            call_id=self.call_id, name=self.name, content=content, images=self.images, is_error=failed
         )
 
 
@@ -114,7 +121,8 @@ class ToolExecutionResult:
             succeeded or was answered.
         results: one result per call, in call order.
         ended_by: the first result in call order with which an advisor ended the run, or None.
-        pending: the calls that wait for approval, in call order. `conversation_history` has no result of them.
+        pending: the calls to decide about, in call order. If a call waits for an agent, they are those of the agent's
+            run. `conversation_history` has no result of the calls that wait.
     """
 
     conversation_history: tuple[Message, ...] = field(repr=False)
@@ -122,3 +130,10 @@ class ToolExecutionResult:
     results: Sequence[ToolResult] = ()
     ended_by: ToolResult | None = None
     pending: tuple[PendingCall, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[PendingCall, ...]:
+        """The calls of the batch that wait, in call order."""
+        if self.ended_by is not None:
+            return ()
+        return tuple(each.pending for each in self.results if each.pending is not None)

@@ -37,6 +37,8 @@ class Totals:
         cost: US dollars of the model calls that the client's price table knows; None if it knows none.
         nested: the totals of the runs that began inside this run, before it `ended`, or inside a run that it resumes.
         ended: whether the run has ended.
+        is_carried: whether they are those of runs nested in a run that this one resumes. They count for this run, and
+            not for the runs around it, which have counted them when they were used.
     """
 
     iterations: int = 0
@@ -46,6 +48,7 @@ class Totals:
     cost: float | None = None
     nested: list[Totals] = field(default_factory=list)
     ended: bool = False
+    is_carried: bool = False
 
     def add(self, usage: Usage | None, cost: float | None) -> None:
         """Add the tokens and the dollars of one model call, each None if unknown."""
@@ -57,7 +60,9 @@ class Totals:
         """Add what the runs nested in a run have used that this run resumes."""
         usage = UsageSum()
         usage.add(before.usage)
-        self.nested.append(Totals(0, before.model_calls, before.tool_calls, usage, before.cost, ended=True))
+        self.nested.append(
+            Totals(0, before.model_calls, before.tool_calls, usage, before.cost, ended=True, is_carried=True)
+        )
 
     @property
     def spent(self) -> UsageSum:
@@ -91,7 +96,7 @@ class Totals:
         for each in self.nested:
             yield each
             if each.nested:
-                yield from each._below()
+                yield from (deeper for deeper in each._below() if not deeper.is_carried)
 
 
 _CALLS = ("inference_calls", "tool_calls")

@@ -1,4 +1,4 @@
-"""Removes what models wrap arguments in: blanks, a Markdown code fence, a JSON string."""
+"""Removes what models and gateways wrap arguments in: blanks, a Markdown code fence, a JSON string, empty objects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from traced_tools.core.enums import Repair
 
 _FENCE = "```"
 _FENCE_OPENING = re.compile(r"``` *[\w-]*")
+_EMPTY_OBJECTS = re.compile(r"(\{\s*\}\s*)+(?=\{)")
+"""Empty objects before the arguments: some gateways stream one before the pieces of the arguments."""
 _MAX_WRAPPINGS = 3
 
 
@@ -38,4 +40,10 @@ def _unwrap_once(text: str) -> tuple[str, Repair | None]:
     opening = _FENCE_OPENING.match(text)
     if opening and text.endswith(_FENCE, opening.end()):
         return text[opening.end() : -len(_FENCE)], "code_fence"
+    if empty := _EMPTY_OBJECTS.match(text):
+        return text[empty.end() :], "empty_object"
+    if text.endswith("}") and (before := text[:-1].rstrip()).endswith("{"):
+        first = before[:-1].rstrip()
+        if first.endswith("}"):
+            return first, "empty_object"
     return text, None

@@ -98,13 +98,14 @@ class WorkerPool:
             return True
 
     def _work(self, future: Future[Any], job: Callable[[], Any]) -> None:
+        jobs = self._jobs
         while True:
             if future.set_running_or_notify_cancel():
                 _settle(future, job)
-            if self._leaves(future):
+            if jobs is not self._jobs or self._leaves(future):  # the job has forked, and this is the child: it ends
                 return
             del future, job
-            future, job = self._jobs.get()
+            future, job = jobs.get()
 
     def _leaves(self, future: Future[Any]) -> bool:
         """Return whether the thread of `future` leaves the pool, as abandoned or surplus; otherwise it is now idle."""
@@ -265,7 +266,7 @@ class Portal:
 
     def _reset_in_child(self) -> None:
         if self._loop is not None:
-            _let_go(self._loop)
+            let_go(self._loop)
         self._reset()
 
     def _reset(self) -> None:
@@ -331,7 +332,7 @@ class Portal:
             return self._loop
 
 
-def _let_go(loop: asyncio.AbstractEventLoop) -> None:
+def let_go(loop: asyncio.AbstractEventLoop) -> None:
     """Have a forked child hold none of the connections of its parent's loop, nor what the loop waits with.
 
     Otherwise a connection that the parent closes stays open for as long as the child lives, and objects that the child

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable
 from typing import Any, Protocol
@@ -13,12 +12,14 @@ from pydantic import ValidationError
 
 from traced_tools.core.approval import ApprovalAnswer, Approve, Denied, Reject, Undecided
 from traced_tools.core.enums import ASKED_CLIENT, CANNOT_ASK_CLIENT, INVALID_STATE
+from traced_tools.core.readable import readable_text
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.mcp.request_states import RequestStates
 from traced_tools.tools.advice import ToolAdvice
 from traced_tools.tools.approval import ApprovalRequest
 
 _ANSWER = "approve"
+_LONGEST_TEXT = 500
 _INPUT = "approval"
 """The name of the question among the inputs that a result requires."""
 _SCHEMA = {
@@ -125,9 +126,9 @@ def _read(given: object) -> ElicitResult | None:
 
 
 def _question(request: ApprovalRequest) -> ElicitRequestFormParams:
-    arguments = json.dumps(json.loads(request.arguments), ensure_ascii=False)
-    reason = "" if request.reason is None else f" {request.reason}"
-    message = f"May the tool {request.tool} run with the arguments {arguments}?{reason}"
+    tool = readable_text(request.tool, _LONGEST_TEXT)
+    reason = "" if request.reason is None else f" {readable_text(request.reason, _LONGEST_TEXT)}"
+    message = f"May the tool {tool} run with the arguments {request.readable_arguments}?{reason}"
     return ElicitRequestFormParams(message=message, requested_schema=_SCHEMA)
 
 

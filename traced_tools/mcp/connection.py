@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 import httpx2
@@ -23,26 +25,35 @@ from mcp_types import (
     CallToolResult,
     InputRequiredResult,
     InputResponses,
-    PaginatedRequestParams,
     RequestParamsMeta,
     Tool,
 )
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable_json
 from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
+from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.answering import Answering
+from traced_tools.mcp.listing import OmittedTool
+from traced_tools.mcp.messages import UnreadableMessage
 from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
-from traced_tools.mcp.transports import Transport
+from traced_tools.mcp.transports import HeadersFailed, Transport
 from traced_tools.observe.failures import error_type
+from traced_tools.observe.run_telemetry import current_telemetry
+from traced_tools.observe.scopes.mcp import count_omitted_server, count_omitted_tools
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+MAX_TOOLS = 10_000
+"""How many tools of a server are offered by default."""
 _MOST_PAGES = 200
+_KEPT_SECONDS = 300.0
+"""How long tools are kept of a server that neither reports changes nor states a time."""
+_SHOWN_OMITTED = 10
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds after each failure in a row in which no further connection is tried."""
 _EXPIRED = ("Session terminated", "Session not found")
@@ -89,15 +100,32 @@ class Connection:
         transport: the way to the server.
         answering: answers what the server asks.
         timeout: the seconds that the server has for connecting, and for listing its tools; None for no limit.
+        max_tools: how many of its tools are offered.
+        required: whether `tools` raises an error if the server can't be reached.
     """
 
-    def __init__(self, transport: Transport, answering: Answering, timeout: float | None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        answering: Answering,
+        timeout: float | None,
+        *,
+        max_tools: int = MAX_TOOLS,
+        required: bool = True,
+    ) -> None:
         self.name = transport.endpoint.name
         self.answering = answering
         self._transport = transport
         self._timeout = timeout
+        self._max_tools = max_tools
+        self._required = required
         self._tools: tuple[Tool, ...] | None = None
-        self._fresh_until = 0.0
+        self._problems: list[str] = []
+        self._listed: tuple[Session, int] | None = None
+        self._listed_at = 0.0
+        self._lifetime: float | None = None
+        self._failed_lists = 0
+        self._next_list = 0.0
         self._failures = 0
         self._next_try = 0.0
         self._why = "cannot be reached"
@@ -110,57 +138,124 @@ class Connection:
         self._session: Session | None = None
         self._opening = asyncio.Lock()
         self._listing = asyncio.Lock()
+        self._later: asyncio.Task[object] | None = None
 
     # Tools.
 
     async def tools(self) -> tuple[Tool, ...]:
         """Return the tools of the server, in the order in which it lists them.
 
-        They are listed again if the server reports a change, if the time is over for which it lets clients keep them,
-        or after a new connection. If the server can't be reached then, the tools are those that it listed before.
+        They are listed again if the server reports a change, if the time is over for which they may be kept, or after a
+        new connection. If the server can't be reached then, the tools are those that it listed before, or none if the
+        server is not required. While such a server can't be reached, it is tried in the background.
 
         Raises:
-            McpError: if the tools were never listed, and can't be.
+            McpError: if the server is required, and its tools were never listed, and can't be.
         """
         OURS.set(True)
         async with self._listing:
-            if self._is_fresh():
+            if self.knows_tools:
                 assert self._tools is not None
                 return self._tools
+            if self._required or not self._failed_lists:
+                await self._list_in_time()
+            elif (self._later is None or self._later.done()) and time.monotonic() >= self._next_list:
+                self._later = asyncio.create_task(finished_future(self._list_in_time), context=Context())
+            if self._tools is None:
+                count_omitted_server(current_telemetry(None), self.name)
+            return self._tools or ()
+
+    async def listed_now(self) -> tuple[Tool, ...]:
+        """List the tools, even if they are known; raises `McpError`, also for a server that is not required."""
+        OURS.set(True)
+        async with self._listing:
             try:
                 async with asyncio.timeout(self._timeout):
-                    listed = await self._repeat(self._list)
-                if listed != self._tools:  # the same object stands for the same tools
-                    self._tools = listed
-            except (McpError, TimeoutError) as error:
-                failure = error if isinstance(error, McpError) else self._unavailable(error)
-                if self._tools is None:
-                    raise failure from None
-                _LOG.warning("%s; its tools are those that it listed before", failure)
-            return self._tools
+                    self._tools = await self._repeat(self._list)
+            except TimeoutError as error:
+                failure = self._unavailable(error)
+            else:
+                return self._tools
+        raise failure
 
-    def _is_fresh(self) -> bool:
+    @property
+    def knows_tools(self) -> bool:
+        """Whether `tools` needs no request."""
         session = self._session
-        if self._tools is None or session is None or session.has_ended or not session.is_current:
+        if self._tools is None or session is None or session.has_ended or self._listed != (session, session.changes):
             return False
-        return time.monotonic() < self._fresh_until
+        age = time.monotonic() - self._listed_at
+        if self._lifetime is not None:
+            return age < self._lifetime
+        return session.reports_changes or age < _KEPT_SECONDS
+
+    def forget_tools(self) -> None:
+        """Have the tools listed again when they are next needed."""
+        if (session := self._session) is not None:
+            session.changes += 1  # also if they are being listed
+
+    async def _list_in_time(self) -> None:
+        """List the tools; raise a failure if no run can go on without them, and otherwise log it once per outage."""
+        OURS.set(True)
+        try:
+            async with asyncio.timeout(self._timeout):
+                listed = await self._repeat(self._list)
+        except (McpError, TimeoutError) as error:
+            failure = error if isinstance(error, McpError) else self._unavailable(error)
+            if self._tools is None and self._required:
+                raise failure from None
+            if not self._failed_lists:
+                instead = "runs go on without its tools" if self._tools is None else "its tools are those of before"
+                _LOG.warning("%s; %s until it lists them; logged once per outage", failure, instead)
+            self._next_list = time.monotonic() + _PAUSES[min(self._failed_lists, len(_PAUSES) - 1)]
+            self._failed_lists += 1
+            return
+        self._failed_lists = 0
+        if listed != self._tools:  # the same object stands for the same tools
+            self._tools = listed
 
     async def _list(self, session: Session) -> tuple[Tool, ...]:
-        session.is_current = True  # before listing: a change meanwhile sets it back
-        began, tools, lifetimes = time.monotonic(), list[Tool](), list[float]()
+        await session.until_listening()  # otherwise a change between the list and the stream of changes is missed
+        began, changes = time.monotonic(), session.changes
+        tools: dict[str, Tool] = {}
+        omitted: list[OmittedTool] = []
+        lifetimes: list[float] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
-            page = await self._request(session, partial(session.client.list_tools, params=params))
-            tools += page.tools
-            lifetimes.append(page.ttl_ms / 1000 if session.is_modern else float("inf"))
-            cursor = page.next_cursor
-            if cursor is None:
+        cursors: set[str | None] = set()
+        while cursor not in cursors and len(tools) <= self._max_tools:
+            if len(cursors) == _MOST_PAGES:
+                raise McpRequestError(self.name, f"lists its tools on more than {_MOST_PAGES} pages")
+            cursors.add(cursor)
+            page = await self._request(session, partial(session.list_tools, cursor))
+            tools |= {tool.name: tool for tool in page.tools}
+            omitted += page.omitted
+            lifetimes += [] if page.lifetime is None else [page.lifetime]
+            if page.next_cursor is None:
                 break
-        else:
-            raise McpRequestError(self.name, f"lists its tools on more than {_MOST_PAGES} pages")
-        self._fresh_until = began + min(lifetimes)
-        return tuple({tool.name: tool for tool in tools}.values())
+            cursor = page.next_cursor
+        self._report_omitted(
+            omitted, len(tools) - self._max_tools, repeats=cursor in cursors and page.next_cursor is not None
+        )
+        self._listed, self._listed_at, self._lifetime = (session, changes), began, min(lifetimes, default=None)
+        return tuple(islice(tools.values(), self._max_tools))
+
+    def _report_omitted(self, omitted: Sequence[OmittedTool], beyond: int, *, repeats: bool) -> None:
+        """Count what is left out of the list, and log it unless the list before lacked the same."""
+        problems = []
+        if omitted:
+            more = ", …" if len(omitted) > _SHOWN_OMITTED else ""
+            shown = ", ".join(map(str, omitted[:_SHOWN_OMITTED]))
+            problems.append(f"left out, because they cannot be used: {shown}{more}")
+        if beyond > 0:
+            problems.append(f"only the first {self._max_tools} are offered: set max_tools= for more, or filter=")
+        if repeats:
+            problems.append("the list ends at a cursor that the server repeats")
+        telemetry = current_telemetry(None)
+        count_omitted_tools(telemetry, self.name, "invalid", len(omitted))
+        count_omitted_tools(telemetry, self.name, "limit", beyond)
+        if problems and problems != self._problems:
+            _LOG.warning("tools of the MCP server %r: %s", self.name, "; ".join(problems))
+        self._problems = problems
 
     async def described(self) -> ServerDescription:
         """Return what is known of the server; raises `McpError` if it can't be reached or lists no tools."""
@@ -225,7 +320,11 @@ class Connection:
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
+            if isinstance(error.data, HeadersFailed):
+                raise McpUnavailable(self.name, f"was not sent the request: {error.data}") from None
             await self._doubt(session)
+            if isinstance(error.data, UnreadableMessage):
+                raise self._unreadable() from None
             answer = self._refusal_text(error)
             raise McpRequestError(
                 self.name,
@@ -233,13 +332,16 @@ class Connection:
                 f"{error.message} ({answer.removeprefix('the ')})",
                 error.code,
             ) from None
-        except (ValidationError, RuntimeError):  # whose text quotes the answer
+        except (ValueError, RuntimeError):  # whose text quotes the answer
             result = None
         if result is None or (session.is_modern and not _has_expected_type(result)):
             await self._doubt(session)
-            raise McpRequestError(self.name, "gave an answer that cannot be read")
+            raise self._unreadable()
         self._failures, session.has_answered = 0, True
         return result
+
+    def _unreadable(self) -> McpRequestError:
+        return McpRequestError(self.name, "gave an answer that cannot be read")
 
     async def _doubt(self, session: Session) -> None:
         """Ask a server again what it speaks if it refuses the first request after that was remembered."""
@@ -305,8 +407,12 @@ class Connection:
         innermost = errors[-1]
         if not isinstance(innermost, MCPError):
             why = error_type(innermost)
+        elif isinstance(innermost.data, HeadersFailed):
+            why = str(innermost.data)
+        elif isinstance(innermost.data, UnreadableMessage):
+            why = "it answers with something that cannot be read"
         elif innermost.code == CONNECTION_CLOSED:
-            why = "it closed the connection"
+            why = _end_of_program(self._transport.exit_status) or "it closed the connection"
         elif self._transport.refusal is not None:
             why = f"it answers with the HTTP status {self._transport.refusal}"
         else:
@@ -332,8 +438,18 @@ class Connection:
     async def close(self) -> None:
         """End the session, with the process of the server; a later call finds no connection."""
         self._is_closed = True
+        if self._later is not None:
+            self._later.cancel()
+            await asyncio.wait([self._later])
         if self._session is not None:
             await self._end(self._session)
+
+
+def _end_of_program(exit_status: int | None) -> str | None:
+    """Return how a program ended that ended by itself."""
+    if exit_status is None:
+        return None
+    return f"it ended with the exit status {exit_status}" if exit_status >= 0 else f"the signal {-exit_status} ended it"
 
 
 def _has_expected_type(result: Any) -> bool:

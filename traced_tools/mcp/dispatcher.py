@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -11,11 +11,14 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
+from mcp_types import RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from traced_tools.mcp.messages import UnreadableMessage
+from traced_tools.mcp.results import describe_unreadable_blocks
 from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry
@@ -93,11 +96,28 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
                     raise
                 if self.protocol_version in MODERN_PROTOCOL_VERSIONS:
                     result.setdefault("resultType", "complete")  # as the specification reads it; the SDK refuses it
-                if is_call and result.get("isError") is True:
-                    scope.tool_failed()
+                if is_call:
+                    describe_unreadable_blocks(result)
+                    if result.get("isError") is True:
+                        scope.tool_failed()
         finally:
             self.calls -= is_call
         return result
+
+    async def _dispatch(self, item: Any, *arguments: Any) -> None:
+        """Route what the server sends, and end the requests whose answer cannot be read."""
+        if isinstance(item, UnreadableMessage):
+            for request_id in self._unanswered(item):
+                self._resolve_pending(request_id, item.error())
+        else:
+            await super()._dispatch(item, *arguments)
+
+    def _unanswered(self, message: UnreadableMessage) -> Collection[RequestId]:
+        """Return the requests that a message answers: without an id, the only one that waits."""
+        waiting = [request_id for request_id in self._pending if isinstance(request_id, int)]
+        if message.is_answer and not message.ids and len(waiting) == 1:
+            return waiting
+        return message.ids
 
     def _dispatch_notification(self, *arguments: Any) -> None:
         """Pass over a progress that is no float: the SDK would end the session with all of its calls."""

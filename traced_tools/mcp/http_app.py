@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextvars import Context
 from ipaddress import ip_address
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final, NamedTuple
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -34,6 +34,12 @@ Token = str | Mapping[str, str]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LOG = logging.getLogger(__name__)
 _LEAST_TOKEN = 16
+_IDLE = 30 * 60
+"""Seconds without a request after which a session ends."""
+_AUTHORITY: Final = r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?"
+"""A host, with or without a port. A URL may have more there, such as the name of a user."""
+_HOST: Final = re.compile(_AUTHORITY, re.IGNORECASE)
+_ORIGIN: Final = re.compile(rf"[a-z][a-z0-9+.-]*://{_AUTHORITY}")
 
 
 class McpApp:
@@ -50,6 +56,8 @@ class McpApp:
         origins: the origins of web pages that may use the server, such as `https://example.org`. Without a token, also
             those of the loopback interface.
         max_body: the maximum size of a request in bytes.
+        max_sessions: the maximum number of sessions of clients of older revisions. If there are as many, no further one
+            begins until one ends.
         stateless: whether clients of older revisions get no session, so that any process can answer each request; the
             server can't ask them for approvals then.
 
@@ -66,6 +74,7 @@ class McpApp:
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
         max_body: int = 4 * 1024 * 1024,
+        max_sessions: int = 1000,
         stateless: bool = False,
     ) -> None:
         expect("server", server, McpServer, "an McpServer")
@@ -74,14 +83,16 @@ class McpApp:
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
             expect_each(what, tuple(texts), str, "a str")
         expect_whole("max_body", max_body, 1)
+        expect_whole("max_sessions", max_sessions, 1)
         expect("stateless", stateless, bool, "True or False")
         self._server = server
         self._digests = _digests_of(token)
-        self._hosts = {*hosts} or (None if self._digests else {*LOOPBACK})
-        self._origins = {*origins}
+        self._hosts = {each.lower() for each in hosts} or (None if self._digests else {*LOOPBACK})
+        self._origins = _checked_origins(origins)
         self._max_body = max_body
+        self._max_sessions = max_sessions
         self._stateless = stateless
-        self._sessions: _Sessions | None = None
+        self._sessions: dict[asyncio.AbstractEventLoop, _Sessions] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan of the application."""
@@ -96,8 +107,8 @@ class McpApp:
         while (await receive())["type"] == "lifespan.startup":
             await self._current().started()
             await send({"type": "lifespan.startup.complete"})
-        if self._sessions is not None:
-            await self._sessions.close()
+        if (sessions := self._sessions.pop(asyncio.get_running_loop(), None)) is not None:
+            await sessions.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -133,14 +144,16 @@ class McpApp:
 
     def _refusal_of(self, headers: Headers) -> Response | None:
         """Return the answer to a request that a web page may have made behind the back of its user."""
-        if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:
+        if self._hosts is not None and [_host_in(_HOST, each) in self._hosts for each in headers.getlist("host")] != [
+            True
+        ]:
             return Response("this server is not addressed by that host", 421)
-        origin = headers.get("origin")
-        if origin is None or origin in self._origins:
-            return None
-        if not self._digests and _host_of(origin.partition("://")[2]) in LOOPBACK:
-            return None
-        return Response("pages of that origin may not use this server", 403)
+        if not all(map(self._may_use, headers.getlist("origin"))):
+            return Response("pages of that origin may not use this server", 403)
+        return None
+
+    def _may_use(self, origin: str) -> bool:
+        return origin in self._origins or (not self._digests and _host_in(_ORIGIN, origin) in LOOPBACK)
 
     def _holder_of(self, headers: Headers) -> _Holder | None:
         """Return whose token a request has; None if it has no valid one."""
@@ -153,9 +166,13 @@ class McpApp:
 
     def _current(self) -> _Sessions:
         """Return the sessions on the current event loop. They begin with the first request, if not before."""
-        if self._sessions is None or not self._sessions.are_open:
-            self._sessions = _Sessions(self._server, self._stateless, self._max_body)
-        return self._sessions
+        loop = asyncio.get_running_loop()
+        if loop not in self._sessions or not self._sessions[loop].are_open:
+            for each in [*self._sessions]:
+                if each.is_closed():
+                    del self._sessions[each]
+            self._sessions[loop] = _Sessions(self._server, self._stateless, self._max_body, self._max_sessions)
+        return self._sessions[loop]
 
 
 class _Holder(NamedTuple):
@@ -173,17 +190,22 @@ class _Holder(NamedTuple):
 class _Sessions:
     """The SDK's sessions of clients on one event loop. A task of their own holds them."""
 
-    def __init__(self, server: McpServer, stateless: bool, max_body: int) -> None:
-        self._manager = StreamableHTTPSessionManager(server.sdk, stateless=stateless, max_request_body_size=max_body)
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, server: McpServer, stateless: bool, max_body: int, max_sessions: int) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            server.sdk,
+            stateless=stateless,
+            max_request_body_size=max_body,
+            max_sessions=max_sessions,
+            session_idle_timeout=_IDLE,
+        )
         self._begun = asyncio.Event()
         self._over = asyncio.Event()
         self._task = asyncio.create_task(finished_future(self._hold), context=Context())
 
     @property
     def are_open(self) -> bool:
-        """Whether they are open on the current event loop."""
-        return self._loop is asyncio.get_running_loop() and not self._task.done()
+        """Whether they can take requests."""
+        return not self._task.done()
 
     async def started(self) -> StreamableHTTPSessionManager:
         """Return what answers requests, once it can."""
@@ -229,9 +251,16 @@ def _is_remote(client: Any) -> bool:
         return False
 
 
-def _host_of(header: str) -> str:
-    """Return the host in a `Host` header, without its port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""
+def _checked_origins(origins: Collection[str]) -> set[str]:
+    for each in origins:
+        if not _ORIGIN.fullmatch(each):
+            raise ValueError(
+                f"no browser sends the origin {each!r}: pass scheme://host or scheme://host:port, in lower case"
+            )
+    return {*origins}
+
+
+def _host_in(pattern: re.Pattern[str], header: str) -> str | None:
+    """Return the host in a `Host` or `Origin` header, without its port; None if the header is anything else."""
+    match = pattern.fullmatch(header)
+    return None if match is None else match[1].strip("[]").lower()

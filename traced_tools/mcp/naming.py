@@ -1,64 +1,47 @@
 """The names under which the tools of MCP servers are offered.
 
-The names depend on the set of tools alone, so they are the same in whatever order the servers list them, and however
-often. Each name is accepted by all providers.
+A name depends on the servers of its toolset and on the tool itself, and on no other tool. So whatever a server lists,
+and whenever, it changes no other name: neither one in a conversation, nor one in a rule of a policy. Each name is
+accepted by all providers.
+
+The names of a server's tools begin with its own name, except for those of one server, which keeps its names. A server
+owns all names that begin with its own name, so no server can take the name of another one's tool.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Iterable
 from hashlib import sha256
-from typing import NamedTuple
 
-from traced_tools.core.tool_naming import wire_name
-
-_DIGITS = 8
+from traced_tools.core.tool_naming import unmistakable_name, wire_name
 
 
-class McpToolName(NamedTuple):
-    """A tool of an MCP server.
+class McpToolNames:
+    """The names of the tools of a toolset.
 
-    Args:
-        server: the configured name of the server.
-        tool: the name that the server uses.
-    """
-
-    server: str
-    tool: str
-
-
-def offered_names(tools: Collection[McpToolName], prefixed: Collection[str] = ()) -> dict[McpToolName, str]:
-    """Return the name of each tool for the model; all of them are different.
-
-    A tool keeps its name if it can. If several servers have a tool of that name, the names of all of these tools begin
-    with those of their servers. Names that are still equal end in a hash of server and tool, except for a name that is
-    nobody else's own.
+    The first server keeps its names. The names of the other servers' tools begin with the name of their server.
 
     Args:
-        tools: the tools.
-        prefixed: the servers whose tools always have the server's name before their own.
+        servers: the configured names of the servers.
+        unprefixed: the server whose tools keep their names; None if there is none.
     """
-    own = {each: f"{each.server}_{each.tool}" if each.server in prefixed else each.tool for each in tools}
-    for group in _groups(own):
-        if len({each.server for each in group}) > 1:
-            own |= {each: f"{each.server}_{each.tool}" for each in group}
-    found = {each: wire_name(name) for each, name in own.items()}
-    for group in _groups(own):
-        exact = [each for each in group if found[each] == own[each]]
-        keeps = exact[0] if len(exact) == 1 else None
-        found |= {each: _with_hash(each, found[each]) for each in group if each is not keeps}
-    return found
+
+    def __init__(self, servers: Iterable[str], unprefixed: str | None) -> None:
+        self._unprefixed = unprefixed
+        self._owners = {start: server for server in servers for start in _starts(server)}
+
+    def offered(self, server: str, tool: str) -> str:
+        """Return the name for the model of the tool that its server calls `tool`."""
+        own = [tool] if server == self._unprefixed else []
+        names = [unmistakable_name(name) for name in (*own, *(f"{start}{tool}" for start in _starts(server)))]
+        return next((name for name in names if self._owner(name) == server), names[-1])
+
+    def _owner(self, name: str) -> str | None:
+        """Return the server that a name is of: the longest beginning counts, because `a` and `a_b` may be servers."""
+        start = max((start for start in self._owners if name.startswith(start)), key=len, default=None)
+        return self._unprefixed if start is None else self._owners[start]
 
 
-def _groups(names: dict[McpToolName, str]) -> list[list[McpToolName]]:
-    """Return the groups of tools whose names are the same for providers."""
-    by_name: defaultdict[str, list[McpToolName]] = defaultdict(list)
-    for each, name in names.items():
-        by_name[wire_name(name)].append(each)
-    return [group for group in by_name.values() if len(group) > 1]
-
-
-def _with_hash(tool: McpToolName, name: str) -> str:
-    digest = sha256(f"{tool.server}/{tool.tool}".encode()).hexdigest()[:_DIGITS]
-    return f"{name[: 64 - _DIGITS - 1]}_{digest}"
+def _starts(server: str) -> tuple[str, str]:
+    """Return how names of a server's tools begin: usually, and if that is how the names of another server begin."""
+    return wire_name(f"{server}_"), f"_h{sha256(server.encode()).hexdigest()[:8]}_"

@@ -15,6 +15,8 @@ import rfc8785
 from mcp_types import Tool
 
 from traced_tools.core.checks import expect
+from traced_tools.core.disk import replace_file
+from traced_tools.core.file_access import warn_of_access
 from traced_tools.errors import ConfigurationError, McpToolsChanged
 from traced_tools.observe.sanitize import safe_identifier
 
@@ -63,6 +65,7 @@ class PinFile:
             ConfigurationError: if the file cannot be read or written.
         """
         servers = self._read()
+        warn_of_access(_LOG, "the pinned tools", self._path)
         digests = {tool.name: _digests(tool) for tool in tools}
         known: dict[str, Any] = servers[server] if server in servers else self._added(server, digests)
         differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
@@ -73,6 +76,14 @@ class PinFile:
             _LOG.warning("%s", McpToolsChanged(server, self._path.name, changes))
         self._warned = changes
         return {name: changes for name, changes in differing.items() if changes}
+
+    def names(self) -> Mapping[str, frozenset[str]]:
+        """Return the servers' own names of the tools in the file, by server.
+
+        Raises:
+            ConfigurationError: if the file cannot be read.
+        """
+        return {server: frozenset(tools) for server, tools in self._read().items()}
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
@@ -100,9 +111,7 @@ class PinFile:
                 if server in servers:
                     return servers[server]
                 text = json.dumps({"servers": {**servers, server: digests}}, indent=2, sort_keys=True)
-                unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-                unfinished.write_text(f"{text}\n", "utf-8")
-                unfinished.replace(path)
+                replace_file(path, f"{text}\n".encode())
         except OSError as error:
             raise ConfigurationError(f"the pinned tools cannot be written to {path}: {_problem(error)}") from None
         return digests

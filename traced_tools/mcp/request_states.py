@@ -7,11 +7,12 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from traced_tools.core.state_key import StateKey
 
-_LIFETIME = 600
-"""Seconds in which the client must answer."""
+LIFETIME: Final = 600
+"""Seconds in which the user of a client must answer."""
 
 
 class RequestStates:
@@ -34,7 +35,7 @@ class RequestStates:
         Args:
             subject: what it is for.
         """
-        key, expires, number = self._keys[0], int(time.time()) + _LIFETIME, os.urandom(16).hex()
+        key, expires, number = self._keys[0], int(time.time()) + LIFETIME, os.urandom(16).hex()
         return f"{key.id}.{expires}.{number}.{_mac(key, expires, number, subject)}"
 
     def redeem(self, state: str, subject: Sequence[str | None]) -> bool:

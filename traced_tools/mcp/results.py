@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from mcp_types import (
     AudioContent,
@@ -16,24 +18,114 @@ from mcp_types import (
     ResourceLink,
     TextContent,
 )
+from pydantic import TypeAdapter
 
 from traced_tools.core.images import detect_image_type
 from traced_tools.core.messages import ImagePart
 from traced_tools.core.result_conversion import ToolContent, content_from_converter
 
+_SHORTEST_DATA: Final = 64
+"""The length from which a text in structured content may be base64 of an image. A multiple of 4."""
+_DATA: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_SHORTEST_DATA},}}={{0,2}}")
+_LINES_OF_DATA: Final = re.compile(r"[A-Za-z0-9+/_\s-]+={0,2}\s*")
+_STANDARD_ALPHABET: Final = str.maketrans("-_", "+/")
+
+_BLOCK: Final[TypeAdapter[ContentBlock]] = TypeAdapter(ContentBlock)
+
+
+def describe_unreadable_blocks(result: dict[str, Any]) -> None:
+    """Put a description in place of the blocks of a result that cannot be read, which otherwise cost the whole result.
+
+    Args:
+        result: the result of a call, as the server sent it.
+    """
+    content = result.get("content")
+    if isinstance(content, list):
+        result["content"] = [block if _is_readable(block) else _unreadable(block) for block in content]
+
+
+def _is_readable(block: Any) -> bool:
+    try:
+        _BLOCK.validate_python(block, by_name=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _unreadable(block: Any) -> dict[str, str]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    of_type = f" of the type {kind[:64]!a}" if isinstance(kind, str) else ""
+    return {"type": "text", "text": f"[content{of_type} that cannot be read]"}
+
 
 def content_of_result(result: CallToolResult) -> ToolContent:
     """Return the texts and the images of a result.
 
-    Structured content is JSON after the texts, unless the texts say the same. Sound, other binary data and
-    links are described in a line each, because a model can't use them.
+    Structured content is JSON after the texts, unless the content says the same. Images in it are images for the model
+    and not base64. Sound, other binary data and links are described in a line each, because a model can't use them.
     """
     parts: list[str | ImagePart] = [_part(block) for block in result.content]
     if "structured_content" in result.model_fields_set:
-        texts = [block.text for block in result.content if isinstance(block, TextContent)]
-        if not _says_the_same(texts, result.structured_content):
-            parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+        data, structured = _BinaryData(result.content), result.structured_content
+        if _texts_say_the_same(result.content, structured):
+            parts = [data.replaced(part) if isinstance(part, str) else part for part in parts]
+        elif not _blocks_are_the_same(result.content, structured):
+            parts.append(json.dumps(data.replaced(structured), ensure_ascii=False))
+        parts += data.images
     return content_from_converter(parts or [""], "an MCP server")
+
+
+class _BinaryData:
+    """Replaces base64 in structured content by a description: that of images, and what the blocks have as well.
+
+    Args:
+        content: the blocks beside the structured content.
+
+    Attributes:
+        images: the images that the blocks do not have.
+    """
+
+    def __init__(self, content: Iterable[ContentBlock]) -> None:
+        self._known: dict[str, str] = {}
+        self.images: list[ImagePart] = []
+        for block in content:
+            if isinstance(block, ImageContent | AudioContent):
+                self._add(block.data, block.mime_type, block.type)
+            elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
+                self._add(block.resource.blob, block.resource.mime_type, f"resource {block.resource.uri}")
+
+    def _add(self, data: str, media_type: str | None, what: str) -> None:
+        self._known[_normal(data)] = _described(what, media_type, len(_decoded(data)))
+
+    def replaced(self, value: Any) -> Any:
+        """Return a JSON value with descriptions in place of binary data."""
+        if isinstance(value, dict):
+            return {key: self.replaced(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.replaced(each) for each in value]
+        if not isinstance(value, str) or len(value) < _SHORTEST_DATA:
+            return value
+        if _LINES_OF_DATA.fullmatch(value):
+            return self._description("".join(value.split())) or value
+        return _DATA.sub(lambda data: self._description(data[0]) or data[0], value)
+
+    def _description(self, data: str) -> str | None:
+        """Return the description of an image or of data of a block; None for other texts."""
+        data = _normal(data)
+        if data not in self._known:
+            if detect_image_type(_decoded(data[:_SHORTEST_DATA])) is None:
+                return None
+            image = _decoded(data + "=" * (-len(data) % 4))
+            if (detected := detect_image_type(image)) is None:
+                return None
+            self.images.append(ImagePart(data=image, media_type=detected))
+            self._known[data] = _described("image", detected, len(image))
+        return self._known[data]
+
+
+def _normal(data: str) -> str:
+    """Return base64 in the alphabet of RFC 4648, section 4, without line feeds and padding."""
+    return "".join(data.split()).translate(_STANDARD_ALPHABET).rstrip("=")
 
 
 def _part(block: ContentBlock) -> str | ImagePart:
@@ -55,9 +147,10 @@ def _part(block: ContentBlock) -> str | ImagePart:
 
 
 def _binary(data: str, media_type: str | None, what: str) -> str | ImagePart:
-    """Return an image, or the description of data that is no image of a kind that models see."""
+    """Return an image, or the description of data that is not, or not said to be, an image that models see."""
     decoded = _decoded(data)
-    if (detected := detect_image_type(decoded)) is not None:
+    is_image = media_type is None or media_type.lower().startswith("image/")
+    if is_image and (detected := detect_image_type(decoded)) is not None:
         return ImagePart(data=decoded, media_type=detected)
     return _described(what, media_type, len(decoded))
 
@@ -73,17 +166,27 @@ def _described(what: str, media_type: str | None, size: int) -> str:
     return f"[{what}: {media_type or 'unknown type'}, {size:,} bytes]"
 
 
-def _says_the_same(texts: list[str], structured: Any) -> bool:
-    """Return whether the texts are the structured content: its JSON, or what a server wraps as `{"result": ...}`.
+def _texts_say_the_same(content: Iterable[ContentBlock], structured: Any) -> bool:
+    """Return whether the texts are the structured content, as JSON or as they are."""
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    read = [_from_json(text) for text in texts]
+    said = {_canonical(each) for each in (*texts, *read, read)}
+    return any(_canonical(each) in said for each in _unwrapped(structured))
+
+
+def _blocks_are_the_same(content: Iterable[ContentBlock], structured: Any) -> bool:
+    """Return whether the structured content is the blocks again."""
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in content]
+    said = {_canonical(each) for each in (*blocks, blocks)}
+    return any(_canonical(each) in said for each in _unwrapped(structured))
+
+
+def _unwrapped(structured: Any) -> list[Any]:
+    """Return structured content, and what a server wraps as `{"result": ...}`.
 
     Servers wrap a value because older revisions allow objects only. Each chooses the name, such as `content`.
     """
-    wanted = [structured]
-    if isinstance(structured, dict) and len(structured) == 1:
-        wanted += structured.values()
-    read = [_from_json(text) for text in texts]
-    said = {_canonical(each) for each in (*texts, *read, read)}
-    return any(_canonical(each) in said for each in wanted)
+    return [structured, *(structured.values() if isinstance(structured, dict) and len(structured) == 1 else ())]
 
 
 def _canonical(value: Any) -> str:

@@ -13,6 +13,7 @@ import anyio
 from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.shared.direct_dispatcher import DIRECT_TRANSPORT_KIND
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -55,7 +56,7 @@ from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
 from traced_tools.mcp.dispatcher import PROPAGATORS, send_without_span
 from traced_tools.mcp.progress import ProgressSender
-from traced_tools.mcp.request_states import RequestStates
+from traced_tools.mcp.request_states import LIFETIME, RequestStates
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
 from traced_tools.mcp.toolset import McpToolset
@@ -225,6 +226,8 @@ class McpServer:
         return scope
 
     async def _list(self, request: _REQUEST, params: PaginatedRequestParams | None) -> ListToolsResult:
+        if params is not None and params.cursor is not None:  # the list has one page, so no client was given a cursor
+            raise MCPError(INVALID_PARAMS, "Invalid cursor")
         await _apart(self._tools)
         return ListToolsResult(tools=[each.described() for each in self._served.values()])
 
@@ -242,7 +245,7 @@ class McpServer:
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        if "progress_token" not in (request.meta or {}):
+        if not _wants_progress(request):
             result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
         else:
             async with ProgressSender(request.session).sending() as progress:
@@ -336,6 +339,12 @@ def _can_elicit(request: _REQUEST) -> bool:
     return is_modern or request.session.can_send_request
 
 
+def _wants_progress(request: _REQUEST) -> bool:
+    """Return whether the client has asked for progress, or may have: one in the same process sends no token."""
+    outbound: Any = request.session._request_outbound
+    return "progress_token" in (request.meta or {}) or outbound.transport.kind == DIRECT_TRANSPORT_KIND
+
+
 class _Elicitation:
     """Asks a client of an older revision while its request waits."""
 
@@ -350,6 +359,10 @@ class _Elicitation:
         if request.protocol_version < _HAS_MODES:
             sent.pop("mode")
         answer = await send_without_span(
-            outbound._dispatcher, "elicitation/create", sent, None, _related_request_id=request.request_id
+            outbound._dispatcher,
+            "elicitation/create",
+            sent,
+            {"timeout": LIFETIME},
+            _related_request_id=request.request_id,
         )
         return ElicitResult.model_validate(answer, by_name=False)

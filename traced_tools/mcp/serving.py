@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal, Unpack
 
@@ -16,6 +15,7 @@ from traced_tools.flow.workers import finished_future
 
 try:
     import uvicorn
+    from starlette.responses import Response
 
     from traced_tools.mcp.http_app import LOOPBACK as LOOPBACK
     from traced_tools.mcp.http_app import McpApp as McpApp
@@ -23,6 +23,7 @@ try:
     from traced_tools.mcp.sdk_logs import OURS
     from traced_tools.mcp.server import McpServer as McpServer
     from traced_tools.mcp.server import ServerSettings
+    from traced_tools.mcp.signals import run_until_signal
     from traced_tools.mcp.stdio import stdio_streams
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "starlette", "uvicorn"):
@@ -78,7 +79,7 @@ def serve(
         raise TypeError(f"an McpServer has its own settings: pass {', '.join(settings)} to it")
     server = tools if isinstance(tools, McpServer) else McpServer(tools, **settings)
     if transport == "stdio":
-        asyncio.run(_until_signal(lambda: _serve_stdio(server)))
+        run_until_signal(lambda: _serve_stdio(server))
         return
     expect("host", host, str, "a str")
     expect_whole("port", port, 0)
@@ -91,27 +92,11 @@ def serve(
         address, real_port = listener.getsockname()[:2]
         url = f"http://{f'[{address}]' if ':' in address else address}:{real_port}{PATH}"
         (on_ready or _report)(url)
-        asyncio.run(_until_signal(lambda: _serve_http(app, listener)))
+        run_until_signal(lambda: _serve_http(app, listener))
 
 
 def _report(url: str) -> None:
     _LOG.info("serving MCP at %s", url)
-
-
-async def _until_signal(begin: Callable[[], Awaitable[None]]) -> None:
-    """Await `begin()`, which SIGINT and SIGTERM cancel."""
-    task, interrupted = asyncio.create_task(finished_future(begin)), asyncio.Event()
-
-    def interrupt() -> None:
-        interrupted.set()
-        task.cancel()
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread, or not on this system
-            asyncio.get_running_loop().add_signal_handler(each, interrupt)
-    await asyncio.wait([task])
-    if not interrupted.is_set():  # otherwise, messages that are under way fail in the SDK, which is no error
-        task.result().result()
 
 
 async def _serve_stdio(server: McpServer) -> None:
@@ -129,23 +114,44 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 async def _serve_http(app: McpApp, listener: socket.socket) -> None:
     async def at_path(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != PATH:
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body"})
+        if scope["type"] != "http":
+            with suppress(asyncio.CancelledError):
+                await app(scope, receive, send)
+        elif scope["path"] != PATH:
+            await Response(status_code=404)(scope, receive, send)
         else:
-            await app(scope, receive, send)
+            await _answer_in_time(app, scope, receive, send)
 
     config = uvicorn.Config(
         at_path, lifespan="on", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=_GRACE
     )
     server = _Uvicorn(config)
     serving = asyncio.create_task(finished_future(lambda: server.serve(sockets=[listener])))
-    try:
-        await asyncio.wait([serving])
-    finally:
-        server.should_exit = True
-        await asyncio.wait([serving])
+    while not serving.done():
+        try:
+            await asyncio.wait([serving])
+        except asyncio.CancelledError:  # a signal; the second one ends requests at once
+            server.force_exit = server.should_exit
+            server.should_exit = True
     serving.result().result()
+
+
+async def _answer_in_time(app: McpApp, scope: Message, receive: Receive, send: Send) -> None:
+    """Answer a request, also if the server ends first: uvicorn would log the traceback of the cancellation."""
+    has_begun = False
+
+    async def send_on(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    try:
+        await app(scope, receive, send_on)
+    except asyncio.CancelledError:
+        if has_begun:
+            await send({"type": "http.response.body"})
+        else:
+            await Response("the server ends", 503)(scope, receive, send)
 
 
 class _Uvicorn(uvicorn.Server):

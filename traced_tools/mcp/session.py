@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, cast
 
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
@@ -28,9 +31,12 @@ from mcp_types import (
     Implementation,
     InputResponse,
     ListRootsResult,
+    ListToolsRequest,
+    PaginatedRequestParams,
     RequestParams,
     RootsCapability,
     SamplingCapability,
+    Tool,
     ToolListChangedNotification,
     UrlElicitationCapability,
 )
@@ -41,9 +47,10 @@ from pydantic import ValidationError
 from traced_tools._version import __version__
 from traced_tools.core.tool_input import InputMethod, InputRequest
 from traced_tools.flow.flow import acall
-from traced_tools.flow.workers import finished_future
+from traced_tools.flow.workers import finished_future, in_thread
 from traced_tools.mcp.answering import Answering, listed_roots
 from traced_tools.mcp.dispatcher import TracedDispatcher
+from traced_tools.mcp.listing import ToolPage, read_page
 from traced_tools.mcp.questions import Ask, as_json
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.transports import Transport
@@ -55,6 +62,10 @@ _PROBE_SECONDS = 10.0
 """How long a server may be silent when it is asked what it speaks. Servers of the older era may ignore the question."""
 _LISTEN_AGAIN = 5.0
 """Seconds between the end of a stream of changes and the next one."""
+_LISTEN_FIRST = 1.0
+"""Seconds that a list of tools waits for the server's confirmation that it reports changes."""
+_CLOSING_SECONDS = 10.0
+"""How long the end of a session may take. Its parts have shorter limits; this is for what they miss."""
 _HANDSHAKE = "handshake"
 _UNSUPPORTED: Final = ErrorData(code=INVALID_REQUEST, message="the client does not answer such requests")
 _eras: dict[tuple[str, ...], DiscoverResult | str] = {}
@@ -78,7 +89,8 @@ class Session:
         client: the session of the SDK, once it is open.
         failure: why the session ended, unless it was closed.
         has_answered: whether the server has answered a request; False after it was opened from what is remembered.
-        is_current: whether the tools are those that the server listed last; the connection sets it.
+        changes: how often the tools may have changed, as far as the server has reported it.
+        reports_changes: whether the server reports when its tools change.
     """
 
     def __init__(self, transport: Transport, answering: Answering, *, asks: bool = True) -> None:
@@ -91,9 +103,11 @@ class Session:
         self._opened = asyncio.Event()
         self._agreed = asyncio.Event()
         self._over = asyncio.Event()
-        self.client: ClientSession
+        self._decided_to_listen = asyncio.Event()
+        self.client: _Client
         self.failure: BaseException | None = None
-        self.is_current = False
+        self.changes = 0
+        self.reports_changes = False
         self.has_answered = True
         silence_sdk()
         self._task = asyncio.create_task(self._hold(), context=Context())
@@ -165,7 +179,9 @@ class Session:
     async def close(self) -> None:
         """End the session, with the process of its server, and wait until it has ended."""
         self._over.set()
-        await asyncio.wait([self._task])
+        _, unfinished = await asyncio.wait([self._task], timeout=_CLOSING_SECONDS)
+        if unfinished:
+            self._task.cancel()
 
     async def _hold(self) -> None:
         OURS.set(True)
@@ -193,6 +209,7 @@ class Session:
         finally:
             self._over.set()
             self._opened.set()
+            self._decided_to_listen.set()
 
     async def _until_over(self) -> None:
         listening = asyncio.create_task(finished_future(self._listen))  # an error of it is never logged
@@ -202,21 +219,56 @@ class Session:
             listening.cancel()
             await asyncio.wait([listening])
 
+    async def list_tools(self, cursor: str | None) -> ToolPage:
+        """Return a page of the server's tools; raise an error if it refuses the request or its answer can't be read."""
+        result = await self.client.request_page(cursor)
+        if self.is_modern and not self.has_answered and "ttlMs" not in result:
+            raise ValueError("the process remembers a server of the newer era, and this is an older one")
+        return await in_thread(partial(self._read_page, result))  # which may have thousands of tools
+
+    def _read_page(self, result: dict[str, Any]) -> ToolPage:
+        page = read_page(result, is_modern=self.is_modern)
+        if self.is_modern:
+            self.client.add_header_marks(page.tools)
+        return page
+
+    async def until_listening(self) -> None:
+        """Wait a short time until the server confirms that it reports changes of the tools, if it does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LISTEN_FIRST):
+                await self._decided_to_listen.wait()
+
     async def _listen(self) -> None:
         """Listen for changes of the tools, at a server without handshake; others report changes of themselves."""
         await self._agreed.wait()
         capabilities = self.client.server_capabilities
-        announces = capabilities is not None and capabilities.tools is not None and capabilities.tools.list_changed
-        while self.is_modern and announces:
+        announces = (
+            capabilities is not None and capabilities.tools is not None and bool(capabilities.tools.list_changed)
+        )
+        try:
+            if self.is_modern and announces:
+                await self._receive_changes()
+            else:
+                self.reports_changes = announces
+        finally:
+            self._decided_to_listen.set()
+
+    async def _receive_changes(self) -> None:
+        while True:
             try:
                 async with listen(self.client, tools_list_changed=True) as changes:
+                    self.reports_changes = bool(changes.honored.tools_list_changed)
+                    self.changes += 1  # it may have missed some
+                    self._decided_to_listen.set()
                     async for _ in changes:
-                        self.is_current = False
+                        self.changes += 1
             except SubscriptionLost:
                 pass
             except MCPError:
                 return  # the server refuses it, or is gone
-            self.is_current = False
+            finally:
+                self.reports_changes = False
+            self._decided_to_listen.set()
             await asyncio.sleep(_LISTEN_AGAIN)
 
     # What an older server asks.
@@ -264,7 +316,7 @@ class Session:
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self.is_current = False
+            self.changes += 1
 
 
 class _Client(ClientSession):
@@ -276,6 +328,18 @@ class _Client(ClientSession):
     def __init__(self, answering: Answering, **options: Any) -> None:
         super().__init__(**options)
         self._answering = answering
+
+    async def request_page(self, cursor: str | None) -> dict[str, Any]:
+        """Return a page of the server's tools as it is: the SDK reads none if one of its tools can't be read."""
+        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+        request = ListToolsRequest(params=params).model_dump(by_alias=True, mode="json", exclude_none=True)
+        options: CallOptions = {}
+        self._stamp(request, options)
+        return await self._dispatcher.send_raw_request(request["method"], request.get("params"), options)
+
+    def add_header_marks(self, tools: Sequence[Tool]) -> None:
+        """Have calls of the tools send the arguments that are marked for headers in headers."""
+        self._x_mcp_header_maps |= {tool.name: x_mcp_header_map(tool.input_schema) for tool in tools}
 
     def _build_capabilities(self, version: str) -> ClientCapabilities:
         forms, pages = FormElicitationCapability(), UrlElicitationCapability()

@@ -17,6 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 from pydantic_core import PydanticSerializationError
 
+from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable_json
 from traced_tools.flow.workers import wait_until_done, workers
 
@@ -100,6 +101,8 @@ def encoded(message: JSONRPCMessage) -> bytes:
 class _Pipes:
     """Takes standard input and output for the length of a `with` block, and reads and writes them in threads."""
 
+    _held: tuple[int, ...] = ()
+
     def __enter__(self) -> _Pipes:
         _flush()
         self._input, self._output = os.dup(0), os.dup(1)
@@ -107,14 +110,20 @@ class _Pipes:
         with _open_null() as nothing:
             os.dup2(nothing, 0)
         os.dup2(2, 1)
+        self._held = (self._input, self._output, self._wake, self._waker)
+        on_fork(self._close)  # otherwise the client sees no end for as long as a forked child of a tool lives
         return self
 
     def __exit__(self, *_: object) -> None:
         _flush()
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
-        for fd in (self._input, self._output, self._wake, self._waker):
+        self._close()
+
+    def _close(self) -> None:
+        for fd in self._held:
             os.close(fd)
+        self._held = ()
 
     async def read(self) -> bytes:
         """Return the next bytes; none at the end."""

@@ -82,7 +82,13 @@ def make_tool(
     definition = ToolDefinition(
         name=name, description=tool.description or tool.title or "", input_schema=tool.input_schema
     )
-    metadata = ToolMetadata(source=connection.name, timeout=timeout, annotations=annotations, pin_changes=pin_changes)
+    metadata = ToolMetadata(
+        source=connection.name,
+        own_name=tool.name,
+        timeout=timeout,
+        annotations=annotations,
+        pin_changes=pin_changes,
+    )
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 

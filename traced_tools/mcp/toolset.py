@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, get_args
 
-from traced_tools.core.checks import expect, expect_callable, expect_each, expect_positive
+from traced_tools.core.checks import expect, expect_callable, expect_each, expect_positive, expect_whole
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_definition import ToolCallback
+from traced_tools.core.tool_input import INPUT_METHODS
 from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
-from traced_tools.flow.workers import is_on_portal, join_portal, run_async
-from traced_tools.mcp.naming import McpToolName, offered_names
+from traced_tools.flow.steps import perform
+from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
+from traced_tools.mcp.naming import McpToolNames
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.run_telemetry import current_telemetry
+from traced_tools.observe.scopes.mcp import count_omitted_tools
 
 try:
     from traced_tools.mcp.answering import Answering, Elicit, Roots, Sampling
-    from traced_tools.mcp.connection import Connection
+    from traced_tools.mcp.connection import MAX_TOOLS, Connection
     from traced_tools.mcp.pinning import PinFile
     from traced_tools.mcp.tool import make_tool
-    from traced_tools.mcp.transports import Era, HttpTransport, StdioTransport, Transport
+    from traced_tools.mcp.transports import Era, Headers, HttpTransport, StdioTransport, Transport
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "httpx2"):
         raise
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_QUESTIONS = tuple(f"{method.partition('/')[0]}/" for method in INPUT_METHODS)
 _RESERVED_KEYS = ("progressToken", "traceparent", "tracestate", "baggage")
 
 Filter = Callable[[str, "Tool"], bool]
@@ -55,6 +63,8 @@ class _Server:
     idempotent: frozenset[str]
     answering: Answering
     timeout: float | None
+    max_tools: int
+    required: bool
 
     @property
     def name(self) -> str:
@@ -77,8 +87,8 @@ class McpToolset:
     needed. After the block, no process and no connection is left. Blocking runs and runs on any event loop can share a
     toolset. It works on the event loop in the thread of `traced_tools` for async code, whatever run uses it.
 
-    `McpToolset(files, search)` has the tools of several toolsets, and gives tools of the same name different ones: the
-    names of such tools begin with the names of their servers.
+    `McpToolset(files, search)` has the tools of several toolsets. The tools of the first server keep their names, and
+    the names of the other tools begin with the names of their servers. So no server changes a name of another one.
 
     Args:
         toolsets: the toolsets, of different servers.
@@ -120,6 +130,8 @@ class McpToolset:
         roots: Roots | None = None,
         era: Era = "auto",
         timeout: float | None = 60.0,
+        max_tools: int = MAX_TOOLS,
+        required: bool = True,
     ) -> Self:
         """Return the tools of a server that is a program; it runs from the first use until the end of the block.
 
@@ -133,7 +145,8 @@ class McpToolset:
             cwd: its working directory; by default that of this process.
             filter: takes the name of the server and a tool as the server describes it (`mcp_types.Tool`), and returns
                 whether the tool is offered; by default all are.
-            prefix: whether the names of all tools begin with the name of the server.
+            prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
+                first one of its toolset.
             pin: a file of the digests of descriptions, schemas and hints. It is written when the server is first seen.
                 Later, the tools are compared with it when a run begins.
             on_change: what follows if a tool is new or has changed: `error` raises `McpToolsChanged`; `warn` logs it
@@ -149,6 +162,10 @@ class McpToolset:
                 that supports newer ones but whose tools do not, such as those that ask users while a call waits.
             timeout: the seconds that a call, connecting, or listing the tools may take, with the time for answers to
                 the server; None for no limit.
+            max_tools: how many tools of the server are offered at most, before `filter=` chooses. The log names the
+                server if it lists more.
+            required: whether a run fails if the tools of the server can't be listed. With False, it goes on without
+                them, and the server is tried again in the background.
 
         Raises:
             ConfigurationError: if `name` is no such name, or a context key has a meaning in the protocol.
@@ -159,7 +176,9 @@ class McpToolset:
         _check_texts("env", env)
         transport = StdioTransport(_checked_name(name), command, args, env, cwd, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
+        return cls._of(
+            transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
+        )
 
     @classmethod
     def http(
@@ -167,7 +186,7 @@ class McpToolset:
         url: str,
         *,
         name: str,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         filter: Filter | None = None,
         prefix: bool = False,
         pin: str | os.PathLike[str] | None = None,
@@ -179,15 +198,20 @@ class McpToolset:
         roots: Roots | None = None,
         era: Era = "auto",
         timeout: float | None = 60.0,
+        max_tools: int = MAX_TOOLS,
+        required: bool = True,
     ) -> Self:
         """Return the tools of a server at the URL of its streamable HTTP endpoint.
 
         Args:
             url: the URL, such as `http://127.0.0.1:8000/mcp`.
             name: the name of the server; see `stdio`, also for the arguments after `headers`.
-            headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`.
+            headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`, or a function that
+                returns them and is called for each request, such as one that renews a token. A plain function runs in
+                a thread, an async one on the toolset's event loop.
             filter: chooses tools.
-            prefix: whether the names of all tools begin with the name of the server.
+            prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
+                first one of its toolset.
             pin: a file of digests.
             on_change: what follows if a tool is new or has changed.
             context_keys: the keys of `tool_context=` that the server gets.
@@ -197,16 +221,19 @@ class McpToolset:
             roots: returns folders.
             era: how to speak with the server.
             timeout: the seconds that a call may take.
+            max_tools: how many tools are offered at most.
+            required: whether a run fails if the tools can't be listed.
 
         Raises:
             ConfigurationError: if `url` is no URL of HTTP, or a header has characters that no header has, and as
                 `stdio` does.
         """
         expect("url", url, str, "a str")
-        _check_texts("headers", headers)
         transport = HttpTransport(_checked_name(name), url, headers, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout)
+        return cls._of(
+            transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
+        )
 
     @classmethod
     def _of(
@@ -220,12 +247,16 @@ class McpToolset:
         idempotent: Collection[str],
         answering: Answering,
         timeout: float | None,
+        max_tools: int,
+        required: bool,
     ) -> Self:
         expect_callable("filter", chooses)
         if inspect.iscoroutinefunction(chooses):
             raise TypeError("filter must be a plain function: drop `async`")
         expect("prefix", prefix, bool, "True or False")
         expect_positive("timeout", timeout)
+        expect_whole("max_tools", max_tools, 1)
+        expect("required", required, bool, "True or False")
         for what, names in (("context_keys", context_keys), ("idempotent", idempotent)):
             if isinstance(names, str):
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
@@ -234,9 +265,19 @@ class McpToolset:
             raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
-        toolset._servers = (
-            _Server(transport, chooses, prefix, pins, tuple(context_keys), frozenset(idempotent), answering, timeout),
+        server = _Server(
+            transport,
+            chooses,
+            prefix,
+            pins,
+            tuple(context_keys),
+            frozenset(idempotent),
+            answering,
+            timeout,
+            max_tools,
+            required,
         )
+        toolset._servers = (server,)
         return toolset
 
     async def tool_callbacks(self) -> list[ToolCallback]:
@@ -246,50 +287,98 @@ class McpToolset:
             ConfigurationError: outside of a `with` block.
             McpError: if a server can't be reached, or has other tools than those that are pinned.
         """
+        self._check_open()
+        return await join_portal(self._tools)
+
+    def _check_open(self) -> None:
         if not self._uses:
             names = ", ".join(server.name for server in self._servers)
             raise ConfigurationError(f"the MCP toolset ({names}) is not open: use it in a `with` or `async with` block")
-        return await join_portal(self._tools)
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return a check of each server, whether it lists its tools, and those that are pinned."""
+        for server in self._servers:
+            yield PartCheck(f"mcp: {server.name}", partial(perform, self._check, server))
+
+    async def _check(self, server: _Server) -> None:
+        self._check_open()
+        listed = await join_portal(self._connection(server).listed_now)
+        if server.pins is not None:
+            server.pins.check(server.name, [tool for tool in listed if server.offers(tool)])
+
+    def refresh(self) -> None:
+        """Have the next run list the tools again, for a server that adds or changes tools and does not report it."""
+        for connection in self._connections.values():
+            connection.forget_tools()
 
     async def _tools(self) -> list[ToolCallback]:
-        listed = [await self._connection(server).tools() for server in self._servers]
-        if self._known is not None and self._known[0] == listed:
-            return self._known[1]
-        found: dict[McpToolName, Tool] = {}
-        changes: dict[McpToolName, tuple[str, ...]] = {}
-        servers = {server.name: server for server in self._servers}
+        listed = await self._listed()
+        if self._known is None or self._known[0] != listed:
+            self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
+        return self._known[1]
+
+    async def _listed(self) -> list[tuple[Tool, ...]]:
+        """Return the tools of each server, and list those of several servers at once."""
+        connections = [self._connection(server) for server in self._servers]
+        if all(connection.knows_tools for connection in connections):
+            return [await connection.tools() for connection in connections]
+        listed = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
+        failures = [each for each in listed if isinstance(each, BaseException)]
+        for other in failures[1:]:
+            _LOG.warning("%s", other)
+            failures[0].add_note(f"also: {other}")
+        if failures:
+            raise failures[0]
+        return [each for each in listed if not isinstance(each, BaseException)]
+
+    def _offered(self, listed: Sequence[tuple[Tool, ...]]) -> list[ToolCallback]:
+        unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
+        names = McpToolNames((server.name for server in self._servers), unprefixed)
+        offered: dict[str, ToolCallback] = {}
         for server, tools in zip(self._servers, listed, strict=True):
             chosen = [tool for tool in tools if server.offers(tool)]
-            if server.pins is not None:
-                differing = server.pins.check(server.name, chosen)
-                changes |= {McpToolName(server.name, name): parts for name, parts in differing.items()}
-            found |= {McpToolName(server.name, tool.name): tool for tool in chosen}
-        names = offered_names(found, [server.name for server in self._servers if server.prefix])
-        made = [self._made(servers[key.server], tool, names[key], changes.get(key, ())) for key, tool in found.items()]
-        offered = [tool for tool in made if tool is not None]
-        self._known = (listed, offered)
-        return offered
+            changes = {} if server.pins is None else server.pins.check(server.name, chosen)
+            for tool in chosen:
+                name = names.offered(server.name, tool.name)
+                made = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
+                if made is not None:
+                    offered[name] = made
+        return [*offered.values()]
 
-    def _made(self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...]) -> ToolCallback | None:
-        try:
-            return make_tool(
-                self._connection(server),
-                tool,
-                name,
-                timeout=server.timeout,
-                context_keys=server.context_keys,
-                idempotent=server.idempotent,
-                pin_changes=pin_changes,
-            )
-        except ToolDefinitionError:
-            _LOG.warning(
-                "the tool %s of the MCP server %s cannot be offered: it has no valid schema", name, server.name
-            )
-            return None
+    def _made(
+        self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
+    ) -> ToolCallback | None:
+        """Return a tool for the loop; None if it cannot be offered, which the log says."""
+        if tool.name.startswith(_QUESTIONS):  # a rule that allows the questions of a server must not allow a tool
+            problem = "it has the name of a question of servers"
+        elif is_taken:  # the server has found a name with the same hash
+            problem = "another tool of the server has its name"
+        else:
+            try:
+                return make_tool(
+                    self._connection(server),
+                    tool,
+                    name,
+                    timeout=server.timeout,
+                    context_keys=server.context_keys,
+                    idempotent=server.idempotent,
+                    pin_changes=pin_changes,
+                )
+            except ToolDefinitionError:
+                problem = "it has no valid schema"
+        _LOG.warning("the tool %s of the MCP server %s cannot be offered: %s", name, server.name, problem)
+        count_omitted_tools(current_telemetry(None), server.name, "invalid", 1)
+        return None
 
     def _connection(self, server: _Server) -> Connection:
         if server.name not in self._connections:
-            self._connections[server.name] = Connection(server.transport, server.answering, server.timeout)
+            self._connections[server.name] = Connection(
+                server.transport,
+                server.answering,
+                server.timeout,
+                max_tools=server.max_tools,
+                required=server.required,
+            )
         return self._connections[server.name]
 
     def __enter__(self) -> Self:
@@ -326,8 +415,7 @@ class McpToolset:
 
     async def _close(self) -> None:
         connections, self._connections, self._known = self._connections, {}, None
-        for connection in connections.values():
-            await connection.close()
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
 
     def __repr__(self) -> str:
         return f"<McpToolset {', '.join(server.name for server in self._servers)}>"

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, Protocol, TextIO
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from anyio.abc import ByteReceiveStream
+from mcp.client import stdio
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import RequestContext, StreamableHTTPTransport, streamable_http_client
+from mcp.os.posix.utilities import terminate_posix_process_tree
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
 
+from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
+from traced_tools.flow.workers import in_thread
+from traced_tools.mcp.messages import UnreadableMessage, read_message
 from traced_tools.mcp.sdk_functions import with_globals
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.scopes.mcp import McpEndpoint
 
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""
+_GOODBYE_SECONDS = 2.0
+"""How long a server may take to confirm the end of its session."""
+_CHILDREN_SECONDS = 0.5
+"""How long children may take to end that a program has left."""
+_HEADER_SECONDS = 30.0
+"""How long a function may take to return headers."""
 _HEADERS = {"Accept-Encoding": "identity"}
 _PORTS = {"http": 80, "https": 443}
 
 Era = Literal["auto", "handshake"]
 """Whether a server is asked what it speaks, or spoken to with the handshake of the revisions before 2026-07-28."""
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Headers of each request, or a plain or async function that returns them for each request."""
 Streams = tuple[Any, Any]
 """What the server sends, and what is sent to it."""
 
@@ -41,6 +67,8 @@ class Transport(Protocol):
     """Identifies the server in this process: its command or its URL."""
     refusal: int | None
     """The HTTP status of the last response to a message that is an error, if there was one."""
+    exit_status: int | None
+    """The exit status of the server's program, if it ended by itself; negative for the signal that ended it."""
 
     def open(self) -> AbstractAsyncContextManager[Streams]:
         """Connect to the server, for the length of an `async with` block."""
@@ -76,7 +104,9 @@ class _Lines:
                 raise anyio.BrokenResourceError
 
 
-_stdio_client = asynccontextmanager(with_globals(stdio_client.__wrapped__, TextReceiveStream=_Lines))  # type: ignore[attr-defined]
+def _read_line(line: str) -> SessionMessage | Exception:
+    message = read_message(line)
+    return message if isinstance(message, UnreadableMessage) else SessionMessage(message)
 
 
 class StdioTransport:
@@ -95,6 +125,7 @@ class StdioTransport:
     """
 
     refusal: int | None = None
+    exit_status: int | None = None
 
     def __init__(
         self,
@@ -115,14 +146,35 @@ class StdioTransport:
             env=None if env is None else dict(env),
             cwd=None if cwd is None else os.fspath(cwd),
         )
+        client = with_globals(
+            stdio_client.__wrapped__,  # type: ignore[attr-defined]
+            TextReceiveStream=_Lines,
+            _parse_line=_read_line,
+            _stop_server_process=self._stop,
+        )
+        self._client = asynccontextmanager(client)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Start the process, and end it after the block."""
+        """Start the process, and end it and its children after the block."""
         _check_folder(self._parameters.cwd)
+        self.exit_status = None
         with _standard_error() as log:
-            async with _stdio_client(self._parameters, errlog=log) as streams:
+            async with self._client(self._parameters, errlog=log) as streams:
                 yield streams
+
+    async def _stop(self, process: Any) -> None:
+        """End the process with its process group: the SDK leaves the children of a process that ends by itself.
+
+        On Windows, the SDK ends all processes of the job.
+        """
+        await stdio._close_pipe(process.stdin)
+        if await stdio._wait_for_process_exit(process, stdio.PROCESS_TERMINATION_TIMEOUT):
+            self.exit_status = process.returncode
+        if sys.platform != "win32":
+            has_ended = self.exit_status is not None
+            await terminate_posix_process_tree(process, _CHILDREN_SECONDS if has_ended else stdio.FORCE_KILL_TIMEOUT)
+        await stdio._stop_server_process(process)
 
 
 def _check_folder(folder: str | os.PathLike[str] | None) -> None:
@@ -145,14 +197,16 @@ class HttpTransport:
     Args:
         name: the configured name of the server.
         url: the URL of its endpoint.
-        headers: headers of each request, such as those with a key.
+        headers: headers of each request, such as those with a key, or a function that returns them.
         era: how to speak with it.
 
     Raises:
         ConfigurationError: if the URL is not one of HTTP, or a header has characters that no header has.
     """
 
-    def __init__(self, name: str, url: str, headers: Mapping[str, str] | None, era: Era = "auto") -> None:
+    exit_status: int | None = None
+
+    def __init__(self, name: str, url: str, headers: Headers | None, era: Era = "auto") -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -162,17 +216,14 @@ class HttpTransport:
             raise ConfigurationError(
                 f"the URL of the MCP server {name!r} must begin with http:// or https:// and a host"
             )
-        for header, value in (headers or {}).items():
-            if not (value.isascii() and value.isprintable()) or value != value.strip():
-                problem = "must be printable ASCII text, without spaces or line feeds around it"
-                raise ConfigurationError(f"the header {header!a} of the MCP server {name!r} {problem}")
+        self._renew = headers if callable(headers) else None
+        self._headers = {} if headers is None or callable(headers) else _checked_headers(name, headers)
         self.endpoint = McpEndpoint(name, "tcp", parts.hostname, port or _PORTS[parts.scheme])
         self.place = f"{self.endpoint.address}:{self.endpoint.port}"
         self.era: Era = era
         self.key: tuple[str, ...] = ("http", era, parts.scheme, parts.netloc, parts.path)
         self.refusal: int | None = None
         self._url = url
-        self._headers = dict(headers or {})
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
@@ -180,12 +231,28 @@ class HttpTransport:
         # no limit for reading: a server may think as long as the time-out of the call lets it
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
-        hooks = {"response": [self._see]}
-        async with (
-            httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout, event_hooks=hooks) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams,
-        ):
-            yield streams
+        async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
+            client.event_hooks = {"response": [self._see]}
+            if self._renew is not None:
+                client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
+            async with _http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams:
+                yield streams
+
+    async def _add_headers(
+        self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request
+    ) -> None:
+        """Add the headers that the application's function returns for this request, except those of the protocol."""
+        try:
+            with anyio.fail_after(_HEADER_SECONDS):
+                renewed: Any = function() if _is_async(function) else await in_thread(function)
+                if inspect.isawaitable(renewed):
+                    renewed = await renewed
+            headers = _checked_headers(self.endpoint.name, renewed)
+        except Exception as error:  # whose text may quote a token
+            raise HeadersFailed(error_type(error)) from None
+        for name, value in headers.items():
+            if request.headers.get(name) == client.headers.get(name):
+                request.headers[name] = value
 
     async def _see(self, response: httpx2.Response) -> None:
         """Keep the status of a response, and limit its size unless it is a stream: the SDK does neither."""
@@ -195,6 +262,91 @@ class HttpTransport:
             raise httpx2.DecodingError("the response is compressed, which was not asked for", request=response.request)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Limited(response.stream)
+
+
+class HeadersFailed(Exception):
+    """The function for headers failed, so that a request was not sent.
+
+    Args:
+        error_type: the type of its error.
+    """
+
+    def __init__(self, error_type: str) -> None:
+        super().__init__(f"the function of headers= raised {error_type}")
+
+
+def _is_async(function: Callable[[], Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _checked_headers(server: str, headers: Any) -> dict[str, str]:
+    """Return a copy of headers; raise an error for those that HTTP does not allow, without their values."""
+    expect("headers", headers, Mapping, "a mapping of str to str, a function that returns such a mapping, or None")
+    expect_each("headers", [*headers, *headers.values()], str, "a str")
+    for header, value in headers.items():
+        if not (value.isascii() and value.isprintable()) or value != value.strip():
+            problem = "must be printable ASCII text, without spaces or line feeds around it"
+            raise ConfigurationError(f"the header {header!a} of the MCP server {server!r} {problem}")
+    return dict(headers)
+
+
+class _HttpSession(StreamableHTTPTransport):
+    """Reads the responses of a server, and answers a request itself if it could not be sent or its answer be read."""
+
+    async def _handle_post_request(self, ctx: RequestContext) -> None:
+        try:
+            await super()._handle_post_request(ctx)
+        except HeadersFailed as failure:  # which must not end the session with all of its calls
+            message = ctx.session_message.message
+            if isinstance(message, JSONRPCRequest):
+                error = ErrorData(code=INTERNAL_ERROR, message=str(failure), data=failure)
+                answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+                await ctx.read_stream_writer.send(SessionMessage(answer))
+
+    async def _handle_json_response(
+        self, response: httpx2.Response, read_stream_writer: Any, *, request_id: RequestId
+    ) -> None:
+        message = read_message(await response.aread())
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            message = UnreadableMessage().as_answer(request_id)
+        await self._deliver(message, read_stream_writer, request_id)
+
+    async def _handle_sse_event(
+        self,
+        sse: httpx2.ServerSentEvent,
+        read_stream_writer: Any,
+        original_request_id: RequestId | None = None,
+        resumption_callback: Callable[[str], Awaitable[None]] | None = None,
+    ) -> bool:
+        if sse.event != "message" or not sse.data:
+            return False
+        message = read_message(sse.data)
+        if isinstance(message, UnreadableMessage):
+            if message.has_method:
+                return False
+            if original_request_id is None:
+                await read_stream_writer.send(message)
+                return False
+            message = message.as_answer(original_request_id)
+        return await self._deliver(message, read_stream_writer, original_request_id)
+
+    async def _deliver(self, message: JSONRPCMessage, read_stream_writer: Any, request_id: RequestId | None) -> bool:
+        """Pass a message on, and return whether it is the answer to the request."""
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and request_id is not None:
+            message.id = request_id
+        await read_stream_writer.send(SessionMessage(message))
+        return is_answer
+
+    async def terminate_session(self, client: httpx2.AsyncClient) -> None:
+        """Tell the server that the session ends, and wait a short time for its answer."""
+        with anyio.move_on_after(_GOODBYE_SECONDS):
+            await super().terminate_session(client)
+
+
+_http_client = asynccontextmanager(
+    with_globals(streamable_http_client.__wrapped__, StreamableHTTPTransport=_HttpSession)  # type: ignore[attr-defined]
+)
 
 
 class _Limited(httpx2.AsyncByteStream):

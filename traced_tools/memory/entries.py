@@ -12,6 +12,7 @@ from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import Message, Value, not_for_validation
 
 EntryKind = Literal["message", "compaction"]
+PauseKeeper = Literal["store", "log"]
 _MOST_NAME: Final = 256
 _Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
 _OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
@@ -52,6 +53,19 @@ class MemoryEntry(Value):
         return BaseModel.model_copy(self, update={"conversation_id": conversation_id, "position": position})
 
 
+class LoggedPause(Value):
+    """What the log says of a run that ended because calls wait for a decision.
+
+    Args:
+        keeper: what decides whether a run has resumed: `store` if a pending store keeps the state of the run, or `log`
+            if the run that resumes says so in the log before the calls run.
+        begun: the ids of the calls that wait for input, whose tools have begun.
+    """
+
+    keeper: PauseKeeper
+    begun: tuple[str, ...] = ()
+
+
 class MessageEntry(MemoryEntry):
     """A message of the conversation, whole: with tool calls, results, reasoning, images and signatures.
 
@@ -60,13 +74,17 @@ class MessageEntry(MemoryEntry):
         context_tokens: the tokens of what the model was sent and of this answer to it, as the provider reported them;
             None for other messages, and if the provider reports nothing.
         placeholder: whether the message holds results that never arrived, because a run was interrupted. Results of the
-            same calls in another entry replace them.
+            same calls in another entry replace them, and so do those of a later placeholder.
+        pause: for a placeholder of calls that wait for a decision, how their run waits; None for other messages.
+        resumes: the id of the run that first waited, if the entry is of a run that resumes it; else None.
     """
 
     kind: Literal["message"] = "message"
     message: _LoggedMessage = Field(repr=False)
     context_tokens: Annotated[int | None, _OMIT_NONE] = Field(default=None, ge=0)
     placeholder: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    pause: Annotated[LoggedPause | None, _OMIT_NONE] = None
+    resumes: Annotated[str | None, _OMIT_NONE] = None
 
     @not_for_validation
     def __init__(self, message: Message, **data: Any) -> None:
@@ -82,7 +100,8 @@ class CompactionEntry(MemoryEntry):
     Args:
         through: the position up to which it covers the entries of its branch.
         keeps: the ids of the entries up to `through` that stay in the view.
-        cuts: the number of characters that the view shows of each tool result, by the id of the entry with the results.
+        cuts: the number of characters that the view shows of tool results, by the id of the entry with the results and
+            the id of the call.
         summary: the messages that replace the covered entries.
         trigger: the name of what caused it.
         strategy: the name of the strategy that chose what it covers.
@@ -94,7 +113,7 @@ class CompactionEntry(MemoryEntry):
     kind: Literal["compaction"] = "compaction"
     through: int = Field(ge=1)
     keeps: tuple[_Name, ...] = ()
-    cuts: Mapping[_Name, Annotated[int, Field(ge=0)]] = {}
+    cuts: Mapping[_Name, Mapping[str, Annotated[int, Field(ge=0)]]] = {}
     summary: tuple[_LoggedMessage, ...] = Field(default=(), repr=False)
     trigger: _Name
     strategy: _Name

@@ -72,11 +72,10 @@ class LogReader:
         )
         return self.log
 
-    async def last_turn(self) -> Turn:
-        """Return all that the branch has of the last turn of the conversation, as a flow."""
-        found = (await self.read(last_turns=1, kind="message")).entries
-        turns = turns_of(entry for entry in found if isinstance(entry, MessageEntry))
-        return turns[-1] if turns else Turn()
+    async def last_turns(self, count: int) -> tuple[Turn, ...]:
+        """Return all that the branch has of the last turns of the conversation, as a flow."""
+        found = (await self.read(last_turns=count, kind="message")).entries
+        return turns_of(entry for entry in found if isinstance(entry, MessageEntry))
 
     async def catch_up(self) -> ConversationLog:
         """Return what other runs have appended to the branch since it was read, as a flow; hide its messages."""
@@ -106,4 +105,9 @@ def _without_orphans(turn: Turn) -> Turn:
     """Return a turn without results at its beginning, whose calls are missing or covered by a compaction."""
     if not any(isinstance(entry.message, ToolMessage) for entry in turn.question):
         return turn
-    return replace(turn, question=tuple(each for each in turn.question if not isinstance(each.message, ToolMessage)))
+    return replace(
+        turn,
+        question=tuple(
+            entry for entry in turn.question if entry.pause is not None or not isinstance(entry.message, ToolMessage)
+        ),
+    )

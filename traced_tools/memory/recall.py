@@ -20,6 +20,7 @@ from traced_tools.tools.selection import tool_callbacks
 _MOST_FOUND: Final = 10
 _MOST_EXCERPT: Final = 1_000
 _MATCHES: Final[tuple[Match, ...]] = ("all", "any")
+_MORE: Final = f"Only the newest {_MOST_FOUND} messages are shown. Add words to find others."
 _NOTHING: Final = "Nothing was found. Try other words, or fewer."
 
 
@@ -53,19 +54,24 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
             raise RuntimeError("recall needs a MemoryAdvisor with its memory, and a request with a conversation id")
         with observe_memory(session.run, "search_memory", context.iteration) as observed:
             found = _search(session, words.split()) if entry is None else _entry(session, entry)
-            observed.read(len(found), 0)
+            shown = found[:_MOST_FOUND]
+            observed.read(len(shown), 0)
         if entry is not None:
             return (
                 "\n".join(_text(each.message) for each in found) or f"There is no entry {entry} in this conversation."
             )
-        return "\n\n".join(_excerpt(each) for each in found) or _NOTHING
+        more = [_MORE] if len(found) > len(shown) else []
+        return "\n\n".join([*map(_excerpt, shown), *more]) or _NOTHING
 
     (callback,) = tool_callbacks(recall)
     return callback
 
 
 def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
-    """Return the newest messages with all words, or else with any of them, without those that the model is shown."""
+    """Return the newest messages with all words, or else with any of them, without those that the model is shown.
+
+    If there are more than are returned to the model, at least one more is found.
+    """
     shown = session.shown_whole()
     words = [word[:MOST_WORD] for word in words[:MOST_WORDS]]
     for match in _MATCHES if words else ():
@@ -78,13 +84,13 @@ def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
                 match=match,
                 branches=[branch],
                 through=through,
-                limit=_MOST_FOUND + len(shown),
+                limit=_MOST_FOUND + 1 + len(shown),
                 principal=session.run.principal,
             )
             if entry.id not in shown and not is_active(entry)
         ]
         if found:
-            return sorted(found, key=lambda each: each.position or 0, reverse=True)[:_MOST_FOUND]
+            return sorted(found, key=lambda each: each.position or 0, reverse=True)
     return []
 
 

@@ -244,7 +244,7 @@ class ChatMemoryRepository(ABC):
         branches: Sequence[str] | None = None,
         through: int | None = None,
         before: int | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         principal: str | None = None,
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words, the newest first.
@@ -261,7 +261,7 @@ class ChatMemoryRepository(ABC):
             branches: messages of these branches only, such as `[""]` for those of the main agent.
             through: the last position to search; None for all.
             before: the position before which to search, such as that of the last message found; None for all.
-            limit: the maximum number of messages.
+            limit: the maximum number of messages; None for all.
             principal: who asks: the owner of the conversation.
 
         Raises:
@@ -291,7 +291,7 @@ class ChatMemoryRepository(ABC):
         branches: Sequence[str] | None = None,
         through: int | None = None,
         before: int | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         principal: str | None = None,
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words on asyncio; see `search`."""
@@ -496,7 +496,7 @@ class ChatMemoryRepository(ABC):
         branches: Sequence[str] | None = None,
         through: int | None = None,
         before: int | None = None,
-        limit: int = 10,
+        limit: int | None = None,
         principal: str | None = None,
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words; see `search`. This is a flow."""
@@ -511,7 +511,7 @@ class ChatMemoryRepository(ABC):
         if found is None or not (all(wanted) if match == "all" else any(wanted)):
             return ()
         most = min(found.version, through or found.version, (before or found.version + 1) - 1)
-        search = WordSearch(tuple(filter(None, wanted)), match, most, some, limit)
+        search = WordSearch(tuple(filter(None, wanted)), match, most, some, limit or found.version)
         rows = await Call[Sequence[StoredEntry] | None](self.search_entries, found, search)
         if rows is None:
             return await self._scan_flow(found, search)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from hashlib import sha256
@@ -24,10 +24,10 @@ from traced_tools.core.messages import (
 )
 from traced_tools.errors import ChatMemoryUnavailable, ConversationConflict, ResumeError
 from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
-from traced_tools.memory.entries import CompactionEntry, MemoryEntry, MessageEntry
+from traced_tools.memory.entries import CompactionEntry, LoggedPause, MemoryEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader, register_run
 from traced_tools.memory.repository import ChatMemoryRepository
-from traced_tools.memory.view import MemoryView, Turn, turns_of
+from traced_tools.memory.view import MemoryView, Round, Turn, results_in, turns_of
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import memory_failed, observe_memory, observe_missing_results
 from traced_tools.run.context import RunContext
@@ -37,7 +37,13 @@ _LOG = logging.getLogger(__name__)
 _OUTAGES: Final = (ChatMemoryUnavailable, OSError)
 _MOST_ATTEMPTS: Final = 1_000
 """How often an append is repeated because other runs append meanwhile. Each time, one of them makes progress."""
-_WAITING: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
+_MOST_OVERLAPPING: Final = 100
+"""How many turns may have begun beside that of a run before it paused, so that the run can still be resumed."""
+_WAITING: Final = f"{UNKNOWN_OUTCOME}its run ended while it waited for a decision."
+_WITHDRAWN: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
+_MAY_HAVE_RESUMED: Final = f"{UNKNOWN_OUTCOME}it waited for approval, and a run may have resumed with it."
+_NOT_ANSWERED: Final = f"{UNKNOWN_OUTCOME}it waited for a decision, and the conversation went on."
+_BEGUN: Final = f"{UNKNOWN_OUTCOME}a run resumed with it, and ended before its result was recorded."
 _UNKNOWN: Final = f"{UNKNOWN_OUTCOME}the run ended before its result was recorded."
 
 
@@ -77,8 +83,7 @@ class MemorySession:
         ancestors: the branches of the outer agents, each with the version of the log up to which this run sees it.
         enclosing: the session that was current before.
         compact_above: the number of tokens above which the run may compact the view again.
-        passed_by: the runs of the turn before, if the user said something else before they had answered.
-        superseded: the calls of the turn before that waited for approval when the user said something else.
+        superseded: the calls that waited for approval when the run began, and that no run can run any more.
         failed_strategies: the `id` of each strategy of compaction that the run does not try again.
     """
 
@@ -96,7 +101,6 @@ class MemorySession:
         self.turn: int = 1 if outer is None else outer.turn
         self.iteration = 0
         self.compact_above = -1
-        self.passed_by: frozenset[str] = frozenset()
         self.superseded: Sequence[ToolCall] = ()
         self.failed_strategies: set[int] = set()
         self._reader = LogReader(memory.repository, run.conversation_id or "", run.principal, self.branch)
@@ -108,6 +112,7 @@ class MemorySession:
         self._is_unsure = False  # whether the log may have what is unsaved
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
+        self._resumed = Turn()  # as the log had it when the run began
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
@@ -148,7 +153,7 @@ class MemorySession:
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
-        settled = replace(running, rounds=tuple(each for each in running.rounds if not each.open_calls()))
+        settled = replace(running, rounds=tuple(each for each in running.rounds if each.is_settled()))
         return replace(self.view, running=settled).messages
 
     async def fit(self) -> None:
@@ -166,7 +171,8 @@ class MemorySession:
     async def begin(self, conversation: Sequence[Message]) -> None:
         """Read the view, and append what is new in the conversation that the run is asked to send, as a flow.
 
-        Calls of an earlier run without a result get a placeholder.
+        Calls of an earlier run without a result get a placeholder. Unless the run resumes another one, runs that wait
+        in the turns before it are withdrawn, and their calls get a placeholder that says whether they can have run.
 
         Args:
             conversation: the messages without the instructions.
@@ -182,20 +188,28 @@ class MemorySession:
                 found = await self._resumed_turn(self.run.resumption.paused.run_ids)
                 if found is None:
                     continue  # the log has changed since the view was read
-                view = _with_running(view, found)
+                view, self._resumed = _with_running(view, found), found
                 resumed = view.running
-            before = view.turns[-1] if view.turns else Turn()
-            if view.left_out and not before.size:  # the turn before is too long for the view
-                found = await self._last_turn()
-                if found is None:
+            if self.ancestors:
+                view = replace(view, turns=_without_siblings(view.turns, self.turn, resumed))
+            passed = view.turns
+            if view.left_out and not passed:  # the turn before is too long for the view
+                last = await self._last_turns(1)
+                if last is None:
                     continue
-                before = found
+                passed = last
             asked, preceding, request_only = _split(view, conversation)
+            if resumed.size:  # the run that paused has asked
+                asked = ()
             turns = (*view.turns, resumed) if resumed.size else view.turns
             self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
             question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)
-            if placeholders:
-                turns = turns_of([*_entries_of(turns), *placeholders])
+            settled: list[MessageEntry] = []
+            self.superseded = ()
+            if self.run.resumption is None:
+                settled, self.superseded = _settled(passed, asked, await self._withdrawn(passed, asked))
+            if placeholders or (settled and view.turns):
+                turns = turns_of([*_entries_of(turns), *placeholders, *(settled if view.turns else ())])
             if resumed.size:  # its last calls get their results
                 *earlier, resumed = turns
                 turns = tuple(earlier)
@@ -208,23 +222,51 @@ class MemorySession:
                 request_only=request_only,
                 running=Turn.of((*resumed.entries, *question)),
             )
-            self._unsaved = [*placeholders, *question]
+            self._unsaved = [*placeholders, *settled, *question]
             if await self._save():
                 break
         else:
             raise self._conflict()
-        if any(isinstance(each, UserMessage) for each in asked) and before.size:
-            if not before.is_answered:
-                self.passed_by = frozenset(each.run_id for each in before.entries if each.run_id is not None)
-            self.superseded = _waiting_calls(before)
-            if self.superseded:
-                observe_missing_results(self.run, len(self.superseded), 0, iteration=self.iteration)
-        if placeholders:
-            calls = sum(len(_results(entry)) for entry in placeholders)
-            observe_missing_results(self.run, not_run=0, unknown=calls, iteration=self.iteration)
+        calls = sum(len(results_in(entry)) for entry in (*placeholders, *settled))
+        if calls:
+            not_run = len(self.superseded)
+            observe_missing_results(self.run, not_run, calls - not_run, iteration=self.iteration)
+
+    async def _withdrawn(self, turns: Sequence[Turn], asked: Sequence[Message]) -> Container[str | None]:
+        """Withdraw the runs that wait in turns that the conversation passes by; return those that never resume.
+
+        Whether a run has resumed is decided where its state is kept. The log decides about a state that no store keeps:
+        a run that resumes from it writes to the log first, which fails once this run has appended its question.
+        """
+        pauses = {
+            entry.run_id: entry.pause
+            for turn in turns
+            for each in turn.rounds
+            for entry in each.waiting_calls().values()
+        }
+        passed = [*pauses]
+        if (
+            turns
+            and not turns[-1].is_answered
+            and (
+                any(isinstance(each, UserMessage) for each in asked)
+                or any(entry.pause is not None for entry in turns[-1].entries)
+            )
+        ):
+            passed += [entry.run_id for entry in turns[-1].entries]
+        never = {
+            run_id
+            for run_id, pause in pauses.items()
+            if pause is not None and pause.keeper == "log" and self._on_failure == "raise"  # else, it may lack entries
+        }
+        if self.run.withdraw is not None:
+            for run_id in dict.fromkeys(passed):
+                if run_id is not None and await self.run.withdraw(run_id):
+                    never.add(run_id)
+        return never
 
     async def _resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
-        """Return the turn that the run goes on with, which is the last one; None if the log has changed meanwhile.
+        """Return the turn that the run goes on with, whole; None if the log has changed meanwhile.
 
         The view may lack parts of it, or all, as it may of any turn before the run.
 
@@ -232,17 +274,24 @@ class MemorySession:
             run_ids: the runs that the run resumes.
 
         Raises:
-            ResumeError: unless the conversation ends with what these runs have added.
+            ResumeError: if a turn has begun since the last of these runs has paused, or a run has continued its turn.
         """
-        turn = await self._last_turn()
-        if turn is None or self._is_out:
-            return turn
+        turns = await self._last_turns(1)
+        if turns is None or self._is_out:
+            return None if turns is None else Turn()
         if self._reader.log.conversation is None:
             raise ResumeError(
                 "the conversation is no longer in the memory, so the run that waits cannot be resumed",
                 lasting="conversation_changed",
             )
-        if not turn.size or turn.last.run_id not in run_ids:
+        is_nested = bool(self.ancestors)
+        turn = _waiting_turn(turns, run_ids, is_nested=is_nested)
+        if turn is None:  # later turns may have begun before the run paused
+            turns = await self._last_turns(_MOST_OVERLAPPING)
+            if turns is None or self._is_out:
+                return None if turns is None else Turn()
+            turn = _waiting_turn(turns, run_ids, is_nested=is_nested)
+        if turn is None:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
                 "the run cannot be resumed; what ran before is in the audit trail",
@@ -250,15 +299,48 @@ class MemorySession:
             )
         return turn
 
-    async def _last_turn(self) -> Turn | None:
-        """Return the last turn of the log, whole; None if the log has changed since the view was read."""
+    async def _last_turns(self, count: int) -> tuple[Turn, ...] | None:
+        """Return the last turns of the log, whole; None if the log has changed since the view was read."""
         version = self._reader.log.version
         try:
-            turn = await self._reader.last_turn()
+            turns = await self._reader.last_turns(count)
         except _OUTAGES as error:
             self._failed("search_memory", error)
-            return Turn()
-        return turn if self._reader.log.version == version else None
+            return ()
+        return turns if self._reader.log.version == version else None
+
+    async def claim(self) -> None:
+        """Record in the log that the calls which waited begin, if nothing else keeps the paused run, as a flow.
+
+        Raises:
+            ResumeError: if the conversation went on, or another run has resumed from the state.
+            ChatMemoryError: if the log cannot record it, whatever `on_failure` is: then, nobody would know.
+        """
+        paused = None if self.run.resumption is None else self.run.resumption.paused
+        if paused is None or not paused.is_logged:
+            return
+        if not self._has_read:
+            raise ChatMemoryUnavailable(
+                "the memory keeps the run that waits, and cannot be read: resume the run when the memory is up again"
+            )
+        waiting = [
+            ToolResultPart(call_id=call.id or "", name=call.name, content=_BEGUN, is_error=True)
+            for each in self._resumed.rounds
+            for call in each.calls
+            if call.id in each.waiting_calls()
+        ]
+        if not waiting:  # the memory was down when the run paused, so the log says nothing about the calls
+            return
+        [entry] = self._entries([ToolMessage(waiting)], self.turn)
+        for _ in range(_MOST_ATTEMPTS):
+            added = await self._extend_with([entry.replace(placeholder=True)])
+            if added is not None:
+                begun = [each for each in added if isinstance(each, MessageEntry)]
+                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *begun)))
+                return
+            await self._reader.catch_up()
+            await self._resumed_turn(paused.run_ids)
+        raise self._conflict()
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
         """Append what is new in a further request of the run, as a flow.
@@ -285,7 +367,7 @@ class MemorySession:
         left = self._after_last(conversation) or ()
         await self.append(left)
         if self.run.pause is not None:
-            await self._append_placeholders(self.run.pause.result.pending)
+            await self.pause(self.run.pause.result.waiting)
         await self.flush()
         if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
             contents = [part.content for part in self.run.interrupted.results]
@@ -293,13 +375,18 @@ class MemorySession:
             not_run = sum(each.startswith(NOT_RUN) for each in contents)
             observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
 
-    async def _append_placeholders(self, pending: Sequence[PendingCall]) -> None:
-        """Append results that say that the calls did not run, which the results of a resumed run replace."""
+    async def pause(self, pending: Sequence[PendingCall]) -> None:
+        """Append that the run ends because calls wait for a decision, as a flow.
+
+        The results of a resumed run replace the placeholders, and so does what another run finds out about the calls.
+        """
         parts = [
             ToolResultPart(call_id=each.call_id, name=each.tool, content=_WAITING, is_error=True) for each in pending
         ]
+        begun = tuple(each.call_id for each in pending if each.has_begun)
+        pause = LoggedPause(keeper="log" if self.run.withdraw is None else "store", begun=begun)
         [entry] = self._entries([ToolMessage(parts)], self.turn)
-        await self._append_entries([entry.replace(placeholder=True)])
+        await self._append_entries([entry.replace(placeholder=True, pause=pause)])
 
     def stream(self, text: str, iteration: int, *, restarts: bool) -> None:
         """Remember a piece of an answer that is streamed."""
@@ -489,10 +576,10 @@ class MemorySession:
     # Entries.
 
     def _entries(self, messages: Iterable[Message], turn: int) -> list[MessageEntry]:
-        run = self.run
-        return [
-            MessageEntry(message, turn=turn, run_id=run.id, branch=self.branch, agent=run.agent) for message in messages
-        ]
+        run, resumption = self.run, self.run.resumption
+        of_run = {"turn": turn, "run_id": run.id, "branch": self.branch, "agent": run.agent}
+        resumes = None if resumption is None else resumption.paused.run_ids[0]
+        return [MessageEntry(message, resumes=resumes, **of_run) for message in messages]
 
     def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
@@ -635,21 +722,90 @@ def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[Messa
                 if call.id not in given
             ]
             if parts:
-                made = {name: getattr(each.answer, name) for name in ("turn", "run_id", "branch", "agent")}
-                found.append(MessageEntry(ToolMessage(parts), placeholder=True, **made))
+                found.append(_placeholder(each, parts))
     return found
 
 
-def _waiting_calls(turn: Turn) -> list[ToolCall]:
-    """Return the calls at the end of a turn whose only result is that they wait for approval."""
-    if not turn.rounds:
-        return []
-    following = turn.rounds[-1].following
-    has = {part.call_id for entry in following if not entry.placeholder for part in _results(entry)}
-    waits = {
-        part.call_id for each in following if each.placeholder for part in _results(each) if part.content == _WAITING
-    }
-    return [call for call in turn.rounds[-1].calls if call.id in waits - has]
+def _settled(
+    turns: Iterable[Turn], asked: Iterable[Message], never: Container[str | None]
+) -> tuple[list[MessageEntry], list[ToolCall]]:
+    """Return entries with what is known of the calls that waited when a run began, and the calls that were not run.
+
+    Args:
+        turns: the turns before the run.
+        asked: what is new in the run, which may have results of the calls.
+        never: the runs that wait and never resume.
+    """
+    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
+    entries: list[MessageEntry] = []
+    not_run: list[ToolCall] = []
+    for turn in turns:
+        for each in turn.rounds:
+            parts, waiting = [], each.waiting_calls()
+            for call in each.calls:
+                entry = waiting.get(call.id or "")
+                if entry is None or entry.pause is None or call.id in given:
+                    continue
+                text = _WITHDRAWN if entry.run_id in never else _MAY_HAVE_RESUMED
+                if call.id in entry.pause.begun:
+                    text = _NOT_ANSWERED
+                if text is _WITHDRAWN:
+                    not_run.append(call)
+                parts.append(ToolResultPart(call_id=call.id or "", name=call.name, content=text, is_error=True))
+            if parts:
+                entries.append(_placeholder(each, parts))
+    return entries, not_run
+
+
+def _placeholder(answered: Round, parts: Sequence[ToolResultPart]) -> MessageEntry:
+    """Return an entry with results that never arrived, as of the run that made the calls."""
+    place = {name: getattr(answered.answer, name) for name in ("turn", "run_id", "branch", "agent")}
+    return MessageEntry(ToolMessage(parts), placeholder=True, **place)
+
+
+def _without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tuple[Turn, ...]:
+    """Return the turns without those that the same turn of an outer agent has begun and that wait or are later.
+
+    Runs of one agent that an outer agent asks at the same time don't see each other, nor do they after a pause.
+
+    Args:
+        turns: the turns of the branch before the run.
+        number: the number of the outer agent's turn.
+        running: the turn that the run goes on with; empty for a run that begins.
+    """
+    began = min(map(_position, running.entries), default=None)
+
+    def is_sibling(turn: Turn) -> bool:
+        is_later = began is not None and max(map(_position, turn.entries)) > began
+        return turn.number == number and (turn.waits or is_later)
+
+    return tuple(each for each in turns if not is_sibling(each))
+
+
+def _waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool) -> Turn | None:
+    """Return the turn in which a run waits; None if it waits in none of them, or another turn has begun since then.
+
+    Args:
+        turns: the last turns of the log.
+        run_ids: the ids of the run, and before it those of the runs that it resumed.
+        is_nested: whether an outer agent has asked for the run. It may have asked for others in the same turn.
+    """
+    for turn in turns:
+        last = max(turn.entries, key=_position)
+        if last.pause is not None and last.run_id == run_ids[-1]:
+            others = [other for other in turns if not (is_nested and other.number == turn.number)]
+            is_last = all(min(map(_position, other.entries)) <= _position(last) for other in others)
+            return turn if is_last else None
+    if is_nested:
+        turns = [turn for turn in turns if turn.number != turns[-1].number or turn.last.run_id in run_ids]
+    if not turns or turns[-1].last.run_id not in run_ids:
+        return None
+    # the run could not record that it paused, because the memory was down
+    return turns[-1] if turns[-1].last.pause is not None or not turns[-1].last.placeholder else None
+
+
+def _position(entry: MessageEntry) -> int:
+    return entry.position or 0
 
 
 def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
@@ -665,7 +821,3 @@ def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
 
 def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:
     return (entry for turn in turns for entry in turn.entries)
-
-
-def _results(entry: MessageEntry) -> Sequence[ToolResultPart]:
-    return entry.message.results if isinstance(entry.message, ToolMessage) else ()

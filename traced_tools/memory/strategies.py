@@ -7,14 +7,16 @@ their results. So a compaction also works between the rounds of one long turn.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from traced_tools.core.checks import expect_whole
-from traced_tools.core.messages import ToolMessage
+from traced_tools.core.checks import expect, expect_each, expect_whole
+from traced_tools.core.messages import ToolMessage, ToolResultPart
 from traced_tools.memory.entries import MessageEntry
 from traced_tools.memory.view import MemoryView, Round, Turn, is_cut_to
 
@@ -110,24 +112,40 @@ class CutToolResults(CompactionStrategy):
 
     Args:
         max_chars: how many characters are shown of a result.
+        spare: the tools whose results stay whole: a name or a pattern, or several. In a pattern, `*` stands for any
+            characters, `?` for one, `[ab]` for one of several.
     """
 
     name = "cut_tool_results"
 
-    def __init__(self, max_chars: int) -> None:
+    def __init__(self, max_chars: int, *, spare: str | Sequence[str] = ()) -> None:
         expect_whole("max_chars", max_chars, 0)
+        expect("spare", spare, (str, list, tuple), "a str or a list of str")
         self.max_chars = max_chars
+        self.spare = (spare,) if isinstance(spare, str) else tuple(spare)
+        expect_each("spare", self.spare, str, "a str")
+        if "" in self.spare:
+            raise ValueError("spare must contain no empty name or pattern")
 
     async def compact(self, view: MemoryView, session: MemorySession) -> MemoryView:
         """Return the view with long results cut."""
         earlier = [each for turn in view.turns if not may_go_on(turn) for each in turn.rounds]
-        long = [entry.id for entry in self._long_results([*earlier, *view.running.rounds[:-1]])]
-        cuts = {**view.cuts, **{each: min(self.max_chars, view.cuts.get(each, self.max_chars)) for each in long}}
+        cuts = dict(view.cuts)
+        for each in (*earlier, *view.running.rounds[:-1]):
+            for entry in each.following:
+                before = view.cuts.get(entry.id, {})
+                most = {
+                    part.call_id: min(self.max_chars, before.get(part.call_id, sys.maxsize))
+                    for part in self._long(entry)
+                }
+                if most:
+                    cuts[entry.id] = {**before, **most}
         return view if cuts == view.cuts else replace(view, cuts=cuts)
 
-    def _long_results(self, rounds: Iterable[Round]) -> Iterable[MessageEntry]:
-        for each in rounds:
-            for entry in each.following:
-                results = entry.message.results if isinstance(entry.message, ToolMessage) else ()
-                if any(is_cut_to(result, self.max_chars) for result in results):
-                    yield entry
+    def _long(self, entry: MessageEntry) -> Iterator[ToolResultPart]:
+        for part in entry.message.results if isinstance(entry.message, ToolMessage) else ():
+            if is_cut_to(part, self.max_chars) and not self._spares(part.name):
+                yield part
+
+    def _spares(self, tool: str) -> bool:
+        return tool in self.spare or any(fnmatchcase(tool, pattern) for pattern in self.spare)

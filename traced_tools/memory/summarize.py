@@ -188,8 +188,8 @@ def _lines(part: OldPart, view: MemoryView, most: int) -> Iterator[str]:
             yield from _lines_of(message, {"turn": turn.number}, most)
     if part.rounds:  # the running turn's question stays in the view, and says what its rounds are about
         number = {"turn": view.running.number}
-        for entry in view.running.question:
-            yield from _lines_of(entry.message, number, most)
+        for message in replace(view.running, rounds=()).messages():
+            yield from _lines_of(message, number, most)
         for each in part.rounds:
             for message in each.messages({}):
                 yield from _lines_of(message, number, most)

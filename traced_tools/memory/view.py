@@ -20,7 +20,9 @@ from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
 _MOST_NOTE: Final = 120
 """The length of the note that replaces what is cut off a result."""
-_NO_CUTS: Final[Mapping[str, int]] = MappingProxyType({})
+Cuts = Mapping[str, Mapping[str, int]]
+"""How many characters are shown of results, by the id of the entry with the results and the id of the call."""
+_NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
 @quick_init
@@ -53,7 +55,19 @@ class Round:
             return ()
         return tuple(call for call, found in zip(self.calls, self._results(_NO_CUTS), strict=True) if found is None)
 
-    def messages(self, cuts: Mapping[str, int]) -> Iterator[Message]:
+    def is_settled(self) -> bool:
+        """Return whether each call has a result that is no placeholder."""
+        real = [part for each in self.following if not each.placeholder for part in _shown_results(each, _NO_CUTS)]
+        return None not in answers_to(self.calls, real)
+
+    def waiting_calls(self) -> Mapping[str, MessageEntry]:
+        """Return the calls of which nothing is known but that they wait, by id, each with the entry of the pause."""
+        if all(entry.pause is None for entry in self.following):  # the common case
+            return {}
+        last = {part.call_id: entry for entry in self.following for part in results_in(entry)}
+        return {call_id: entry for call_id, entry in last.items() if entry.pause is not None}
+
+    def messages(self, cuts: Cuts) -> Iterator[Message]:
         """Yield the messages, with the results of the calls in one message directly after the answer."""
         yield self.answer.message
         if self.calls:
@@ -72,16 +86,14 @@ class Round:
             call.id for call in self.calls
         ]
 
-    def _results(self, cuts: Mapping[str, int]) -> list[ToolResultPart | None]:
-        """Return the result of each call; a placeholder only for a call that has no other."""
-        real, placeholders = [
-            [part for entry in self.following if entry.placeholder is wanted for part in _shown_results(entry, cuts)]
-            for wanted in (False, True)
-        ]
+    def _results(self, cuts: Cuts) -> list[ToolResultPart | None]:
+        """Return the result of each call; the last placeholder only for a call that has no other."""
+        real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, cuts)]
         found = answers_to(self.calls, real)
         if None not in found:
             return found
-        instead = answers_to(self.calls, placeholders)
+        last_first = [entry for entry in reversed(self.following) if entry.placeholder]
+        instead = answers_to(self.calls, [part for entry in last_first for part in _shown_results(entry, cuts)])
         return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
 
 
@@ -91,7 +103,8 @@ class Turn:
     """What one run added to a conversation in a turn.
 
     Attributes:
-        question: the entries before the first answer, usually one message of the user.
+        question: the entries before the first answer, usually one message of the user. If a run paused whose calls the
+            log does not have, the placeholder of the pause is here and not sent to the model.
         rounds: the answers, each with the results of its calls. The last one of a turn that has ended has no calls.
     """
 
@@ -122,6 +135,16 @@ class Turn:
         return size
 
     @property
+    def sent(self) -> int:
+        """The number of messages that a model is sent of it, without what results replace."""
+        question = self.question
+        sent = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
+        for each in self.rounds:
+            following = len(each.following)
+            sent += 1 + following if following < 2 else sum(1 for _ in each.messages(_NO_CUTS))
+        return sent
+
+    @property
     def last(self) -> MessageEntry:
         """The last entry."""
         return self.rounds[-1].entries[-1] if self.rounds else self.question[-1]
@@ -137,6 +160,11 @@ class Turn:
         return (*self.question, *(entry for each in self.rounds for entry in each.entries))
 
     @property
+    def waits(self) -> bool:
+        """Whether calls of it wait for a decision."""
+        return any(each.waiting_calls() for each in self.rounds)
+
+    @property
     def is_answered(self) -> bool:
         """Whether it ends with an answer that calls no tools."""
         return bool(self.rounds) and not self.rounds[-1].calls and not self.rounds[-1].following
@@ -145,10 +173,11 @@ class Turn:
         """Return the calls that have no result, not even a placeholder."""
         return tuple(call for each in self.rounds for call in each.open_calls())
 
-    def messages(self, cuts: Mapping[str, int] = _NO_CUTS) -> Iterator[Message]:
-        """Yield the messages; `cuts` has the number of characters to show of the results in an entry, by its id."""
+    def messages(self, cuts: Cuts = _NO_CUTS) -> Iterator[Message]:
+        """Yield the messages; see `MemoryView` for `cuts`."""
         for entry in self.question:
-            yield entry.message
+            if entry.pause is None:
+                yield entry.message
         for each in self.rounds:
             if each.calls or each.following or each is self.rounds[-1]:  # otherwise, the next answer replaces it
                 yield from each.messages(cuts)
@@ -165,7 +194,7 @@ class MemoryView:
         turns: the turns before this run, the oldest first.
         request_only: messages of the request that the log does not keep, such as examples.
         running: the turn of this run.
-        cuts: the number of characters that are shown of each tool result, by the id of the entry with the results.
+        cuts: the number of characters that are shown of tool results.
         compacted: the last compaction of the branch, which is in the log; None if there is none.
         left_out: the number of messages that were read or shown before, and are not in the view.
     """
@@ -176,7 +205,7 @@ class MemoryView:
     turns: tuple[Turn, ...] = ()
     request_only: tuple[Message, ...] = ()
     running: Turn = Turn()
-    cuts: Mapping[str, int] = field(default_factory=dict)
+    cuts: Cuts = field(default_factory=dict)
     compacted: CompactionEntry | None = None
     left_out: int = 0
 
@@ -219,14 +248,15 @@ class MemoryView:
 def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     """Return entries of a branch, which are in the order of the log, as turns, in the order of their numbers.
 
-    Each run that begins with a message of the user has a turn of its own. Another one continues the turn of its number:
-    it adds the results of its calls, or the answer to a question that was asked again.
+    Each run that begins with a message of the user has a turn of its own, which the runs that resume it continue.
+    Another one continues the turn of its number: it adds the results of its calls, or the answer to a question that was
+    asked again.
     """
     turns: list[list[MessageEntry]] = []
     by_run: dict[tuple[int, str | None], list[MessageEntry]] = {}
     last: dict[int, list[MessageEntry]] = {}
     for entry in entries:
-        key = (entry.turn, entry.run_id)
+        key = (entry.turn, entry.resumes or entry.run_id)
         if key not in by_run:
             continued = None if isinstance(entry.message, UserMessage) else last.get(entry.turn)
             if continued is None:
@@ -249,14 +279,17 @@ def _round_of(
     return rounds[-1] if rounds else question
 
 
-def _shown_results(entry: MessageEntry, cuts: Mapping[str, int]) -> Sequence[ToolResultPart]:
-    """Return the results in an entry, each cut to the number of characters that `cuts` has for the entry."""
-    if not isinstance(entry.message, ToolMessage):
-        return ()
-    most = cuts.get(entry.id)
+def results_in(entry: MessageEntry) -> Sequence[ToolResultPart]:
+    """Return the results in an entry; none if it is another message."""
+    return entry.message.results if isinstance(entry.message, ToolMessage) else ()
+
+
+def _shown_results(entry: MessageEntry, cuts: Cuts) -> Sequence[ToolResultPart]:
+    """Return the results in an entry, those that `cuts` has with that number of characters."""
+    most, results = cuts.get(entry.id), results_in(entry)
     if most is None:
-        return entry.message.results
-    return [_cut(part, most, entry.position) for part in entry.message.results]
+        return results
+    return [_cut(part, most[part.call_id], entry.position) if part.call_id in most else part for part in results]
 
 
 def is_cut_to(part: ToolResultPart, most: int) -> bool:

@@ -36,12 +36,16 @@ class MessageWindowChatMemory(ChatMemory):
 
     async def read(self, log: LogReader) -> MemoryView:
         """Return the turns within the window, as a flow."""
-        most = self.max_messages + 1
-        found = [
-            entry for entry in (await log.read(last=most, kind="message")).entries if isinstance(entry, MessageEntry)
-        ]
-        turns = log.turns(found)
-        if len(found) == most:  # there may be more, so that the first turns may have begun before
+        most, unsent = self.max_messages + 1, 0
+        while True:
+            read = (await log.read(last=most + unsent, kind="message")).entries
+            found = [entry for entry in read if isinstance(entry, MessageEntry)]
+            turns = log.turns(found)
+            more = sum(turn.size - turn.sent for turn in turns)
+            if len(found) < most + unsent or more <= unsent:
+                break
+            unsent = more
+        if len(found) == most + unsent:  # there may be more, so that the first turns may have begun before
             turns = tuple(turn for turn in turns if _is_whole(turn))
         shown = sum(turn.size for turn in turns) + sum(entry.id in log.hidden for entry in found)
         return self._within(MemoryView(turns=turns, left_out=len(found) - shown))
@@ -51,14 +55,14 @@ class MessageWindowChatMemory(ChatMemory):
         return self._within(view)
 
     def _within(self, view: MemoryView) -> MemoryView:
-        sizes = [turn.size for turn in view.turns]
-        room = self.max_messages - view.running.size
+        sizes = [turn.sent for turn in view.turns]
+        room = self.max_messages - view.running.sent
         kept = len(sizes)
         while kept and sum(sizes[-kept:]) > room:
             kept -= 1
         if kept == len(sizes):
             return view
-        left_out = sum(sizes[: len(sizes) - kept])
+        left_out = sum(turn.size for turn in view.turns[: len(sizes) - kept])
         return replace(view, turns=view.turns[len(sizes) - kept :], left_out=view.left_out + left_out)
 
 

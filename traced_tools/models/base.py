@@ -36,6 +36,9 @@ MADE_UP_ID = "ttcall_"
 CUT_OFF_REASONS = ("length", "content_filter")
 """The finish reasons of an answer that can end in the middle of a part."""
 
+PAUSE = "pause"
+"""The finish reason of a turn that the model continues if it is sent what it has written."""
+
 
 def is_made_up(call_id: str) -> bool:
     """Return whether this package generated `call_id`. Providers without call ids are not sent such an id."""
@@ -76,9 +79,12 @@ class ChatResponse(Value):
     Args:
         message: the answer's message.
         usage: tokens, if the provider reports them.
-        finish_reason: `stop`, `length`, `tool_call`, `content_filter` or `error`; None if the provider reports none.
+        finish_reason: `stop`, `length`, `tool_call` or `content_filter`; `pause` if the model continues when it is sent
+            the message; `error` if the provider reports that the answer failed; `other` for an unknown reason; None if
+            the provider reports none.
         id: the provider's id of the answer.
         model: the model that answered, which can be a specific version of the requested model.
+        provider_reason: the provider's own finish reason, if that is `error` or `other`.
     """
 
     message: AssistantMessage = Field(repr=False)
@@ -86,6 +92,7 @@ class ChatResponse(Value):
     finish_reason: FinishReason | None = None
     id: str | None = None
     model: str | None = None
+    provider_reason: str | None = None
 
     def __init__(self, message: AssistantMessage, **data: Any) -> None:
         super().__init__(message=message, **data)
@@ -94,6 +101,13 @@ class ChatResponse(Value):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls the model asked for, in order."""
         return self.message.tool_calls
+
+    def continuing(self, begun: Self) -> Self:
+        """Return the answer whose beginning is `begun` and whose rest is this response."""
+        message, usages = self.message, [each.usage for each in (begun, self) if each.usage is not None]
+        parts = (*begun.message.parts, *message.parts)
+        joined = message.replace(parts=parts, provider=message.provider or begun.message.provider)
+        return self.replace(message=joined, usage=sum(usages[1:], usages[0]) if usages else None)
 
     def attributed_to(self, provider: str) -> Self:
         """Return this response with `provider` on its message if a part of the message is signed by a provider.
@@ -176,7 +190,8 @@ class ToolCallDelta:
 class ChatChunk:
     """A piece of a streamed answer. Within a chunk, reasoning comes first, then text, calls and whole parts.
 
-    Of `usage`, `finish_reason`, `id` and `model`, the last value in a stream counts.
+    Of `finish_reason`, `id`, `model` and `provider_reason`, the last value in a stream counts. Of `usage`, the last
+    value of each count does, except zero: some servers repeat the usage with zeros.
 
     Args:
         text: appended to the text before it.
@@ -191,6 +206,7 @@ class ChatChunk:
         restarts: whether the answer starts again with this chunk, because the provider starts it again or an advisor
             asked again. The response then contains nothing of the chunks before it; a consumer that has displayed them
             clears them.
+        provider_reason: the provider's own finish reason, if that is `error` or `other`.
     """
 
     text: str = ""
@@ -202,6 +218,7 @@ class ChatChunk:
     id: str | None = None
     model: str | None = None
     restarts: bool = False
+    provider_reason: str | None = None
 
     @classmethod
     def whole(cls, response: ChatResponse) -> Self:
@@ -212,6 +229,7 @@ class ChatChunk:
             finish_reason=response.finish_reason,
             id=response.id,
             model=response.model,
+            provider_reason=response.provider_reason,
         )
 
     @property
@@ -243,6 +261,7 @@ class ChatChunk:
             self.id,
             self.model,
             self.restarts,
+            self.provider_reason,
         )
 
     def without_calls(self) -> Self:

@@ -42,10 +42,12 @@ class Codec(Protocol):
 
     Attributes:
         framing: splits the body of a streamed answer into events.
+        models_path: the path of the provider's list of models.
         enforces_schema: when the provider makes an answer follow `ChatOptions.output_schema`, if it can express it.
     """
 
     framing: Framing
+    models_path: str
     enforces_schema: SchemaEnforcement
 
     def path(self, *, stream: bool) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from math import isinf
+from typing import Any, Final, NoReturn
 
 from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
+from traced_tools.tools.schema.drafts import to_current_draft
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Converts a JSON Schema to the dialect a provider accepts; raises `ToolDefinitionError` if that is impossible."""
@@ -27,13 +29,36 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
     Wrappers such as a code fence are removed first, as they are for the tool. Arguments that aren't a JSON object
     become the text of the field `invalid_arguments`, so that the model sees its mistake.
     """
-    text, _ = unwrap_arguments(call.arguments)
+    arguments = read_object(unwrap_arguments(call.arguments)[0])
+    return {"invalid_arguments": call.arguments} if arguments is None else arguments
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the object in JSON text; None for anything that a strict parser refuses.
+
+    Python's parser also reads numbers that are not finite, and halves of surrogate pairs, which UTF-8 can't encode.
+    """
     try:
-        arguments = json.loads(text)
-        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # fails on NaN and on lone surrogates
+        value = _STRICT_JSON.decode(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"invalid_arguments": call.arguments}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if isinf(number):
+        raise ValueError("a number too large for a double")
+    return number
+
+
+_STRICT_JSON: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def signature_fields(signature: str | None) -> dict[str, Any]:
@@ -50,7 +75,7 @@ def signature_fields(signature: str | None) -> dict[str, Any]:
 def convert_tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
     """Return the input schema of a tool in `dialect`; raises a `ToolDefinitionError` that names the tool."""
     try:
-        return dialect(definition.input_schema)
+        return dialect(to_current_draft(definition.input_schema))
     except ToolDefinitionError as error:
         problem = error
     raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from traced_tools.errors import InvalidRequest, ModelError
+from traced_tools.errors import ContextOverflow, InvalidRequest, ModelError
 from traced_tools.models.base import AskModel, ChatModel, ChatResponse
+from traced_tools.models.refusals import status_of_code
 from traced_tools.models.routing import RoutingModel
 
 _ABOUT_THE_MODEL: Final = (402, 404)
@@ -17,10 +18,10 @@ class FallbackModel(RoutingModel):
     """Asks its models in order until one answers.
 
     The next model is asked after a `ModelError` that another model may not have: a failure of the provider or of the
-    connection, a time-out, a rate limit, a refused key, an invalid answer. It is not asked after the provider refused
-    the request as invalid (`InvalidRequest`), unless the status is 402 or 404, and not after a part of the answer was
-    streamed. Other exceptions are raised immediately, so a model of your own raises a `ModelError` for what another
-    model may not have.
+    connection, a time-out, a rate limit, a refused key, an invalid answer, a request that is longer than the model
+    accepts (`ContextOverflow`). It is not asked after the provider refused the request as invalid for another reason
+    (`InvalidRequest`), unless the status is 402 or 404, and not after a part of the answer was streamed. Other
+    exceptions are raised immediately, so a model of your own raises a `ModelError` for what another model may not have.
 
     If no model answers, the error of the last one asked is raised, with the earlier errors as its notes.
 
@@ -55,4 +56,6 @@ class FallbackModel(RoutingModel):
 
 
 def _may_another_answer(error: ModelError) -> bool:
-    return not isinstance(error, InvalidRequest) or error.status_code in _ABOUT_THE_MODEL
+    if not isinstance(error, InvalidRequest) or isinstance(error, ContextOverflow):
+        return True
+    return (error.status_code or status_of_code(error.code)) in _ABOUT_THE_MODEL

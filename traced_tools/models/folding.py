@@ -87,9 +87,10 @@ class ChunkFold:
         self._finish_reason: str | None = None
         self._id: str | None = None
         self._model: str | None = None
+        self._provider_reason: str | None = None
 
     def add(self, chunk: ChatChunk) -> None:
-        """Add the next chunk. Of usage, finish reason, id and model, the last value counts.
+        """Add the next chunk. Of finish reason, id and model, the last value counts, of usage the last of each count.
 
         Raises:
             InvalidResponse: if the answer has more than `MOST_ITEMS` parts. Joined pieces count as one part.
@@ -100,10 +101,12 @@ class ChunkFold:
             self._open_part(_OpenReasoning).text.write(chunk.reasoning)
         if chunk.text:
             self._open_part(_OpenText).text.write(chunk.text)
-        self._usage = chunk.usage or self._usage
+        if chunk.usage is not None:
+            self._usage = chunk.usage if self._usage is None else _merge_usage(self._usage, chunk.usage)
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
+        self._provider_reason = chunk.provider_reason or self._provider_reason
         if chunk.tool_calls or chunk.parts:
             self._last_calls = [self._add_delta(delta) for delta in chunk.tool_calls]
             self._last_parts = tuple([self._add_part(part) for part in chunk.parts])
@@ -159,7 +162,16 @@ class ChunkFold:
             finish_reason=self._finish_reason,
             id=self._id,
             model=self._model,
+            provider_reason=self._provider_reason,
         )
 
 
 _OPEN = (_OpenText, _OpenReasoning, _OpenCall)
+
+
+def _merge_usage(known: Usage, later: Usage) -> Usage:
+    """Return the later counts, except where they are zero or missing: some servers repeat the usage without them."""
+    if later == known:
+        return known
+    counts = {name: (getattr(known, name), getattr(later, name)) for name in Usage.model_fields}
+    return Usage(**{name: new or (new if old is None else old) for name, (old, new) in counts.items()})

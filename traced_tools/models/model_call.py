@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from traced_tools.errors import InvalidResponse
-from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+from traced_tools.core.messages import ImagePart, TextPart, ToolCall
+from traced_tools.errors import InvalidResponse, ModelError
+from traced_tools.models.base import PAUSE, ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.observe.observations import observe_model_call
 
 if TYPE_CHECKING:
     from traced_tools.observe.stages.subjects import ModelInput
     from traced_tools.run.context import RunContext
+
+
+_MOST_PAUSES: Final = 20
+"""How often a model may pause one turn, so that a run ends whose model never finishes."""
 
 
 async def call_model(
@@ -24,7 +29,8 @@ async def call_model(
 ) -> ChatResponse:
     """Send `request` to `model`, or to the models that answer instead of it, as a flow; return the answer.
 
-    Each call of a model is observed and counted separately.
+    If a model pauses its turn, it is sent what it has written, and continues; the pieces are joined to one answer. Each
+    call of a model is observed and counted separately.
 
     Args:
         run: the run that the call belongs to.
@@ -38,23 +44,62 @@ async def call_model(
         ModelError: if there is no answer.
     """
 
-    async def ask(answering: ChatModel) -> ChatResponse:
+    async def ask_once(answering: ChatModel, request: ChatRequest, has_streamed: bool) -> tuple[ChatResponse, bool]:
         with observe_model_call(run, answering, observable) as observed:
             if deliver is None:
                 step: CallModel[Any] = CallModel(answering, request, observed.timer, _withhold)
             else:
                 step = CallModel(answering, request, observed.timer, deliver, observed.deltas)
             run.totals.inference_calls += 1
-            response = await step
+            try:
+                response = await step
+            except ModelError as error:
+                error.streamed = error.streamed or has_streamed
+                raise
             cost = run.cost_of(answering, response)
             run.totals.add(response.usage, cost)
             observed.answered(response, cost)
-            if response.finish_reason == "tool_call" and not response.message.tool_calls:
-                problem = "the finish reason is tool_call, but there is no tool call"
-                raise InvalidResponse(problem, provider=answering.provider, streamed=step.has_streamed)
-        return response
+            has_streamed = has_streamed or step.has_streamed
+            _check_is_answer(response, answering.provider, has_streamed)
+        return response, has_streamed
+
+    async def ask(answering: ChatModel) -> ChatResponse:
+        response, has_streamed = await ask_once(answering, request, False)
+        for _ in range(_MOST_PAUSES):
+            if response.finish_reason != PAUSE or response.tool_calls:
+                return response
+            begun = response.message
+            continued = ChatRequest((*request.messages, begun), request.tools, request.options)
+            rest, has_streamed = await ask_once(answering, continued, has_streamed)
+            response = rest.continuing(response)
+        problem = f"the model paused its turn more than {_MOST_PAUSES} times"
+        raise InvalidResponse(problem, provider=answering.provider, streamed=has_streamed)
 
     return await model.route(ask)
+
+
+def _check_is_answer(response: ChatResponse, provider: str, has_streamed: bool) -> None:
+    """Raise an `InvalidResponse` for a state that is no answer.
+
+    The provider reports that the answer failed, or gives an unknown reason for an empty one, or announces a tool call
+    that is missing.
+    """
+    reason, message = response.finish_reason, response.message
+    if reason == "error":
+        problem = "the provider reports that the answer failed"
+    elif reason == "other" and not any(isinstance(part, TextPart | ImagePart | ToolCall) for part in message.parts):
+        problem = "the answer is empty, and its finish reason is unknown"
+    elif reason == "tool_call" and not message.tool_calls:
+        problem = "the finish reason is tool_call, but there is no tool call"
+    else:
+        return
+    raise InvalidResponse(
+        problem,
+        provider=provider,
+        code=response.provider_reason,
+        retryable=reason != "tool_call",
+        streamed=has_streamed,
+    )
 
 
 def _withhold(chunk: ChatChunk) -> None:

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from traced_tools.core.messages import AssistantPart, Usage
-from traced_tools.errors import InvalidResponse
+from traced_tools.errors import InvalidResponse, ModelError
 from traced_tools.models.base import ChatChunk, ToolCallDelta
+from traced_tools.models.refusals import error_in_answer
 
 D = TypeVar("D", str, bytes)
 R = TypeVar("R")
@@ -71,10 +72,10 @@ class UnreadableValue(ValueError):
 
 
 def decode_answer(decode: Callable[[D], R], data: D, provider: str) -> R:
-    """Return `decode(data)`; raises `InvalidResponse`, with `data` as its `body`, if `decode` fails."""
+    """Return `decode(data)`; raises a `ModelError`, with `data` as its `body`, if `decode` fails."""
     try:
         return decode(data)
-    except InvalidResponse as error:
+    except ModelError as error:
         error.body = data
         raise
     except ValidationError as error:
@@ -97,8 +98,8 @@ def parse_body(kind: type[W], body: str | bytes, what: str, provider: str, *, co
         count_items: whether to refuse more than `MOST_ITEMS` objects and arrays; False for embedding vectors.
 
     Raises:
-        InvalidResponse: if the JSON is invalid, a field is wrong, or the body is an error object. The message names
-            the field and quotes nothing.
+        InvalidResponse: if the JSON is invalid or a field is wrong. The message names the field and quotes nothing.
+        ModelError: if the body is an error object; see `error_in_answer`.
     """
     if len(body) > MOST_ITEMS and count_items and _has_too_many_items(body):
         raise InvalidResponse(f"{what} has more than {MOST_ITEMS} items", provider=provider)
@@ -109,7 +110,9 @@ def parse_body(kind: type[W], body: str | bytes, what: str, provider: str, *, co
     else:
         if not found.error:
             return found
-        raise InvalidResponse(f"{what} is an error object", provider=provider, code=error_code(found.error))
+        # some servers send the error as a text, with its code beside it
+        refusal = found.error if isinstance(found.error, Mapping) else from_json(body)
+        raise error_in_answer(f"{what} is an error object", provider, refusal)
     raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)
 
 
@@ -161,17 +164,6 @@ def repair_surrogates(body: bytes) -> bytes:
     return SurrogateRepair().repair(body.decode("latin-1")).encode("latin-1")  # latin-1 keeps all bytes
 
 
-def error_code(error: object) -> object:
-    """Return the short code in a provider's error object: its `status` (Google), `code`, `type` or `error_type`.
-
-    A name is preferred to a number, because many servers repeat the HTTP status as the code.
-    """
-    if not isinstance(error, Mapping):
-        return None
-    codes = [code for code in map(error.get, ("status", "code", "type", "error_type")) if code]
-    return next((code for code in codes if not str(code).isdigit()), codes[0] if codes else None)
-
-
 def build_chunks(
     contents: Sequence[ChunkContent],
     calls: tuple[ToolCallDelta, ...] = (),
@@ -179,12 +171,18 @@ def build_chunks(
     finish_reason: str | None = None,
     id: str | None = None,
     model: str | None = None,
+    provider_reason: str | None = None,
 ) -> list[ChatChunk]:
     """Return the chunks of one event: one for each content, of which the last also gets all other values."""
     *before, (text, reasoning, parts) = contents or (_NO_CONTENT,)
     chunks = [ChatChunk(text, reasoning, (), parts) for text, reasoning, parts in before]
-    chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model))
+    chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model, False, provider_reason))
     return chunks
+
+
+def unknown_reason(reason: str | None, finish_reason: str | None) -> str | None:
+    """Return the provider's `reason` if its meaning is `error` or `other`, so that an error can name it."""
+    return reason if finish_reason in ("error", "other") else None
 
 
 def to_json(value: object) -> str:

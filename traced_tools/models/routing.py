@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from typing import Any, Self
 
 from traced_tools.core.checks import expect_each
+from traced_tools.core.part_check import Checkable, PartCheck
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.streams import AsyncStream, Stream
 from traced_tools.models.base import AskModel, ChatChunk, ChatModel, ChatRequest, ChatResponse
@@ -44,6 +45,10 @@ class RoutingModel(ChatModel):
     @abstractmethod
     async def route(self, ask: AskModel) -> ChatResponse:
         """Return the answer of one of the models, as a flow; each `await model.route(ask)` calls a model."""
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the checks of the models."""
+        return [check for model in self.models if isinstance(model, Checkable) for check in model.checks()]
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether the answers of all models follow `schema`."""

@@ -269,7 +269,19 @@ class LazyContent:
 
 # Who decided about a call.
 
+Digest = Callable[[str], str]
 _KEY_OF_PROCESS: Final = secrets.token_bytes(32)
+_of_trail: Digest | None = None
+
+
+def offer_digest(digest: Digest) -> None:
+    """Make pseudonyms with the key of an audit trail, unless the environment has a key or another trail came first.
+
+    Args:
+        digest: returns the keyed digest, in hex, by which records of the trail identify a name.
+    """
+    global _of_trail
+    _of_trail = _of_trail or digest
 
 
 def recorded_person(by: str | None, tool: ObservedTool | None, content: RunContent | None) -> str | None:
@@ -283,11 +295,23 @@ def recorded_person(by: str | None, tool: ObservedTool | None, content: RunConte
     if by is None:
         return None
     if content is None or not may_capture(tool):
-        return _pseudonym(by)
+        return pseudonym_of(by)
     return LazyContent(content, {names.APPROVAL_BY: lambda: by}).text(names.APPROVAL_BY)
 
 
-def _pseudonym(name: str) -> str:
-    """Return a text that is the same for the same name and key, and from which only the key's owner finds the name."""
-    key = read_or_warn(read_pseudonym_key, "pseudonyms have a random key") or _KEY_OF_PROCESS
-    return f"pseudonym:{hmac.digest(key, name.encode(errors='replace'), 'sha256').hex()[:16]}"
+def pseudonym_of(name: str) -> str:
+    """Return what stands for a name in spans, events and audit records: the same for the same name and key.
+
+    Only the owner of the key finds the name. The key is that of the environment, else that of the first audit trail
+    that the process writes to, else a random key of the process.
+    """
+    key = read_or_warn(read_pseudonym_key, "the key of an audit trail or a random one makes pseudonyms")
+    if key is None and _of_trail is not None:
+        return pseudonym_by(_of_trail(name))
+    digest = hmac.digest(key or _KEY_OF_PROCESS, name.encode(errors="replace"), "sha256")
+    return pseudonym_by(digest.hex())
+
+
+def pseudonym_by(digest: str) -> str:
+    """Return the pseudonym that a digest in hex makes."""
+    return f"pseudonym:{digest[:16]}"

@@ -79,6 +79,8 @@ class Instruments:
         self.tools_withheld = meter.histogram(names.TOOLS_WITHHELD)
         self.tool_tokens_saved = meter.histogram(names.TOOL_TOKENS_SAVED)
         self.mcp_client_duration = meter.histogram(names.MCP_CLIENT_DURATION)
+        self.mcp_tools_omitted = meter.counter(names.MCP_TOOLS_OMITTED)
+        self.mcp_servers_omitted = meter.counter(names.MCP_SERVERS_OMITTED)
         self.telemetry_failures = meter.counter(names.TELEMETRY_FAILURES)
         self.approval_wait = meter.histogram(names.APPROVAL_WAIT)
         self.active_runs, self.active_tools, self.pending_approvals = ActiveTracker(), ActiveTracker(), ActiveTracker()

@@ -6,12 +6,12 @@ The format is that of `file_sd_configs`: https://prometheus.io/docs/prometheus/l
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from traced_tools.core.disk import replace_file
 from traced_tools.errors import ConfigurationError
 
 try:
@@ -57,14 +57,8 @@ class TargetsFile:
         with self._locked():
             others = {each for each in self._read() - own if not _refuses_connections(each)}
             wanted = others | {_reachable(added)} if added else others
-            draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-            draft.unlink(missing_ok=True)  # left by a killed process, or a link that another user created
-            try:  # not `tempfile`, whose files only their owner may read: Prometheus runs as another user
-                with open(draft, "x", encoding="utf-8") as file:
-                    file.write(json.dumps([{"targets": sorted(wanted)}]) + "\n")
-                draft.replace(self._path)
-            finally:
-                draft.unlink(missing_ok=True)
+            text = json.dumps([{"targets": sorted(wanted)}]) + "\n"
+            replace_file(self._path, text.encode(), mode=0o666)  # Prometheus runs as another user
 
     def _read(self) -> set[str]:
         try:

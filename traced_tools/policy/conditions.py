@@ -9,9 +9,8 @@ from math import isfinite
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
 from traced_tools.core.canonical import canonical_text
+from traced_tools.core.patterns import compile_pattern
 
 Check = Callable[[Any], bool]
 
@@ -94,7 +93,7 @@ class ArgumentConditions:
     """
 
     def __init__(self, conditions: Mapping[str, Mapping[str, Any]]) -> None:
-        self._conditions: Final = tuple(
+        self.conditions: Final = tuple(
             Condition(path_of(key), operator, operand, make_check(operator, operand))
             for key, operators in conditions.items()
             for operator, operand in operators.items()
@@ -104,7 +103,7 @@ class ArgumentConditions:
         """Return whether the arguments meet every condition; raise if that cannot be checked."""
         lacking: NoValueError | None = None
         failure: Exception | None = None
-        for condition in self._conditions:
+        for condition in self.conditions:
             try:
                 if not condition.is_met(arguments):
                     return False
@@ -118,15 +117,15 @@ class ArgumentConditions:
 
     def are_implied_by(self, others: ArgumentConditions) -> bool:
         """Return whether arguments that meet all of `others` certainly meet all of these conditions."""
-        return all(any(own.is_implied_by(each) for each in others._conditions) for own in self._conditions)
+        return all(any(own.is_implied_by(each) for each in others.conditions) for own in self.conditions)
 
     def require_values_of(self, others: ArgumentConditions) -> bool:
         """Return whether arguments without a value that `others` compare certainly do not meet these conditions."""
-        required = {each.path for each in self._conditions if each.operator == "exists" and each.operand}
-        return all(each.path in required for each in others._conditions)
+        required = {each.path for each in self.conditions if each.operator == "exists" and each.operand}
+        return all(each.path in required for each in others.conditions)
 
     def __repr__(self) -> str:
-        return f"<ArgumentConditions: {len(self._conditions)}>"
+        return f"<ArgumentConditions: {len(self.conditions)}>"
 
 
 def path_of(key: str) -> tuple[str, ...]:
@@ -182,8 +181,8 @@ def _matches(operand: Any) -> Check:
         raise ValueError("must have a regular expression as text")
     try:
         for pattern in (operand, rf"\A(?:{operand})\z"):  # alone first, because `a)|(b` is valid only in the group
-            validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-    except SchemaError:
+            matches = compile_pattern(pattern)
+    except ValueError:
         raise ValueError(
             "has a pattern that is not a valid regular expression: use the syntax of Rust's regex crate, "
             "which has no look-around and no back-references"
@@ -193,7 +192,7 @@ def _matches(operand: Any) -> Check:
         if not isinstance(value, str):
             raise TypeError("a pattern needs text")
         value.encode()  # raises for a lone surrogate, which no pattern can read
-        return validator.isinstance_python(value, strict=True)
+        return matches(value)
 
     return check
 

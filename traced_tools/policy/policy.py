@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
-from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule, problem_of
+from traced_tools.policy.missing_names import MissingName, missing_names
+from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule
+from traced_tools.policy.rule_index import RuleIndex
 from traced_tools.policy.yaml_file import read_policy
+from traced_tools.tools.toolset import SourceNames
 
 BY_DEFAULT: Final = "policy_default"
 """The reason code of a call that no rule is for."""
@@ -62,9 +65,13 @@ class Policy:
         if not self.rules:
             raise ConfigurationError("a policy needs at least one rule")
         self.default: Final = default
-        for index in range(len(self.rules)):
-            if (problem := problem_of(self.rules, index)) is not None:
+        index = RuleIndex()
+        for rule in self.rules:
+            if (problem := index.add(rule)) is not None:
                 raise ConfigurationError(problem)
+        self._spelling = tuple(rule for rule in self.rules if rule.spelled_names)
+        self._last_run: tuple[str, Mapping[str, Any], Mapping[str, SourceNames]] | None = None
+        self._missing: set[MissingName] = set()
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -76,6 +83,25 @@ class Policy:
         """
         rules, default = read_policy(Path(path))
         return cls(rules, default=default)
+
+    def new_missing_names(
+        self, agent: str, attributes: Mapping[str, Any], tools: Mapping[str, SourceNames]
+    ) -> list[MissingName]:
+        """Return the names in rules for a run that no tool of the run has, and that were not returned before.
+
+        Args:
+            agent: the client's name.
+            attributes: the attributes of the run.
+            tools: the names of the tools of each source.
+        """
+        run = (agent, attributes, tools)
+        if not self._spelling or run == self._last_run:  # most runs have the tools of the last one
+            return []
+        self._last_run = run
+        rules = (rule for rule in self._spelling if rule.is_for_run(agent, attributes))
+        new = [each for each in missing_names(rules, tools) if each not in self._missing]
+        self._missing.update(new)
+        return new
 
     async def decide(self, call: CallFacts) -> Verdict:
         """Decide about a call, as a flow. A predicate that fails denies the call."""

@@ -37,6 +37,7 @@ class CallFacts:
         attributes: the attributes of the run.
         read_annotations: returns what the tool's author says about it; called only if a rule needs it.
         read_arguments: returns the validated arguments; called only if a predicate needs them.
+        own_name: the name by which the source itself knows the tool; None if there is no such name.
     """
 
     tool: str
@@ -45,6 +46,7 @@ class CallFacts:
     attributes: Mapping[str, Any]
     read_annotations: Callable[[], ToolAnnotations] = field(repr=False)
     read_arguments: Callable[[], Mapping[str, Any]] = field(repr=False)
+    own_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Rule:
             that the rule decides, in telemetry and in the audit trail.
         then: the decision: `allow`, `deny`, or `require_approval`, which lets a call run only if somebody approves it.
         tool: the tool's name: a pattern or several. `*` stands for any characters, `?` for one, `[ab]` for `a` or `b`.
+            It is the name under which the tool is offered, or the one that its server uses. A rule that allows reads
+            the server's name only if `source` names the server.
         source: where the tool comes from, `local` or the configured name of a server: a pattern or several.
         agent: the client's name: a pattern or several.
         attributes: values of attributes of the run; a list accepts each of its values.
@@ -68,7 +72,9 @@ class Rule:
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ConfigurationError: if the id, the decision or a hint is invalid, a list is empty, or a pattern is empty.
+        ConfigurationError: if the id, the decision or a hint is invalid, a list is empty, a pattern is empty, or a
+            pattern of `tool` is for no name, because it has a comma, white space around it or a character that cannot
+            be printed.
     """
 
     id: str
@@ -112,6 +118,11 @@ class Rule:
             expect(f"{argument}[{index}]", each, str, "a str")
         if not found or "" in found:
             raise ConfigurationError(f"rule {self.id!r}: {argument} must have at least one pattern, and no empty one")
+        if argument == "tool" and (strange := next(filter(_is_no_name, found), None)):
+            raise ConfigurationError(
+                f"rule {self.id!r}: no tool has the name {strange[:64]!a}: for several patterns, use a list, such as "
+                "[pay, refund]; for one name, put ? in place of a comma"
+            )
         return found
 
     def _accepted_values(self) -> dict[str, tuple[Any, ...]]:
@@ -136,18 +147,49 @@ class Rule:
     def is_for(self, call: CallFacts) -> bool:
         """Return whether the call meets all conditions except `where`."""
         return (
-            _match(self.tool, call.tool)
-            and _match(self.source, call.source)
-            and _match(self.agent, call.agent)
-            and all(_is_among(call.attributes.get(key), values) for key, values in self.attributes.items())
+            (_match(self.tool, call.tool) or self._is_for_own_name(call.own_name))
+            and self.is_for_source(call.source)
+            and self.is_for_run(call.agent, call.attributes)
             and (not self.annotations or self._is_for_annotations(call.read_annotations()))
         )
+
+    def is_for_source(self, source: str) -> bool:
+        """Return whether tools of a source meet the condition on it."""
+        return _match(self.source, source)
+
+    def is_for_run(self, agent: str, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a run meets the conditions on it."""
+        return _match(self.agent, agent) and all(
+            _is_among(attributes.get(key), values) for key, values in self.attributes.items()
+        )
+
+    def _is_for_own_name(self, own_name: str | None) -> bool:
+        return own_name is not None and self.reads_own_names and _match(self.tool, own_name)
+
+    @property
+    def reads_own_names(self) -> bool:
+        """Whether the rule is also for the names by which sources know their tools.
+
+        A rule that allows trusts only the sources that it names. If it named none, any server could have its tool
+        allowed by giving it the name of another server's tool.
+        """
+        return self.then != "allow" or self.names_sources
+
+    @property
+    def names_sources(self) -> bool:
+        """Whether the rule has a condition on the source."""
+        return all(pattern.strip("*?") for pattern in self.source)
+
+    @property
+    def spelled_names(self) -> tuple[str, ...]:
+        """The names of tools that the rule spells out, without wildcards."""
+        return tuple(pattern for pattern in self.tool if not _WILDCARD.search(pattern))
 
     def _is_for_annotations(self, annotations: ToolAnnotations) -> bool:
         return all(getattr(annotations, hint) is value for hint, value in self.annotations.items())
 
     def covers(self, later: Rule) -> bool:
-        """Return whether the rule certainly decides every call that `later` is for."""
+        """Return whether the rule certainly decides every call that `later` is for by the names of offered tools."""
         return (
             self._holds_whenever(later)
             and _cover(self.tool, later.tool)
@@ -172,18 +214,9 @@ class Rule:
         return self.where.are_implied_by(later.where)
 
 
-def problem_of(rules: tuple[Rule, ...], index: int) -> str | None:
-    """Return why the rule at `index` cannot follow the rules before it; None if it can."""
-    rule = rules[index]
-    for earlier in rules[:index]:
-        if earlier.id == rule.id:
-            return f"two rules have the id {rule.id!r}: choose another id for one of them"
-        if earlier.covers(rule):
-            return (
-                f"rule {rule.id!r} can never decide, because rule {earlier.id!r} before it decides all of its calls: "
-                "move it up, narrow the earlier rule, or delete it"
-            )
-    return None
+def _is_no_name(pattern: str) -> bool:
+    """Return whether a pattern has what no name of a tool has, such as the comma of a list that was meant."""
+    return "," in pattern or pattern != pattern.strip() or not pattern.isprintable()
 
 
 def _match(patterns: Iterable[str], text: str) -> bool:
@@ -199,11 +232,18 @@ def _covers(pattern: str, other: str) -> bool:
     """Return whether every text that matches `other` certainly matches `pattern`."""
     if pattern in ("*", other):
         return True
-    wildcard = _WILDCARD.search(other)
-    if wildcard is None:
+    if not _WILDCARD.search(other):
         return fnmatchcase(other, pattern)
     prefix = pattern[:-1]  # `get_*` covers `get_user_?`
-    return pattern.endswith("*") and not _WILDCARD.search(prefix) and other[: wildcard.start()].startswith(prefix)
+    return pattern.endswith("*") and not _WILDCARD.search(prefix) and literal_ends(other)[0].startswith(prefix)
+
+
+def literal_ends(pattern: str) -> tuple[str, str]:
+    """Return the text before the first wildcard of a pattern and the text after the last one; a name twice if none."""
+    begin = _WILDCARD.search(pattern)
+    if begin is None:
+        return pattern, pattern
+    return pattern[: begin.start()], pattern[max(pattern.rfind(each) for each in "*?]") + 1 :]
 
 
 def _values(value: object) -> tuple[Any, ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from traced_tools.errors import ConfigurationError
 from traced_tools.policy.conditions import ArgumentConditions, make_check, path_of
-from traced_tools.policy.rule import POLICY_DECISIONS, PolicyDecision, Rule, problem_of
+from traced_tools.policy.rule import POLICY_DECISIONS, PolicyDecision, Rule
+from traced_tools.policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _POLICY: Final = ("default", "rules")
 _RULE: Final = tuple(each.name for each in fields(Rule))
+_MOST_ALIASED: Final = 1_000_000
+"""How many characters of values the aliases of a file may add to it."""
 _TAG: Final = "tag:yaml.org,2002:"
 
 
@@ -46,7 +49,7 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
             raise ConfigurationError(
                 f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule"
             )
-        return _File(path).policy(root)
+        return _File(path, _MOST_ALIASED + len(text)).policy(root)
     except RecursionError:
         raise ConfigurationError(f"{path}: the policy is nested too deeply, or an anchor contains itself") from None
     except yaml.YAMLError as error:
@@ -58,11 +61,17 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
         raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _File:
-    """The file that is read, for its errors."""
+    """The file that is read, for its errors.
+
+    Attributes:
+        path: the file.
+        left: how many characters of values may still be read. Aliases can stand for more than any memory holds.
+    """
 
     path: Path
+    left: int
 
     def policy(self, root: Node) -> tuple[tuple[Rule, ...], PolicyDecision]:
         found = self._fields(root, _POLICY, "the policy")
@@ -74,12 +83,13 @@ class _File:
         nodes = self._items(found["rules"], "rules")
         if not nodes:
             self._fail(found["rules"], "rules is empty: add at least one rule")
-        rules: tuple[Rule, ...] = ()
+        rules: list[Rule] = []
+        index = RuleIndex()
         for node in nodes:
-            rules += (self._rule(node),)
-            if (problem := problem_of(rules, len(rules) - 1)) is not None:
+            rules.append(self._rule(node))
+            if (problem := index.add(rules[-1])) is not None:
                 self._fail(node, problem)
-        return rules, default
+        return tuple(rules), default
 
     def _rule(self, node: Node) -> Rule:
         found = self._fields(node, _RULE, "a rule")
@@ -126,6 +136,7 @@ class _File:
                 self._fail(key, f"unknown key {key.value[:64]!a} in {what}: use {', '.join(known)}")
             if key.value in found:
                 self._fail(key, f"the key {key.value[:64]!a} is there twice: delete one")
+            self._count(key)
             found[key.value] = value
         return found
 
@@ -138,6 +149,7 @@ class _File:
     def _value(self, node: Node) -> Any:
         """Return a JSON value. Scalars that YAML reads in ways of its own, such as `NO` as false, are refused."""
         kind = str(node.tag).removeprefix(_TAG)
+        self._count(node)
         if kind == "seq":
             return [self._value(each) for each in node.value]
         if kind == "map":
@@ -150,6 +162,14 @@ class _File:
             with suppress(ValueError):
                 return json.loads(node.value.lower())
         self._fail(node, f"{node.value[:64]!a} is {_kind(node)} in YAML: put it in quotes, or write it as JSON does")
+
+    def _count(self, node: Node) -> None:
+        """Count the characters of a text, or the items of a list or mapping, and one more."""
+        self.left -= len(node.value) + 1
+        if self.left < 0:
+            self._fail(
+                node, f"the aliases of the file stand for more than {_MOST_ALIASED:,} characters: write fewer values"
+            )
 
     @contextmanager
     def _at(self, node: Node) -> Iterator[None]:

@@ -19,6 +19,7 @@ from traced_tools.observe.sanitize import drop_invalid_counts
 from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
 if TYPE_CHECKING:
+    from traced_tools.core.approval import NestedPause
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
     from traced_tools.run.resumption import Pause, Resumption
@@ -57,6 +58,9 @@ class KeepsTranscript(Protocol):
     def resume(self, run: RunContext) -> Awaitable[None]:
         """Check that a run can be resumed; see `TranscriptAdvisor.resume`."""
 
+    def claim(self, run: RunContext) -> Awaitable[None]:
+        """Record that a run that resumes runs the calls that waited; see `TranscriptAdvisor.claim`."""
+
     def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> Awaitable[None]:
         """Keep what the model was not sent anymore; see `TranscriptAdvisor.complete`."""
 
@@ -66,6 +70,21 @@ class EnforcesSchema(Protocol):
 
     def __call__(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether it accepts `schema`."""
+
+
+class OpenCall:
+    """A tool call whose tool runs, to which the runs that the tool begins report that they wait.
+
+    Attributes:
+        run_id: the id of the run that the call belongs to.
+        paused: the runs that wait.
+    """
+
+    __slots__ = ("paused", "run_id")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.paused: dict[str, NestedPause] = {}
 
 
 class RunContext:
@@ -99,15 +118,18 @@ class RunContext:
         reached: each tuple of results that `all_results` has returned.
         resumption: what the run starts from, if it resumes a paused one; else None.
         pause: where the run paused, if calls wait for approval; else None.
-        first_request: the messages of the first request of the tool loop; None before that.
+        first_request: the messages of the first request of the tool loop, without what an advisor that keeps its
+            attempts sends again when the run is resumed; None before that.
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
-        withdraw: a flow that withdraws a run that waits for approval from the store of the client; None if there is no
-            store.
+        read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
+        withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
+            certain never to resume; None if there is no store.
     """
 
     __slots__ = (
         "__weakref__",
+        "_call",
         "_outer",
         "agent",
         "approvers",
@@ -127,6 +149,7 @@ class RunContext:
         "pause",
         "principal",
         "reached",
+        "read_output",
         "resolver_fallback",
         "results",
         "resumption",
@@ -166,6 +189,8 @@ class RunContext:
         outer = _CURRENT.get()
         self._outer = None if outer is None else outer.totals
         self.parent_id = None if outer is None else outer.id
+        call = _CALL.get()
+        self._call = call if call is not None and call.run_id == self.parent_id else None
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
@@ -200,7 +225,8 @@ class RunContext:
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
-        self.withdraw: Callable[[str], Awaitable[None]] | None = None
+        self.read_output: Callable[[str], object] | None = None
+        self.withdraw: Callable[[str], Awaitable[bool]] | None = None
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
@@ -211,6 +237,22 @@ class RunContext:
 
     def __exit__(self, *_: object) -> None:
         self.totals.ended = True
+
+    def open_call(self) -> OpenCall:
+        """Return a new call of the run, of which the tool begins now in the current context."""
+        call = OpenCall(self.id)
+        _CALL.set(call)
+        return call
+
+    def report_pause(self, pause: NestedPause) -> None:
+        """Report to the call that began the run, if there is one, that the run waits."""
+        if self._call is not None:
+            self._call.paused[pause.run.id] = pause
+
+    def report_resumption(self, state_id: str) -> None:
+        """Report to the call that began the run, if there is one, that the run resumes from a state."""
+        if self._call is not None:
+            self._call.paused.pop(state_id, None)
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
         """Return the context that the tool receives for one call."""
@@ -249,6 +291,11 @@ class RunContext:
         together.add(self.totals.spent.total)
         return together
 
+    def next_iteration(self) -> int:
+        """Return the number of the next iteration of the tool loop, from 1; the runs that it resumes count."""
+        before = 0 if self.resumption is None else self.resumption.paused.iteration
+        return before + self.totals.iterations + 1
+
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""
         prices = self.telemetry.options.prices
@@ -274,6 +321,7 @@ class RunContext:
 
 
 _CURRENT: ContextVar[RunContext | None] = ContextVar("traced_tools_run", default=None)
+_CALL: ContextVar[OpenCall | None] = ContextVar("traced_tools_call", default=None)
 
 
 def current_run() -> RunContext | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from traced_tools.core.approval import CallDecision, Denied
+from traced_tools.core.approval import CallDecision, Denied, WaitingRun
 from traced_tools.core.messages import AssistantMessage, Message, Usage
 from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.core.tool_result import ToolExecutionResult
@@ -51,6 +51,13 @@ class PausedRun(Protocol):
     @property
     def discovered_tools(self) -> tuple[str, ...]:
         """The names of the tools that a tool search had found for the model."""
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether only the log of the conversation decides which run resumes, because no store keeps the state."""
+
+    def nested_runs(self) -> Sequence[tuple[str, WaitingRun]]:
+        """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused; raises `ResumeError` if the tool of a waiting call is not what it was."""

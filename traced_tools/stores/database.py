@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
+from traced_tools.core.disk import create_private
+from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, sqlite_files, warn_of_access
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError
+from traced_tools.stores.engine import durable_engine
 from traced_tools.stores.schema import Schema
 
 _BUSY: Final = 30.0
 """Seconds that SQLite waits for another writer."""
 _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 """Connection options that keep an unresponsive server from blocking a caller for minutes."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Database:
     """A database with the tables of a store. It connects, and creates missing tables, when it is first used.
+
+    A commit that has returned survives a power failure. A file of SQLite that other users of the machine can read or
+    change is logged once.
 
     Args:
         url: the path of an SQLite file, or an SQLAlchemy URL such as `postgresql+psycopg://user@host/database`, which
@@ -86,7 +94,7 @@ class Database:
             if self._is_prepared:
                 return
             if self.is_sqlite:
-                _make_private(Path(self._url.database or ""))
+                _prepare_file(Path(self._url.database or ""), self._schema.store)
             with self.engine.connect() as connection:
                 is_prepared = self._schema.is_current(connection)
             if not is_prepared:
@@ -138,20 +146,13 @@ def _checked_file(url: URL, store: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _BUSY}, hide_parameters=True, paramstyle="named")
-        event.listen(engine, "connect", _use_wal)
-        return engine
+        return durable_engine(url, connect_args={"timeout": _BUSY}, paramstyle="named")
     liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}
-    return create_engine(url, connect_args=liveness, pool_pre_ping=True, hide_parameters=True)
+    return durable_engine(url, connect_args=liveness, pool_pre_ping=True)
 
 
-def _use_wal(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _make_private(path: Path) -> None:
-    """Create a missing file that only its owner can access; SQLite gives its other files the same mode."""
-    with suppress(OSError):  # it exists, or SQLite reports why it cannot be opened
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+def _prepare_file(path: Path, store: str) -> None:
+    """Create a missing file for its owner alone, as SQLite then does with its other files; warn of one for others."""
+    with suppress(OSError):  # SQLite reports why it cannot be opened
+        create_private(path)
+    warn_of_access(_LOG, f"the {store}", *sqlite_files(path), forbidden=WRITABLE | READABLE_BY_ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -98,4 +99,4 @@ class ScriptedChatModel(ChatModel):
 
 def _split_words(text: str) -> list[str]:
     """Split a text after each space; the pieces join to the same text."""
-    return [word for word in text.replace(" ", " \0").split("\0") if word]
+    return [word for word in re.split("(?<= )", text) if word]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from traced_tools.core.approval import ApprovalAnswer, Undecided
 from traced_tools.core.checks import expect
@@ -16,6 +16,10 @@ from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.observe.typed_events.types import Event, ToolIntended
 from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.invocation import CallNext, ToolInvocation
+
+if TYPE_CHECKING:
+    from traced_tools.run.context import RunContext
+    from traced_tools.tools.toolset import SourceNames
 
 
 class ToolAdvice:
@@ -36,6 +40,12 @@ class ToolAdvice:
         with the new arguments, before the call goes on.
         """
         return await call_next(call)
+
+    def review_tools(self, run: RunContext, tools: Mapping[str, SourceNames]) -> None:
+        """Receive the names of a run's tools, by their source, before the run begins.
+
+        It must not block. An exception ends the run.
+        """
 
     async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Decide about a call that requires approval, after all advisors have let it pass.
@@ -70,6 +80,11 @@ def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
 def approving(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `decide_approval`."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "decide_approval"))
+
+
+def reviewing(advisors: Iterable[A]) -> tuple[A, ...]:
+    """Return the advisors that override `review_tools`."""
+    return tuple(each for each in advisors if overrides(each, ToolAdvice, "review_tools"))
 
 
 def listening(advisors: Iterable[A]) -> tuple[A, ...]:
@@ -117,6 +132,6 @@ def _check_named(advisor: object) -> None:
 
 def _check_plain(advisor: Any) -> None:
     """Raise `AdvisorChainError` for an `async` method that would never be awaited."""
-    for method in ("on_chunk", "on_event"):
+    for method in ("on_chunk", "on_event", "review_tools"):
         if inspect.iscoroutinefunction(getattr(advisor, method, None)):
             raise AdvisorChainError(f"{method} of {type(advisor).__name__} must be a plain method: drop `async`")

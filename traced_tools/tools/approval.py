@@ -81,7 +81,7 @@ def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision:
 
 
 def answer_problem(question: InputRequest, answer: object) -> str | None:
-    """Return why a JSON value is no answer to a question, without quoting it; None if it is one."""
+    """Return why a JSON value is no answer to a question, without quoting either; None if it is one."""
     if question.method == "sampling/createMessage":
         return None if isinstance(answer, str) else "it must be the text of a model, a str"
     if question.method == "roots/list":
@@ -91,8 +91,8 @@ def answer_problem(question: InputRequest, answer: object) -> str | None:
         return None
     if not isinstance(answer, Mapping):
         return "it must be what the user has entered, a mapping, or None if the user declines"
-    problems = SchemaCheck(question.schema or {}, "an elicitation").problems(dict(answer))
-    return "; ".join(each.text for each in problems) or None
+    failed = SchemaCheck(question.schema or {}, "an elicitation").failed_keywords(dict(answer))
+    return f"it does not meet the schema of the question: {', '.join(failed)}" if failed else None
 
 
 def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:

@@ -181,6 +181,11 @@ class AugmentedTool:
         return f"<AugmentedTool {self.definition.name}>"
 
 
+def own_tool(tool: ToolCallback | None) -> ToolCallback | None:
+    """Return a tool without the arguments that `augmented` has added, if it has any."""
+    return tool.own if isinstance(tool, AugmentedTool) else tool
+
+
 def _check_open(tool: ToolDefinition) -> None:
     """Raise `ToolDefinitionError` unless what validates a tool's arguments allows others than those in its schema."""
     reader = reader_of(tool)

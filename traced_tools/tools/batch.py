@@ -9,7 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall, Reject
+from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, PendingCall, Reject, nested_id
 from traced_tools.core.enums import Decision
 from traced_tools.core.messages import (
     ToolCall,
@@ -39,6 +39,7 @@ Hold = Literal["call", "batch"]
 _NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _LIMITED: Final = ("limited", "repeated")
 """The decisions of limits."""
+_ONLY_CALL: Final = "an approval of more than the call needs an ApprovalAdvisor: pass scope='call'"
 
 
 class ExecuteTools(ParallelFlows[ToolResult]):
@@ -51,6 +52,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     __slots__ = (
         "_approved",
         "_batch",
+        "_below",
         "_cancelled",
         "_given",
         "_hold",
@@ -92,8 +94,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
         self._given: dict[int, GivenInput] = {}
+        self._below: dict[str, dict[str, CallDecision | Denied]] = {}
         before = [waited.get(call.id or "") for call in calls]
         self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
+        for index, each in enumerate(before):
+            if each is not None and each.nested is not None:
+                self._keep_approval(index, each)
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
@@ -146,7 +152,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         call has not waited.
 
         Args:
-            call_id: the call's id.
+            call_id: the call's id; of a call in a nested run, the id in `pending`.
             decision: the decision. The `scope` of an approval must be `call`.
 
         Raises:
@@ -154,7 +160,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
                 for it, also if its tool is gone or has another definition or source.
         """
+        if self._decide_below(call_id or "", decision):
+            return
         waited = self._waited.get(call_id or "")
+        has_begun = waited is not None and waited.has_begun
         asked = None if waited is None else waited.input
         check_decision(call_id or "", None if asked is None else asked.requests, decision)
         if waited is not None and isinstance(decision, Approve | Provide):
@@ -165,24 +174,40 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             if isinstance(decision, Reject):
                 code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
                 result = rejected_result(call.id or "", call.name, decision, code, rule)
-                self._set(index, result if asked is None else without_input(result, decision.reason))
+                self._set(index, without_input(result, decision.reason) if has_begun else result)
             elif isinstance(decision, Denied):
                 result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
                 result = result if waited is None else replace(result, rule=waited.policy_rule)
-                self._set(index, result if asked is None else without_input(result, decision.reason))
+                self._set(index, without_input(result, decision.reason) if has_begun else result)
             elif isinstance(decision, Provide):
                 assert waited is not None and asked is not None
                 self._given[index] = GivenInput(asked, decision, waited.arguments)
-                if (approval := waited.approval) is not None:  # perhaps for other arguments than those of the model
-                    self._approve(index, Approval(approval.by, approval.code, instead=waited.arguments))
+                self._keep_approval(index, waited)
             elif decision.scope != "call":
-                raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+                raise ValueError(_ONLY_CALL)
             elif decision.arguments is not None:
                 instead = ToolCall(call.name, decision.arguments).arguments
                 self._approve(index, Approval(decision.by, decision.code, instead=instead))
             else:
                 arguments = None if waited is None else waited.arguments
                 self._approve(index, Approval(decision.by, decision.code, arguments))
+
+    def _decide_below(self, call_id: str, decision: CallDecision | Denied) -> bool:
+        """Record a decision about a call in a nested run that waits; return whether it is about such a call."""
+        for each in self._waited.values():
+            inner = call_id.removeprefix(nested_id(each.call_id, ""))
+            if each.nested is not None and inner != call_id and each.nested.run.waits_for(inner):
+                each.nested.run.check_decisions({inner: decision})
+                if isinstance(decision, Approve) and decision.scope != "call":
+                    raise ValueError(_ONLY_CALL)
+                self._below.setdefault(each.call_id, {})[inner] = decision
+                return True
+        return False
+
+    def _keep_approval(self, index: int, waited: PendingCall) -> None:
+        """Approve a call whose tool has begun and waited, as before it began."""
+        if (approval := waited.approval) is not None:  # perhaps for other arguments than those of the model
+            self._approve(index, Approval(approval.by, approval.code, instead=waited.arguments))
 
     def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
         """Refuse one of the calls. This replaces an earlier decision about the call.
@@ -297,8 +322,15 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
             self._shown.get(index),
-            self._given.get(index),
+            self._given.get(index) or self._goes_on(index),
         )
+
+    def _goes_on(self, index: int) -> DecidedPause | None:
+        """Return the nested run with which a call goes on that has waited for it; None for another call."""
+        waited = self._waited.get(self.calls[index].id or "")
+        if waited is None or waited.nested is None:
+            return None
+        return DecidedPause(waited.nested.run, self._below.get(waited.call_id, {}), waited.arguments)
 
     def _waits_on(self, index: int) -> ToolResult | None:
         """Return the result of a call that waits for input which nobody has given; None for another call."""

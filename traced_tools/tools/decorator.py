@@ -7,14 +7,14 @@ from typing import Any, TypeVar, overload
 
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.core.result_conversion import ResultConverter
-from traced_tools.core.tool_definition import RequiresApproval, ToolAnnotations, ToolMetadata
+from traced_tools.core.tool_definition import RequiresApproval, RetryPredicate, ToolAnnotations, ToolMetadata
 from traced_tools.tools.tool_options import ToolOptions, set_tool_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TRANSIENT = (ConnectionError, TimeoutError)
 _NO_HINTS = ToolAnnotations()
-RetryOn = type[Exception] | tuple[type[Exception], ...]
+RetryOn = type[Exception] | tuple[type[Exception], ...] | RetryPredicate
 
 
 @overload
@@ -69,8 +69,9 @@ def tool(
         result_converter: converts the function's value into what the model reads.
         timeout: seconds that one attempt may take.
         retries: how many further attempts follow failures of the classes `retry_on`.
-        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
-            failures are expected and not logged.
+        retry_on: one or more exception classes that are worth another attempt, or a plain function that takes the
+            exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
+            logged.
         sequential: the tool runs alone, after earlier calls and before later calls of the same answer.
         requires_approval: whether the tool runs only if somebody approves the call, or a predicate over the validated
             arguments.

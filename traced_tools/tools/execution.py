@@ -5,7 +5,8 @@ admit: limits, the name, arguments -> advise, outermost first -> approve -> atte
 limited, repeated, unknown_tool,      denied, answered           rejected, denied, pending
 invalid_arguments                                                                 refused before the tool ran
 
-A tool that asks for input pauses its run as a call does that waits for approval, with the outcome `input_required`.
+A tool that asks for input, or whose agent waits, pauses its run as a call does that waits for approval. The outcome is
+`input_required`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from dataclasses import replace
 from time import perf_counter, perf_counter_ns, time
 from typing import TYPE_CHECKING, Any
 
-from traced_tools.core.approval import Approve, Denied, Reject, Undecided
+from traced_tools.core.approval import Approve, DecidedPause, Denied, NestedPause, Reject, Undecided
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.enums import Decision, Repair, ToolOutcome
 from traced_tools.core.messages import ToolCall, ToolResultPart
 from traced_tools.core.result_conversion import Collected
 from traced_tools.core.tool_context import ToolContext
-from traced_tools.core.tool_input import GivenInput
+from traced_tools.core.tool_input import GivenInput, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
 from traced_tools.errors import (
@@ -31,6 +32,7 @@ from traced_tools.errors import (
     InputRequired,
     InvalidArguments,
     McpError,
+    NestedRunWaits,
     ToolExecutionError,
     ToolNotFoundError,
     ToolOutcomeUnknown,
@@ -46,12 +48,13 @@ from traced_tools.observe.observations import observe_approval, observe_hook, ob
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.approval import Approval, ApprovalRequest
-from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments
+from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments, own_tool
 from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.failure_log import log_failure
+from traced_tools.tools.flow_tool import AgentToolCallback
 from traced_tools.tools.invocation import ToolInvocation
 from traced_tools.tools.refusals import interrupted_result, rejected_result
-from traced_tools.tools.retries import Retries
+from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
     from traced_tools.run.context import AdvisesTools, RunContext
@@ -83,7 +86,7 @@ class ToolExecution:
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
         shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
             has seen any.
-        given: the input with which the call goes on; None for a call that begins.
+        given: the input, or the nested run, with which the call goes on; None for a call that begins.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -102,7 +105,7 @@ class ToolExecution:
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
         shown: str | None = None,
-        given: GivenInput | None = None,
+        given: GivenInput | DecidedPause | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -121,6 +124,7 @@ class ToolExecution:
         self._source = call.arguments
         self._shown = shown
         self._given = given
+        self._decided: DecidedPause | None = None
         self._advised: ToolInvocation | None = None
         self._context: ToolContext | None = None
         self._binding: ArgumentBinding
@@ -286,7 +290,7 @@ class ToolExecution:
             index,
             None if self._additional is None else self._additional.intent,
             self._is_approved(arguments),
-            callback=self._tool.own if isinstance(self._tool, AugmentedTool) else self._tool,
+            callback=own_tool(self._tool),
         )._holding(values)
 
     async def _advise(
@@ -389,8 +393,13 @@ class ToolExecution:
             return result
         if (approved := self._approved) is not None:
             code = approved.code or code
-            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule)
-        by = None if self._given is None else self._given.provided.by
+            # the source is the edit if the arguments of the model were invalid
+            is_edit = approved.instead is not None and (
+                self._source is approved.instead or approved.arguments != self._shown
+            )
+            edited = approved.arguments if is_edit else None
+            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule, edited=edited)
+        by = self._given.provided.by if isinstance(self._given, GivenInput) else None
         return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
@@ -473,8 +482,11 @@ class ToolExecution:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
         if self._given is not None and self._given.arguments == self._binding.shown()[0]:
-            context.input = self._given
-            observed.provided(self._given.provided.by)
+            if isinstance(self._given, DecidedPause):
+                self._decided = self._given
+            else:
+                context.input = self._given
+                observed.provided(self._given.provided.by)
         if self._additional is not None and not self._is_delivered:
             self._is_delivered = True  # an advisor may run the tool again
             await self._additional.deliver(context)
@@ -507,11 +519,14 @@ class ToolExecution:
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
-        self._has_begun = True
+        self._has_begun, call = True, self._run.open_call()
         observed.started()
         try:
             if failure is None:
-                asked, step = perf_counter(), tool.step(bound.value, context)
+                asked, agent = perf_counter(), own_tool(self._tool)
+                step = tool.step(bound.value, context)
+                if self._decided is not None and isinstance(agent, AgentToolCallback):
+                    step = agent.step_of_pause(self._decided, context)
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
                     failure = returned.failure
@@ -526,13 +541,20 @@ class ToolExecution:
             observed.stopped()
         # not inside the `except`: later errors would have the tool's error, and its text, as their context
         self._has_run = returned is not None
+        if failure is None and call.paused:
+            *_, paused = call.paused.values()
+            waiting = ", ".join(dict.fromkeys(each.tool for each in paused.calls))
+            if isinstance(own_tool(self._tool), AgentToolCallback):
+                why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting(context, why, nested=paused)
+            failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
         if failure is None:
             assert returned is not None
             return self._succeeded(returned)
         if self._cancelled:
             raise Abandoned
         if isinstance(failure, InputRequired):
-            return self._asking(failure, context)
+            return self._waiting(context, "it waits for input.", input=failure.pending)
         shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
@@ -541,7 +563,7 @@ class ToolExecution:
         assert self._tool is not None
         if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
-        return not isinstance(error, (InvalidArguments, McpError, *self._tool.metadata.retry_on))
+        return not isinstance(error, InvalidArguments | McpError) and not is_expected(error, self._tool.metadata)
 
     # Convert.
 
@@ -561,12 +583,19 @@ class ToolExecution:
             error=error,
         )
 
-    def _asking(self, asked: InputRequired, context: ToolContext) -> ToolResult:
-        """Return the result of a call whose tool has begun and waits for input."""
+    def _waiting(
+        self,
+        context: ToolContext,
+        why: str,
+        *,
+        input: PendingInput | None = None,
+        nested: NestedPause | None = None,
+    ) -> ToolResult:
+        """Return the result of a call whose tool has begun, and waits for input or for an agent."""
         approval = None if self._approved is None else Approve(by=self._approved.by, code=self._approved.code)
         request = self._request(self._advised or self._invocation(context))
-        pending = replace(request.pending(), held=False, input=asked.pending, approval=approval)
-        text = f"{UNKNOWN_OUTCOME}it waits for input."
+        pending = replace(request.pending(), held=False, input=input, nested=nested, approval=approval)
+        text = f"{UNKNOWN_OUTCOME}{why}"
         return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:

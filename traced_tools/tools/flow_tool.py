@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
+from traced_tools.core.approval import DecidedPause, WaitingRun
 from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolCallback, ToolMetadata
+from traced_tools.errors import ResumeError
 from traced_tools.flow.flow import Flow, acall, call
+from traced_tools.tools.augmented_tool import own_tool
 from traced_tools.tools.callback import FunctionToolCallback
 from traced_tools.tools.function import CallFunction, ConvertedValue, convert_value
 
@@ -22,6 +26,61 @@ class FlowToolCallback(FunctionToolCallback):
         """Return the awaitable that runs the flow."""
         arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
         return _RunFlow(self._function, arguments, self.convert, False)
+
+
+class AgentToolCallback(FlowToolCallback):
+    """A tool that asks an agent. If the agent's run waits, the call waits with it.
+
+    When the run that the call belongs to is resumed, the tool resumes the agent's run.
+
+    Args:
+        ask: the flow that asks the agent.
+        resume: the flow that takes the agent's run with the decisions, and the context of the call, and resumes it.
+        check: a flow that takes the state of the agent's run, and raises `ResumeError` if it cannot be resumed.
+        name: the name that the model uses.
+        description: the description that the model reads.
+        metadata: the settings for the loop.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[..., Flow[str]],
+        resume: Callable[[DecidedPause, ToolContext], Flow[str]],
+        check: Callable[[WaitingRun], Flow[None]],
+        *,
+        name: str,
+        description: str,
+        metadata: ToolMetadata | None,
+    ) -> None:
+        super().__init__(ask, name=name, description=description, metadata=metadata)
+        self._resume = resume
+        self.check = check
+
+    def step_of_pause(self, decided: DecidedPause, context: ToolContext) -> CallFunction:
+        """Return the awaitable that resumes the agent's run."""
+        return _RunFlow(self._resume, {"decided": decided, "context": context}, self.convert, False)
+
+
+async def check_nested(nested: Iterable[tuple[str, WaitingRun]], tools: Mapping[str, ToolCallback]) -> None:
+    """Check that the runs of agents can be resumed that calls wait for, as a flow.
+
+    Args:
+        nested: the runs of the agents, each with the name of the tool that has begun it.
+        tools: the tools of the run that resumes, by name. A tool that is missing is not checked.
+
+    Raises:
+        ResumeError: if a tool does not ask an agent any more, or its agent cannot resume its run.
+    """
+    for name, run in nested:
+        if name not in tools:
+            continue
+        tool = own_tool(tools[name])
+        if not isinstance(tool, AgentToolCallback):
+            raise ResumeError(
+                f"the tool {name!r} has asked the agent {run.agent!r}, which waits, and asks no agent any more: "
+                "make it with `as_tool` of the agent's client"
+            )
+        await tool.check(run)
 
 
 class _RunFlow(CallFunction):

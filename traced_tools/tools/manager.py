@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from time import perf_counter_ns, time
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -45,6 +46,7 @@ from traced_tools.tools.advice import (
     check_advisors,
     listening,
     listening_to_calls,
+    reviewing,
     sort_advisors,
 )
 from traced_tools.tools.augmented_tool import AugmentedTool
@@ -154,7 +156,7 @@ class ToolCallingManager:
             tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
-        waited = {} if earlier is None else {each.call_id: each for each in earlier.pending}
+        waited = {} if earlier is None else {each.call_id: each for each in earlier.waiting}
         places = [index for index, asked in enumerate(calls) if earlier is None or asked.id in waited]
         step = ExecuteTools(
             run,
@@ -206,7 +208,8 @@ class ToolCallingManager:
             results = [result.limited(most) for result in results]
         ended_by = next((result for result in results if result.ends_run), None)
         # if an advisor ended the run, nobody decides about the calls that wait
-        pending = () if ended_by else tuple(result.pending for result in results if result.pending is not None)
+        waiting = [] if ended_by else [result.pending for result in results if result.pending is not None]
+        pending = tuple(chain.from_iterable(each.leaves() for each in waiting))
         parts = [result.part() for result in results if ended_by or result.pending is None]
         if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))
@@ -373,7 +376,8 @@ class ToolCallingManager:
         if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)
-        return self._executed(run, with_results(messages), response, selection, dict(decisions), earlier)
+        reviewers = reviewing(advisors)
+        return self._executed(run, with_results(messages), response, selection, reviewers, dict(decisions), earlier)
 
     async def _executed(
         self,
@@ -381,11 +385,14 @@ class ToolCallingManager:
         messages: tuple[Message, ...],
         response: Answer,
         selection: ToolSelection,
+        reviewers: Iterable[ToolAdvice],
         decisions: Decisions,
         earlier: ToolExecutionResult | None,
     ) -> ToolExecutionResult:
         with run:
             tools = await selection.tool_set()
+            for advisor in reviewers:
+                advisor.review_tools(run, tools.names_by_source)
             run.totals.iterations = _count_conversation(run, messages, tools) + 1
             usage, used = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it

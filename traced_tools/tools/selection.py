@@ -10,12 +10,15 @@ from typing import Any, Protocol, runtime_checkable
 from typing_extensions import TypeIs
 
 from traced_tools.core.checks import expect
-from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
+from traced_tools.core.enums import LOCAL
+from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolDefinition, reader_of
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.flow.steps import perform
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.callback import FunctionToolCallback, as_invocable
+from traced_tools.tools.schema.json_schema import schema_problem
 from traced_tools.tools.tool_options import tool_methods_of
 from traced_tools.tools.toolset import ToolSet
 
@@ -94,6 +97,7 @@ def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | N
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
             if isinstance(item, ToolCallback):
                 as_invocable(item)  # raises if it cannot be called
+                _check_schema(item)
             yield item
             yield from _methods(item)
         elif inspect.isroutine(item):
@@ -106,6 +110,21 @@ def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | N
             yield FunctionToolCallback(item)
         else:
             raise _no_tool(item)
+
+
+def _check_schema(tool: ToolCallback) -> None:
+    """Raise `ToolDefinitionError` for an invalid schema of a tool that a developer wrote.
+
+    Tools of other sources, such as MCP servers, are checked where they are listed.
+    """
+    definition = tool.definition
+    if tool.metadata.source == LOCAL and (problem := _schema_problem(definition)) is not None:
+        raise ToolDefinitionError(f"the input_schema of the tool {definition.name} cannot be used: {problem}")
+
+
+_schema_problem: IdentityCache[ToolDefinition, str | None] = IdentityCache(
+    lambda definition: None if reader_of(definition) is not None else schema_problem(definition.input_schema)
+)
 
 
 def is_provider(item: ToolCallback | ToolCallbackProvider) -> TypeIs[ToolCallbackProvider]:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.identity_cache import IdentityCache
-from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest, own_name_of
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.callback import Invocable, as_invocable
+
+
+class SourceNames(NamedTuple):
+    """The names of the tools of a source.
+
+    Attributes:
+        offered: the names under which they are offered.
+        own: the names by which the source itself knows them, if it has such names.
+    """
+
+    offered: frozenset[str]
+    own: frozenset[str]
 
 
 class ToolSet(tuple[ToolCallback, ...]):
@@ -55,6 +67,11 @@ class ToolSet(tuple[ToolCallback, ...]):
         return found
 
     @cached_property
+    def names_by_source(self) -> Mapping[str, SourceNames]:
+        """The names of the tools of each source."""
+        return names_by_source(self)
+
+    @cached_property
     def digests(self) -> Mapping[str, bytes]:
         """The SHA-256 of each tool's name, description and schema, by the tool's name."""
         return {definition.name: _digest(definition) for definition in self.definitions}
@@ -81,6 +98,17 @@ class ToolSet(tuple[ToolCallback, ...]):
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"
+
+
+def names_by_source(tools: Iterable[ToolCallback]) -> Mapping[str, SourceNames]:
+    """Return the names of the tools of each source."""
+    names: dict[str, tuple[list[str], list[str]]] = {}
+    for tool in tools:
+        offered, own = names.setdefault(tool.metadata.source, ([], []))
+        offered.append(tool.definition.name)
+        if (own_name := own_name_of(tool.metadata)) is not None:
+            own.append(own_name)
+    return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
 def _with_sources(name: str, tools: Iterable[ToolCallback]) -> str:

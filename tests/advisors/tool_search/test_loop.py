@@ -30,6 +30,7 @@ from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     AssistantMessage,
+    CacheToolAdvisor,
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
@@ -92,6 +93,27 @@ def test_tools_are_offered_in_the_order_of_discovery_and_never_reordered(mode: s
     assert {*seen[2][2:]} >= {"feed_yak", "feed_ant"}
     assert len({*seen[-1]}) == len(seen[-1])
     assert seen[-1][-1] == "feed_ape"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_search_that_the_model_repeats_finds_what_it_found(mode: str) -> None:
+    asking, model = client(searching(), *[looks("zebra yak")] * 6, [looks("zebra yak"), looks("zebra yak")], "done")
+    results = run(mode, asking.prompt("?", conversation_id="c")).tool_results
+    assert [(each.decision, each.content) for each in results] == [("allowed", '["feed_yak","feed_zebra"]')] * 8
+    again = asking.replace(model=ScriptedChatModel([looks("zebra yak"), "done"]))
+    (result,) = run(mode, again.prompt("?", conversation_id="c")).tool_results
+    assert result.content == '["feed_yak","feed_zebra"]'
+    assert all(offered(request) == [SEARCH, "feed_yak", "feed_zebra"] for request in model.requests[1:])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_advisor_answers_a_search_with_is_offered_as_well(mode: str) -> None:
+    cache = CacheToolAdvisor("*")
+    for conversation in ("a", "b"):
+        asking, model = client(searching(), looks("zebra"), feeds("zebra"), "done", advisors=[cache])
+        found, fed = run(mode, asking.prompt("?", conversation_id=conversation)).tool_results
+        assert (found.content, fed.content) == ('["feed_zebra"]', "fed the zebra 1 g")
+        assert offered(model.requests[1]) == [SEARCH, "feed_zebra"]
 
 
 def test_a_search_that_finds_nothing_says_so_and_offers_nothing() -> None:

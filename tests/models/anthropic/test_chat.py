@@ -14,7 +14,6 @@ from tests.models import recorded
 from traced_tools import (
     AssistantMessage,
     ChatClient,
-    InvalidResponse,
     LoopLimits,
     ModelError,
     ProviderPart,
@@ -195,9 +194,9 @@ def test_an_event_without_content_yields_no_chunk() -> None:
         ("tool_use", "tool_call"),
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
-        ("pause_turn", "length"),
+        ("pause_turn", "pause"),
         ("refusal", "content_filter"),
-        ("something new", "error"),
+        ("something new", "other"),
     ],
 )
 def test_each_stop_reason_has_its_finish_reason(reason: str, finish_reason: str) -> None:
@@ -225,6 +224,25 @@ def test_later_counts_of_a_stream_replace_earlier_ones() -> None:
     assert folded(first, *closing(**last)).usage == Usage(input_tokens=1591, output_tokens=175)
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        ({"input_tokens": 50}, {"input_tokens": 0}, 50),
+        ({"input_tokens": 5, "cache_read_input_tokens": 45}, {"input_tokens": 0, "cache_read_input_tokens": 0}, 50),
+        ({"input_tokens": 5, "cache_read_input_tokens": 45}, {"input_tokens": 5}, 50),
+        ({"input_tokens": 50}, {"input_tokens": 5, "cache_read_input_tokens": 45}, 50),
+        ({"input_tokens": 50}, {"input_tokens": 0, "cache_read_input_tokens": 50}, 50),
+        ({"input_tokens": 0}, {"input_tokens": 50}, 50),
+        ({"input_tokens": 0}, {"input_tokens": 0}, 0),
+    ],
+)
+def test_later_counts_of_zero_do_not_replace_the_prompt(begin: Any, end: Any, expected: int) -> None:
+    first = {**START, "message": {"usage": {**begin, "output_tokens": 1}}}
+    usage = folded(first, *closing(**end, output_tokens=9)).usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (expected, 9)
+
+
 def test_usage_that_is_not_reported_is_none() -> None:
     assert decoded(text("a")).usage is folded(*streamed(text("a"))).usage is None
 
@@ -244,8 +262,8 @@ def test_usage_that_is_not_reported_is_none() -> None:
         (json.dumps({"type": "error", "error": {"type": "api_error", "message": SECRET}}), "error object .*api_error"),
     ],
 )
-def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_body_raises_an_error_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -267,8 +285,8 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
         ([], "ended before the answer did"),
     ],
 )
-def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_stream_raises_an_error_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         folded(START, *events)
     assert SECRET not in str(caught.value) + repr(caught.value)
 

@@ -68,6 +68,19 @@ def test_each_message_becomes_blocks_of_a_turn_and_system_messages_a_separate_fi
     ]
 
 
+@pytest.mark.parametrize("last", [[THOUGHT], [REDACTED], [REDACTED, THOUGHT]])
+def test_a_turn_never_ends_with_thinking(last: list[dict[str, Any]]) -> None:
+    parts: dict[str, Any] = {"thinking": ReasoningPart("hm", signature="sealed")}
+    cut = [parts.get(block["type"]) or ProviderPart(json.dumps(block)) for block in last]
+    answered, more = AssistantMessage([*cut, TextPart("hi"), *cut]), AssistantMessage(cut)
+    assert turns(UserMessage("a"), answered, UserMessage("b"), more, UserMessage("c"), more) == [
+        {"role": "user", "content": [text("a")]},
+        {"role": "assistant", "content": [*last, text("hi")]},
+        {"role": "user", "content": [text("b"), text("c")]},
+    ]
+    assert turns(UserMessage("a"), more, AssistantMessage("hi"))[1]["content"] == [*last, text("hi")]
+
+
 def test_messages_of_one_role_are_joined_in_one_turn_with_results_first() -> None:
     called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
     said = turns(

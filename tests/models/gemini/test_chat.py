@@ -170,8 +170,8 @@ def test_only_the_candidate_with_index_0_is_read() -> None:
         ("IMAGE_SAFETY", "content_filter"),
         ("MALFORMED_FUNCTION_CALL", "error"),
         ("UNEXPECTED_TOOL_CALL", "error"),
-        ("OTHER", "error"),
-        ("A_REASON_OF_TOMORROW", "error"),
+        ("OTHER", "other"),
+        ("A_REASON_OF_TOMORROW", "other"),
     ],
 )
 def test_finish_reasons_are_mapped(reason: str, expected: str) -> None:
@@ -192,6 +192,13 @@ def test_a_prompt_that_is_blocked_is_an_answer_without_parts() -> None:
     for response in (decoded(blocked), folded(blocked)):
         assert (response.message.parts, response.finish_reason) == ((), "content_filter")
         assert response.usage == Usage(input_tokens=4)
+
+
+def test_later_counts_of_zero_or_none_replace_no_count() -> None:
+    first = {**event(text("x")), "usageMetadata": {"promptTokenCount": 8, "cachedContentTokenCount": 4}}
+    last = {**event(text("y"), **END), "usageMetadata": {"promptTokenCount": 0, "candidatesTokenCount": 2}}
+    expected = Usage(input_tokens=8, output_tokens=2, cache_read_tokens=4)
+    assert folded(first, last).usage == decoded(first, last).usage == expected
 
 
 def test_usage_includes_reasoning_tokens_and_tokens_read_by_googles_tools() -> None:
@@ -230,8 +237,8 @@ def test_the_last_usage_of_a_stream_counts() -> None:
         (json.dumps([event(text("x")), {"error": {"message": SECRET, "code": 503}}]), "error object .*503"),
     ],
 )
-def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_body_raises_an_error_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
     assert caught.value.__context__ is None
@@ -248,8 +255,8 @@ def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, 
         ([], "ended before the answer did"),
     ],
 )
-def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_stream_raises_an_error_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
 

@@ -16,7 +16,7 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ImagePart,
-    InvalidResponse,
+    ModelError,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -158,11 +158,23 @@ def test_a_codec_that_has_encoded_very_many_tools_still_encodes_each_correctly()
         assert [tool["function"]["name"] for tool in sent] == [tool.name for tool in tools]
 
 
-@pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
-def test_an_unsupported_schema_raises_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "field", [{}, {"type": "object", "additionalProperties": {"type": "string"}}, {"propertyNames": {"pattern": "^x"}}]
+)
+def test_a_tool_that_strict_mode_cannot_express_is_sent_without_it(
+    field: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"any": field}}
+    sent = sent_tool(ToolDefinition(name="plant", input_schema=schema), strict_tools=True)
+    assert not sent.get("strict")
+    assert sent["parameters"] == schema
+    assert "the tool plant is sent without strict mode: strict mode refuses any" in caplog.text
+
+
+def test_an_unsupported_schema_raises_an_error_that_names_the_tool() -> None:
     schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
-        sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
+        sent_tool(ToolDefinition(name="plant", input_schema=schema), inline_definitions=True)
     assert caught.value.__cause__ is None
 
 
@@ -221,8 +233,8 @@ def test_a_stream_of_fragments_folds_to_one_message() -> None:
         (json.dumps({"detail": SECRET}), "no message"),
     ],
 )
-def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_body_raises_an_error_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -240,8 +252,8 @@ def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, 
         ([delta(content="a"), {"choices": [{"delta": {}, "error": {"code": 502, "message": SECRET}}]}], "code 502"),
     ],
 )
-def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
-    with pytest.raises(InvalidResponse, match=says) as caught:
+def test_an_invalid_stream_raises_an_error_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
 
@@ -278,5 +290,5 @@ def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     for attempt in (lambda: CODEC.decode(text.encode()), lambda: folded(text)):
         try:
             attempt()
-        except InvalidResponse as error:
+        except ModelError as error:
             assert error.provider == "openai"

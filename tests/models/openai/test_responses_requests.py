@@ -207,11 +207,23 @@ def test_a_schema_is_encoded_once_per_tool_and_not_per_request() -> None:
     assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
 
 
-@pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
-def test_an_unsupported_schema_raises_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "field", [{}, {"type": "object", "additionalProperties": {"type": "string"}}, {"propertyNames": {"pattern": "^x"}}]
+)
+def test_a_tool_that_strict_mode_cannot_express_is_sent_without_it(
+    field: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"any": field}}
+    sent = sent_tool(ToolDefinition(name="plant", input_schema=schema), strict_tools=True)
+    assert not sent.get("strict")
+    assert sent["parameters"] == schema
+    assert "the tool plant is sent without strict mode: strict mode refuses any" in caplog.text
+
+
+def test_an_unsupported_schema_raises_an_error_that_names_the_tool() -> None:
     schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
-        sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
+        sent_tool(ToolDefinition(name="plant", input_schema=schema), inline_definitions=True)
     assert caught.value.__cause__ is None
 
 

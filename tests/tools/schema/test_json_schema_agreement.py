@@ -15,6 +15,7 @@ from tests.fixtures import bfcl_calls, bfcl_tools, json_schema_groups, livemcp_t
 from tests.markers import MARKER, everything
 from tests.sweeps import check_each
 from tests.tools.schema.schemas import DRAFT_3, DRAFT_4, DRAFT_7
+from traced_tools.tools.schema.drafts import to_current_draft
 from traced_tools.tools.schema.json_schema import SchemaCheck
 
 
@@ -145,21 +146,26 @@ def samples(schema: dict[str, Any]) -> list[Any]:
     return [{}, fitting, [], None, *[dict.fromkeys(names, value) for value in kinds]]
 
 
+MENDED = "pdf-reader-mcp/read_pdf"
+"""The only tool whose published schema is invalid; what it means is translated."""
+
+
 @pytest.mark.slow
-def test_all_schemas_of_real_servers_except_one_invalid_are_usable(log: pytest.LogCaptureFixture) -> None:
+def test_all_schemas_of_real_servers_are_usable(log: pytest.LogCaptureFixture) -> None:
     tools = livemcp_tools()
     unusable = [tool["id"] for tool in tools if not SchemaCheck(tool["inputSchema"]).usable]
-    assert (len(tools), unusable, len(log.messages)) == (527, ["pdf-reader-mcp/read_pdf"], 1)
+    assert (len(tools), unusable, log.messages) == (527, [], [])
     verdicts = Counter[bool]()
     for tool in tools:
         schema = tool["inputSchema"]
         check = SchemaCheck(schema)
+        schema = to_current_draft(schema) if tool["id"] == MENDED else schema
         for value in samples(schema) if check.usable else []:
             fit = fits(schema, value)
             assert (check.problems(value) == []) is fit, tool["id"]
             verdicts[bool(fit)] += 1
     assert min(verdicts.values()) > 500
-    assert len(log.messages) == 2
+    assert log.messages == []
 
 
 UNCOMPILABLE = {"pattern with Unicode property escape requires unicode mode"}

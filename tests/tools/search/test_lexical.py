@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,86 @@ def test_a_regex_index_finds_parts_of_words_and_everything_without_words() -> No
     assert names(index, "") == names(index, "the of?!") == ["book", "clock", "webpage"]
 
 
-def test_the_query_of_a_regex_index_is_no_regular_expression() -> None:
-    index = filled(RegexToolIndex(), a="xx.yy", b="(xx", c="xxzyy")
-    assert names(index, "(((((zz+zz+)+") == []
-    assert names(index, "xx.* [") == ["a", "b", "c"]
+TOOLS = {"getWeather": "Return the forecast (°C).", "list_files": "List files; see getWeather.", "pay": "Pay 5.00 $."}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("get.*|list_.*", ["getWeather", "list_files"]),
+        ("^GET", ["getWeather"]),
+        ("get[A-Z]", ["getWeather", "list_files"]),
+        (r"^pay$", ["pay"]),
+        (r"\d\.\d\d \$", ["pay"]),
+        (r"\(°c\)", ["getWeather"]),
+        ("^(list|pay)", ["list_files", "pay"]),
+        ("(?-i)^Get", []),
+        ("pa.", ["pay"]),
+        ("file?s", ["list_files"]),
+    ],
+)
+def test_a_regex_index_finds_a_pattern_in_names_and_descriptions(pattern: str, found: list[str]) -> None:
+    index = filled(RegexToolIndex(), **TOOLS)
+    assert sorted(names(index, pattern)) == found
+
+
+def test_a_pattern_in_the_name_counts_more_than_one_in_the_description() -> None:
+    index = filled(RegexToolIndex(), aaa="Convert units.", units="Convert lengths.", both="Units.", units_b="Units.")
+    assert names(index, "unit.") == ["units_b", "units", "aaa", "both"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("what is the forecast?", ["getWeather"]),
+        ("(((((forecast+)+", ["getWeather"]),
+        ("forecast.* [", ["getWeather"]),
+        (r"(?=forecast)", ["getWeather"]),
+        (r"(forecast)\1", ["getWeather"]),
+        ("(forecast{1000}){1000}{1000}", ["getWeather"]),
+        ("forecast " + "(a|b)*" * 1_000, ["getWeather"]),
+        (")|(forecast", ["getWeather"]),
+    ],
+)
+def test_the_words_of_a_query_count_if_it_is_no_pattern_or_finds_nothing(query: str, found: list[str]) -> None:
+    assert names(filled(RegexToolIndex(), **TOOLS), query) == found
+
+
+def test_a_pattern_takes_linear_time() -> None:
+    index = filled(RegexToolIndex(), a="a" * 20_000, b="x\ud800")
+    assert names(index, "(a|aa)+(a+)+c$|^b$") == ["b"]
+
+
+@pytest.mark.parametrize("make", [KeywordToolIndex, VectorToolIndex])
+def test_tools_below_the_minimum_score_are_left_out(make: Any) -> None:
+    tools = {"weather": "The weather forecast.", "mail": "Mail the weather.", "clock": "The time."}
+    (best, *others) = filled(make(), **tools).search("weather forecast")
+    assert others and best.score > others[0].score
+    assert filled(make(min_score=best.score), **tools).search("weather forecast") == [best]
+    assert filled(make(min_score=min(1, best.score + 1)), **tools).search("nonsense") == []
+
+
+def test_a_hybrid_index_leaves_out_what_too_few_of_its_indexes_find() -> None:
+    def indexes() -> list[ToolIndex]:
+        return [filled(RegexToolIndex(), a="weather", b="weather"), filled(RegexToolIndex(), b="weather")]
+
+    assert [match.name for match in HybridToolIndex(indexes()).search("weather")] == ["b", "a"]
+    assert [match.name for match in HybridToolIndex(indexes(), min_score=2 / 20).search("weather")] == ["b"]
+
+
+@pytest.mark.parametrize("make", [KeywordToolIndex, VectorToolIndex, lambda **given: HybridToolIndex(PAIR, **given)])
+@pytest.mark.parametrize("min_score", [-1, float("nan"), float("inf"), "1", None])
+def test_a_minimum_score_is_a_number_that_is_not_negative(make: Any, min_score: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="min_score must be a"):
+        make(min_score=min_score)
+
+
+def test_no_cosine_is_above_one() -> None:
+    with pytest.raises(ValueError, match="min_score must be from 0 to 1; it is 2"):
+        VectorToolIndex(min_score=2)
+
+
+PAIR = [RegexToolIndex(), RegexToolIndex()]
 
 
 @pytest.mark.parametrize(

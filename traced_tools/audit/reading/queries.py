@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, literal, or_, select
+from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, func, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION, unix_nanoseconds
@@ -97,6 +97,23 @@ def matching_keys(wanted: CallFilter) -> Select[Any]:
     else:
         conditions += [_kind("outcome"), RECORDS.c.outcome == wanted.outcome, *_decided(wanted.decision)]
     return select(*_KEY).where(*conditions).order_by(RECORDS.c.time.desc())
+
+
+def count_of_calls(wanted: CallFilter) -> Select[Any]:
+    """Return the query for the number of calls whose keys `matching_keys` selects."""
+    keys = matching_keys(wanted).order_by(None).distinct()
+    if wanted == CallFilter():
+        keys = keys.where(RECORDS.c.run_id.is_not(None))  # so that SQLite reads an index in the order of the keys
+    return select(func.count()).select_from(keys.subquery())
+
+
+def intents_since(time: int, intents: Sequence[Mapping[str, Any]]) -> Select[Any]:
+    """Return the query for the intents after a time that have the call id, tool and agent of some of `intents`."""
+    same = (
+        RECORDS.c[name].in_({searchable(value) for each in intents if isinstance(value := each.get(name), str)})
+        for name in ("call_id", "tool", "agent")
+    )
+    return select(*_KEY, *RECORD_COLUMNS).where(_kind("intent"), RECORDS.c.time > time, *same)
 
 
 def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
 from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
-from traced_tools.audit.records import RAN, AuditRecord, RecordKind
+from traced_tools.audit.records import RAN, REQUESTED_ARGUMENTS, AuditRecord, RecordKind
 from traced_tools.errors import AuditError, ConfigurationError
 
 DAMAGED: Final = "damaged"
@@ -170,7 +170,7 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
-        limit: int = 100,
+        limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first and without duplicates.
 
@@ -189,7 +189,7 @@ class AuditReader:
             attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
                 if one of its items does. No index covers them: calls are read one by one, newest first.
             call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
-            limit: the maximum number of calls.
+            limit: the maximum number of calls; None for all.
 
         Raises:
             AuditError: if the store cannot be read.
@@ -211,8 +211,8 @@ class AuditReader:
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
         return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)), compactions, changes)
 
-    def run_ids(self, prefix: str, limit: int = 10) -> list[str]:
-        """Return the ids of at most `limit` runs, sorted, that begin with `prefix`.
+    def run_ids(self, prefix: str, limit: int | None = None) -> list[str]:
+        """Return the ids of runs, sorted, that begin with `prefix`; of at most `limit` runs if it is given.
 
         Raises:
             AuditError: if the store cannot be read.
@@ -221,7 +221,7 @@ class AuditReader:
         if not prefix:
             raise ConfigurationError("the run id is empty: pass a run id or the beginning of one")
         with self._open() as store:
-            found = store.rows(queries.runs_beginning(prefix, min(limit, queries.MOST), by_bytes=store.embedded))
+            found = store.rows(queries.runs_beginning(prefix, _most(limit), by_bytes=store.embedded))
             return sorted(row[0] for row in found)
 
     def records(
@@ -257,15 +257,59 @@ class AuditReader:
         return "AuditReader()"  # a URL may hold a password
 
 
-def find_calls(reader: AuditReader, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+def find_calls(reader: AuditReader, wanted: CallFilter, limit: int | None = None) -> list[AuditedCall]:
     """Do what `AuditReader.calls` does, for a filter that was already built."""
-    if limit < 1:
-        raise ConfigurationError(f"limit must be at least 1, not {limit}")
-    limit = min(limit, queries.MOST)
     with reader._open() as store:
         if wanted.outcome == UNFINISHED:
-            return [*calls_of(store, _unfinished(store, wanted, limit)).values()]
-        return _matching(store, wanted, limit)
+            return [*calls_of(store, _unfinished(store, wanted, _most(limit))).values()]
+        return _matching(store, wanted, _most(limit))
+
+
+def count_calls(reader: AuditReader, wanted: CallFilter) -> int | None:
+    """Return how many calls match a filter; None if that takes reading each of them."""
+    if wanted.outcome is not None or wanted.attributes:
+        return None
+    with reader._open() as store:
+        ((count,),) = store.rows(queries.count_of_calls(wanted))
+        return _number(count)
+
+
+def find_waiting(reader: AuditReader, calls: Iterable[AuditedCall]) -> list[AuditedCall]:
+    """Return those of `calls` that wait for a decision.
+
+    A call that was `pending` when its run ended stays so, because a run that resumes has an id of its own. It waits
+    unless a later run has an intent with the same id, agent, tool, conversation and arguments.
+    """
+    pending = [each for each in calls if each.state == "pending" and each.intent is not None]
+    waiting: list[AuditedCall] = []
+    with reader._open() as store:
+        for start in range(0, len(pending), _BATCH):
+            batch = pending[start : start + _BATCH]
+            first = min(_number(each.records[0].time) for each in batch)
+            rows = store.rows(queries.intents_since(first, [each.fields("intent") for each in batch]))
+            later = _calls(rows).values()
+            waiting += (each for each in batch if not any(_takes_up(call, each) for call in later))
+    return waiting
+
+
+def _takes_up(later: AuditedCall, call: AuditedCall) -> bool:
+    """Return whether a later run has taken up a pending call: it resumes the call, or records why it never runs."""
+    if later.run_id == call.run_id or later.when <= call.when:
+        return False
+    intent, earlier = later.fields("intent"), call.fields("intent")
+    is_same = all(intent.get(name) == earlier.get(name) for name in ("call_id", "agent", "tool", "conversation_id"))
+    return is_same and not _digests(intent).isdisjoint(_digests(earlier))
+
+
+def _digests(intent: Mapping[str, Any]) -> set[str]:
+    contents = (intent.get(name) for name in ("arguments", REQUESTED_ARGUMENTS))
+    return {str(each.get("digest")) for each in contents if isinstance(each, dict)}
+
+
+def _most(limit: int | None) -> int:
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"limit must be at least 1, not {limit}")
+    return queries.MOST if limit is None else min(limit, queries.MOST)
 
 
 def find_records(reader: AuditReader, wanted: CallFilter) -> Iterator[AuditRecord]:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import NullPool
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -21,6 +21,7 @@ from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import COLUMNS, examine
 from traced_tools.errors import AuditError
+from traced_tools.stores.engine import store_engine
 
 _NAMES: Final = [column.name for column in COLUMNS]
 _RUN_ID: Final = _NAMES.index("run_id")
@@ -100,7 +101,7 @@ class _Copy:
     def __init__(self, run: str | None) -> None:
         self._run = None if run is None else searchable(run)
         self._rows: list[Any] = []
-        engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(""), poolclass=NullPool)  # "" is temporary
+        engine = store_engine("sqlite://", creator=lambda: sqlite3.connect(""), poolclass=NullPool)  # "" is temporary
         self._connection = engine.connect()
         driver: Any = self._connection.connection.driver_connection
         driver.isolation_level = None

@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
@@ -30,6 +31,7 @@ from traced_tools.audit.reading.read_connection import (
 )
 from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable, printable_id
 from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, REPEATED
+from traced_tools.audit.store import Store
 from traced_tools.audit.verifying.archive_cutoff import ArchiveCutoff
 from traced_tools.audit.verifying.attestations import (
     CheckpointLine,
@@ -54,6 +56,10 @@ from traced_tools.audit.verifying.findings import (
     record_after_end,
     truncated_chain,
 )
+from traced_tools.audit.writing import mirror
+
+if TYPE_CHECKING:
+    from traced_tools.observe.run_telemetry import TelemetryOptions
 
 _OWN: Final = len(RECORD_COLUMNS)
 COLUMNS: Final = (*RECORD_COLUMNS, *(RECORDS.c[name] for name in REPEATED))
@@ -68,8 +74,9 @@ def verify(
     checkpoints: str | os.PathLike[str] | None = None,
     public_key: PublicKey | None = None,
     archived_before: datetime | None = None,
+    telemetry: TelemetryOptions | None = None,
 ) -> Verification:
-    """Check every record of a store.
+    """Check every record of a store, and report the result as metrics.
 
     Args:
         store: a path, or an SQLAlchemy URL.
@@ -79,12 +86,15 @@ def verify(
         archived_before: the time, with a zone, before which records were removed from the store. Whole chains, and
             records at the beginning of a chain, may then be missing; a note counts them. A missing checkpoint that has
             a line outside the store must be older. None if every record must be there.
+        telemetry: the providers of the metrics; None for the global providers.
 
     Raises:
         AuditError: if the store or the checkpoint file cannot be read.
         ConfigurationError: for an invalid key, a key without `cryptography`, or a time without a zone.
     """
-    return examine(store, checkpoints, public_key, archived_before, None)
+    result = examine(store, checkpoints, public_key, archived_before, None)
+    mirror.verified(Store(store).name, result.ok, time.time(), telemetry)
+    return result
 
 
 def examine(
@@ -458,6 +468,8 @@ class _Walk:
         if self.late or self.lost:
             yield f"gap records report intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
+        if (more := len(self.gaps) - _MOST_GAPS) > 0:
+            yield f"and {more} more gaps"
         if self.problem is None:
             yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:

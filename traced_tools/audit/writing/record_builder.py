@@ -17,6 +17,7 @@ from traced_tools.audit.records import (
     timestamp,
 )
 from traced_tools.audit.schema import MOST_NAME, REPEATED, column_value
+from traced_tools.observe.content import pseudonym_by
 
 ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
@@ -55,6 +56,8 @@ class RecordMaker:
             if name == REQUESTED_ARGUMENTS and digested["digest"] == fields["arguments"]["digest"]:
                 continue  # the model's text differs only in spaces or the order of keys
             fields[name] = digested
+            if content.pseudonym not in (None, pseudonym_by(digested["digest"])):
+                digested["pseudonym"] = content.pseudonym
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
             if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
                 digested |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)

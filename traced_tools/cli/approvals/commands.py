@@ -19,9 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
-from traced_tools.cli.audit.formatting import as_text, escape, escape_json, json_text, make_console, pluralize
+from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
+from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
 from traced_tools.core.approval import Approve, CallDecision, Reject
+from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
@@ -67,7 +69,7 @@ def list_calls(
     store: _Store,
     agent: Annotated[str | None, typer.Option(help="Only calls of this agent.")] = None,
     principal: Annotated[str | None, typer.Option(help="Only calls of runs on behalf of this principal.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
+    limit: Limit = None,
     json: _Json = False,
 ) -> None:
     """List the calls that wait for a decision, oldest first, without their arguments and reasons: see show.
@@ -75,14 +77,16 @@ def list_calls(
     The calls of runs that can't resume follow, with the reason: see retry and withdraw.
     """
     with _opened(store) as pending:
-        calls = pending.pending(agent=agent, principal=principal, limit=limit)
-        refused = pending.refused(agent=agent, principal=principal, limit=limit)
         if json:
+            calls = pending.pending(agent=agent, principal=principal, limit=limit)
+            refused = pending.refused(agent=agent, principal=principal, limit=limit)
             print(json_text([_listed_json(each) for each in (*calls, *refused)]))
         else:
-            console = make_console(sys.stdout)
-            _print_list(console, calls, limit)
-            _print_refused(console, refused, limit)
+            calls = pending.pending(agent=agent, principal=principal)
+            refused = pending.refused(agent=agent, principal=principal)
+            console, most = make_console(sys.stdout), limit or MOST_LISTED
+            _print_list(console, calls[:most], len(calls))
+            _print_refused(console, refused[:most], len(refused))
 
 
 @app.command()
@@ -199,6 +203,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
         "agent": call.agent,
         "conversation_id": call.conversation_id,
         "tool": call.tool,
+        "path": list(call.path),
         "waits_for": _waits_for(call),
         "rule": call.rule,
         "requested_at": call.requested_at.isoformat(),
@@ -208,7 +213,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
     }
 
 
-def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) -> None:
+def _print_list(console: Console, calls: Sequence[WaitingApproval], total: int) -> None:
     if not calls:
         console.print("no call waits for a decision")
         return
@@ -219,11 +224,10 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], limit: int) 
         shown = (each.call_id, each.run_id, each.agent, each.tool, _waits_for(each), each.rule)
         table.add_row(_time(each.requested_at), *map(as_text, shown), _time(each.expires_at))
     console.print(table)
-    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    console.print(f"\n{pluralize(len(calls), 'call')}{more}")
+    console.print(f"\n{listed_of(len(calls), total, 'oldest')}{advice(len(calls), total)}")
 
 
-def _print_refused(console: Console, calls: Sequence[WaitingApproval], limit: int) -> None:
+def _print_refused(console: Console, calls: Sequence[WaitingApproval], total: int) -> None:
     if not calls:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -235,14 +239,14 @@ def _print_refused(console: Console, calls: Sequence[WaitingApproval], limit: in
         )
     console.print()
     console.print(table)
-    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    console.print(f"\n{pluralize(len(calls), 'call')} of runs that can't resume{more}")
+    console.print(f"\n{listed_of(len(calls), total, 'oldest')} of runs that can't resume{advice(len(calls), total)}")
 
 
 def _print_call(console: Console, call: WaitingApproval) -> None:
     facts = {
         "call": call.call_id,
         "tool": call.tool,
+        "asked by": " > ".join(call.path) or None,
         "run": call.run_id,
         "agent": call.agent,
         "conversation": call.conversation_id,
@@ -258,7 +262,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     for name, value in facts.items():
         if value is not None:
             console.print(f"{name:<12} {escape(value, most=len(value))}")
-    console.print(f"{'arguments':<12} {escape_json(call.arguments, most=len(call.arguments))}")
+    console.print(f"{'arguments':<12} {readable_json(call.arguments, most=len(call.arguments))}")
     for key, question in _questions(call).items():
         text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")

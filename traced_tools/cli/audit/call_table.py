@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Final
@@ -19,12 +18,12 @@ from traced_tools.cli.audit.formatting import (
     decider_text,
     decision_text,
     duration_text,
-    pluralize,
     state_text,
     time_text,
     tool_name,
     verdict_text,
 )
+from traced_tools.cli.listing import advice, listed_of
 
 SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
 """Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
@@ -43,8 +42,17 @@ _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
 
 
-def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
-    """Print calls in the given order, and a line with counts."""
+def print_calls(
+    console: Console, calls: Sequence[AuditedCall], total: int | None, waiting: Sequence[AuditedCall]
+) -> None:
+    """Print calls in the given order, and a line with counts.
+
+    Args:
+        console: where to print.
+        calls: the calls.
+        total: how many calls there are; None if that is not known, but more than these.
+        waiting: those of the calls that wait for a decision.
+    """
     if not calls:
         console.print("no matching calls")
     elif console.width >= _WIDE:
@@ -54,7 +62,7 @@ def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> N
         rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
         console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width))
     if calls:
-        console.print(f"\n{_summary(calls, limit)}")
+        console.print(f"\n{_summary(calls, total, waiting)}")
 
 
 def _cells(call: AuditedCall) -> list[Text]:
@@ -112,14 +120,13 @@ _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered", "pending"}
 """The states of refused calls."""
 
 
-def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
-    states = Counter(call.state for call in calls)
-    refused = sum(1 for call in calls if call.state in _REFUSED)
+def _summary(calls: Sequence[AuditedCall], total: int | None, waiting: Sequence[AuditedCall]) -> str:
+    refused = sum(call.state in _REFUSED for call in calls)
+    unfinished = sum(call.state == UNFINISHED for call in calls)
     counts = [
-        pluralize(len(calls), "call"),
+        listed_of(len(calls), total, "newest"),
         f"{refused:,} refused",
-        f"{states['pending']:,} pending",
-        f"{states[UNFINISHED]:,} unfinished",
+        f"{len(waiting):,} pending",
+        f"{unfinished:,} unfinished",
     ]
-    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    return ", ".join(counts) + more
+    return ", ".join(counts) + advice(len(calls), total)

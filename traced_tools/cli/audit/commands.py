@@ -8,6 +8,7 @@ it proves nothing about the trail.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
 import sys
@@ -27,7 +28,14 @@ from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.reading import exporting, matching
 from traced_tools.audit.reading.read_connection import embedded_path, open_for_reading, parsed
-from traced_tools.audit.reading.reader import AuditedRun, AuditReader, find_calls, find_records
+from traced_tools.audit.reading.reader import (
+    AuditedRun,
+    AuditReader,
+    count_calls,
+    find_calls,
+    find_records,
+    find_waiting,
+)
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import walk as verifying
@@ -41,6 +49,9 @@ from traced_tools.cli.audit.formatting import call_json, escape, json_text, make
 from traced_tools.cli.audit.run_tree import print_run
 from traced_tools.cli.audit.verification_report import print_receipt, print_verification
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
+from traced_tools.cli.listing import MOST_LISTED, Limit
+from traced_tools.core.disk import PRIVATE
+from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, sqlite_files, warn_of_access
 
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
@@ -50,6 +61,8 @@ _ERASED_CONTENTS: Final = (
     "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason, "
     "requested_name or by. Repeatable."
 )
+
+_log = logging.getLogger("traced_tools.audit")
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
 
@@ -66,7 +79,7 @@ def list_calls(
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
+    limit: Limit = None,
     json: options.Json = False,
     verified: options.Verified = False,
     checkpoints: options.Checkpoints = None,
@@ -78,11 +91,14 @@ def list_calls(
     with exit_statuses("audit"):
         wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
         with proof.reader(store) as reader:
-            calls = find_calls(reader, wanted, limit)
             if json:
-                print(json_text([call_json(call) for call in calls]))
-            else:
-                print_calls(make_console(sys.stdout), calls, limit)
+                print(json_text([call_json(call) for call in find_calls(reader, wanted, limit)]))
+                return
+            most = limit or MOST_LISTED
+            calls = find_calls(reader, wanted, most + 1)
+            listed = calls[:most]
+            total = len(calls) if len(calls) <= most else count_calls(reader, wanted)
+            print_calls(make_console(sys.stdout), listed, total, find_waiting(reader, listed))
 
 
 @app.command()
@@ -118,10 +134,13 @@ def verify(
     checkpoints: options.Checkpoints = None,
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
+    otlp: Annotated[
+        bool, typer.Option("--otlp", help="Send the result as metrics to the collector of OTEL_EXPORTER_OTLP_ENDPOINT.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Check every record. If a check fails, print the first problem and exit with status 1."""
-    with exit_statuses("audit") as command:
+    with exit_statuses("audit") as command, _reporting(otlp=otlp):
         key = None if public_key is None else _read(public_key, "public")
         archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
@@ -319,6 +338,20 @@ def erase(
             print(f"run {escape(run_id)} has no stored texts to erase")
 
 
+@contextmanager
+def _reporting(*, otlp: bool) -> Iterator[None]:
+    """Send the metrics of the block over OTLP, if wanted."""
+    if not otlp:
+        yield
+        return
+    from traced_tools.otel.configure import (
+        configure,  # imported here because the other commands start faster without it
+    )
+
+    with configure(otlp=True):
+        yield
+
+
 def _find_checkpoints(store: str) -> tuple[bool, bool]:
     """Return whether the store has a checkpoint, and whether it has a signed one."""
     statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
@@ -466,8 +499,7 @@ def _is_trail_file(store: str, output: Path) -> bool:
     path = embedded_path(store)
     if path is None:
         return False
-    beside = (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal", ".key"))
-    return any(_is_same(output, each) for each in (path, checkpoints_beside(path), *beside))
+    return any(_is_same(output, each) for each in (*sqlite_files(path), checkpoints_beside(path), Path(f"{path}.key")))
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -485,7 +517,8 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
         return
     try:
-        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
+            warn_of_access(_log, "records of the audit trail", path, forbidden=WRITABLE | READABLE_BY_ALL)
             yield file
             return
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.text import Text
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall
 from traced_tools.audit.records import RAN, AuditRecord, person_of
+from traced_tools.core.readable import readable_text
 from traced_tools.observe.span_tree import format_seconds
 
 _MOST: Final = 200
@@ -21,40 +22,13 @@ _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bol
 
 
 def escape(value: object, most: int = _MOST) -> str:
-    r"""Return a text on one line, with unprintable characters as `\x1b` or `\u202e`, and backslashes doubled.
+    r"""Return a text on one line, with unseen characters as `\x1b` or `\u202e`, and backslashes doubled.
 
     Args:
         value: the text; any other value is shown as JSON.
         most: the maximum number of characters before it is cut.
     """
-    return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
-
-
-def escape_json(text: str, most: int) -> str:
-    r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
-
-    Args:
-        text: the JSON text.
-        most: characters after which it is cut.
-    """
-    return _shown(text, most, _visible_in_json)
-
-
-def _shown(text: str, most: int, visible: Callable[[str], str]) -> str:
-    seen = "".join(visible(each) for each in text[:most])
-    return seen if len(text) <= most else f"{seen}… ({len(text):,} characters)"
-
-
-def _visible(character: str) -> str:
-    if character.isprintable() and character != "\\":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
-
-
-def _visible_in_json(character: str) -> str:
-    if character in "\t\r\n":
-        return " "  # they stand between values alone
-    return character if character.isprintable() else json.dumps(character)[1:-1]
+    return readable_text(value if isinstance(value, str) else json.dumps(value, default=ascii), most)
 
 
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:

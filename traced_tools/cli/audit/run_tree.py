@@ -19,13 +19,13 @@ from traced_tools.cli.audit.formatting import (
     decider_text,
     duration_text,
     escape,
-    escape_json,
     reason_text,
     state_text,
     time_text,
     tool_name,
     verdict_text,
 )
+from traced_tools.core.readable import readable_json
 
 _LONG: Final = 2000
 """Characters of a stored content that are shown."""
@@ -112,6 +112,9 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
     if "requested_name" in fields:
         yield _labelled("asked for", _content(fields["requested_name"]))
+    if "own_name" in fields:
+        source = escape(fields.get("source"))
+        yield _labelled("tool", Text(f"{escape(fields['own_name'])} of {source}"))
     yield _labelled("reason", _content(fields.get("reason")))
     yield _labelled("arguments", _content(fields.get("arguments")))
     if "requested_arguments" in fields:
@@ -196,7 +199,7 @@ def _content(content: object) -> Text:
         return Text("none was given", "dim")
     if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        shown = escape_json if content.get("form") == "json" else escape
+        shown = readable_json if content.get("form") == "json" else escape
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escape(str(content.get("digest"))[:_DIGEST])
     state = "erased" if commits_to_text(content) else "not stored"

@@ -5,9 +5,10 @@ Exit status: 0 if each server answers, 1 if one does not, 2 if the check itself 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -34,6 +35,14 @@ def doctor(
             metavar="URL_OR_COMMAND", help="An MCP server to check: its URL, or the command that starts it. Repeatable."
         ),
     ],
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VARIABLE",
+            help="A header for the servers at URLs, and the environment variable with its value, such as "
+            "Authorization=MCP_AUTHORIZATION. Repeatable.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Check MCP servers: which revision of the protocol they speak, and which tools they have.
@@ -42,7 +51,8 @@ def doctor(
     answered. It inherits few variables of the environment.
     """
     with exit_statuses(_COMMAND) as command:
-        found = [(server, _checked(server)) for server in mcp]
+        headers = dict(map(_header, header or ()))
+        found = [(server, _checked(server, headers)) for server in mcp]
         command.status = NEGATIVE if any(isinstance(each, McpError) for _, each in found) else 0
         if json:
             print(json_text([_json(server, each) for server, each in found]))
@@ -50,7 +60,17 @@ def doctor(
             _print(found)
 
 
-def _checked(server: str) -> ServerDescription | McpError:
+def _header(option: str) -> tuple[str, str]:
+    """Return a header; its value is in the environment, because everyone on the machine can read the command line."""
+    name, _, variable = option.partition("=")
+    if not name or not variable:
+        raise ConfigurationError("--header must be NAME=VARIABLE, such as Authorization=MCP_AUTHORIZATION")
+    if variable not in os.environ:
+        raise ConfigurationError(f"--header {name!a}: there is no such environment variable; pass its name, no value")
+    return name, os.environ[variable]
+
+
+def _checked(server: str, headers: Mapping[str, str]) -> ServerDescription | McpError:
     """Ask a server, and end the connection."""
     try:
         from traced_tools.mcp.answering import Answering
@@ -60,7 +80,7 @@ def _checked(server: str) -> ServerDescription | McpError:
         raise ConfigurationError("MCP servers need an extra: pip install 'traced_tools[mcp]'") from None
     transport: Transport
     if server.startswith(("http://", "https://")):
-        transport = HttpTransport(_NAME, server, None)
+        transport = HttpTransport(_NAME, server, headers)
     else:
         program, *arguments = _split(server)
         transport = StdioTransport(_NAME, program, arguments, None, None)

@@ -1,14 +1,15 @@
 """The commands of `traced-tools policy`.
 
-Exit status: 0 if nothing changes, 1 if the policy decides otherwise about a call or a call cannot be replayed, 2 if the
-policy is invalid, the store cannot be read or the output cannot be written.
+Exit status: 0 if nothing changes, 1 if the policy decides otherwise about a call, a call cannot be replayed or a rule
+names a tool that its source does not have, 2 if the policy is invalid, the store cannot be read or the output cannot be
+written.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,13 +17,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from traced_tools.audit.reading.queries import MOST
-from traced_tools.audit.reading.reader import AuditReader
+from traced_tools.audit.reading.reader import AuditedCall, AuditReader
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.formatting import as_text, call_json, json_text, make_console, pluralize
 from traced_tools.cli.exits import NEGATIVE, exit_statuses
-from traced_tools.cli.policy.replay import Finding, Replayed, replay
+from traced_tools.cli.policy.replay import Finding, Replayed, recorded_names, replay
+from traced_tools.policy.missing_names import MissingName, missing_names
 from traced_tools.policy.policy import Policy
+from traced_tools.tools.toolset import SourceNames
 
 _HEADINGS: Final = ("tool", "agent", "was", "becomes", "reason code", "calls")
 
@@ -42,6 +44,16 @@ def check(
     advisor: Annotated[
         str, typer.Option(metavar="NAME", help="The name of the policy advisor in the recorded runs.")
     ] = "policy",
+    pins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            exists=True,
+            dir_okay=False,
+            help="The file of an `McpToolset(pin=...)`, which has the names of all tools of its servers.  "
+            "[default: none]",
+        ),
+    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     json: options.Json = False,
@@ -52,25 +64,41 @@ def check(
     replayed with their stored arguments. A rule that needs arguments cannot be replayed if the trail stores only
     digests, or texts that a redactor changed. A rule that needs annotations of a tool cannot be replayed, because no
     trail stores them.
+
+    Exit with status 1 as well if a rule names a source and a tool, and neither a recorded call nor the file of pinned
+    tools has a tool of that name, although they have tools of the source.
     """
     with exit_statuses("policy") as command:
         rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
-        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last, limit=MOST)
+        calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
         replayed = [*replay(rules, calls, advisor)]
-        is_same = not _of(replayed, "changed") and not _of(replayed, "not_replayed")
-        command.status = 0 if is_same else NEGATIVE
+        naming_sources = [rule for rule in rules.rules if rule.names_sources]  # any other may be for a tool elsewhere
+        missing = [*missing_names(naming_sources, _known_names(calls, pins))]
+        command.status = NEGATIVE if _of(replayed, "changed") or _of(replayed, "not_replayed") or missing else 0
         if json:
-            print(json_text(_json(rules, replayed)))
+            print(json_text(_json(rules, replayed, missing)))
         else:
-            _print(make_console(sys.stdout), rules, replayed, is_replayed=audit is not None)
+            _print(make_console(sys.stdout), rules, replayed, missing, is_replayed=audit is not None)
+
+
+def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str, SourceNames]:
+    """Return the names of tools that the calls and the file of pinned tools have, by source."""
+    names = dict(recorded_names(calls))
+    if pins is not None:
+        from traced_tools.mcp.pinning import PinFile
+
+        for server, pinned in PinFile(pins).names().items():
+            offered, own = names.get(server, (frozenset(), frozenset()))
+            names[server] = SourceNames(offered, own | pinned)
+    return names
 
 
 def _of(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
     return [each for each in replayed if each.finding == finding]
 
 
-def _json(policy: Policy, replayed: Sequence[Replayed]) -> dict[str, Any]:
+def _json(policy: Policy, replayed: Sequence[Replayed], missing: Sequence[MissingName]) -> dict[str, Any]:
     counts = Counter(each.finding for each in replayed)
     findings: tuple[Finding, ...] = ("changed", "unchanged", "not_replayed", "not_decided")
     listed: dict[str, Any] = {
@@ -81,12 +109,22 @@ def _json(policy: Policy, replayed: Sequence[Replayed]) -> dict[str, Any]:
         "not_replayed": [
             {**call_json(each.call), "rule": each.rule, "lacks": each.lacks} for each in _of(replayed, "not_replayed")
         ],
+        "missing_names": [{"rule": each.rule, "name": each.name, "sources": each.sources} for each in missing],
     }
     return {"rules": len(policy.rules), "counts": {each: counts[each] for each in findings}, **listed}
 
 
-def _print(console: Console, policy: Policy, replayed: Sequence[Replayed], *, is_replayed: bool) -> None:
+def _print(
+    console: Console,
+    policy: Policy,
+    replayed: Sequence[Replayed],
+    missing: Sequence[MissingName],
+    *,
+    is_replayed: bool,
+) -> None:
     console.print(f"the policy is valid: {pluralize(len(policy.rules), 'rule')}, default {policy.default}")
+    for each in missing:
+        console.print(as_text(f"NO SUCH TOOL: {each}", "bold red", most=1_000))
     if not is_replayed:
         return
     changed, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -12,8 +13,10 @@ from traced_tools.audit.reading.reader import AuditedCall
 from traced_tools.audit.records import RAN
 from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.flow.flow import call as drive
+from traced_tools.observe.names import UNKNOWN_TOOL
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
+from traced_tools.tools.toolset import SourceNames
 
 Finding = Literal["changed", "unchanged", "not_replayed", "not_decided"]
 """How a recorded call compares: the policy decides otherwise; as recorded; a rule needs what is not stored; or
@@ -62,6 +65,18 @@ def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str) -> Iterat
         yield _replayed(policy, each, advisor)
 
 
+def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
+    """Return the names of the tools that were called, by source."""
+    names: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    for each in calls:
+        intent, tool = each.fields("intent"), each.shared_field("tool")
+        if tool != UNKNOWN_TOOL and isinstance(source := intent.get("source"), str):
+            offered, own = names[source]
+            offered.add(str(tool))
+            own.add(str(intent.get("own_name", tool)))
+    return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
+
+
 def _replayed(policy: Policy, call: AuditedCall, advisor: str) -> Replayed:
     decision = call.fields("decision")
     was = decision.get("decision")
@@ -87,13 +102,15 @@ def _becomes(verdict: Verdict, was: str | None) -> str | None:
 
 def _facts(call: AuditedCall) -> CallFacts:
     attributes = call.shared_field("attributes")
+    intent = call.fields("intent")
     return CallFacts(
         tool=str(call.shared_field("tool")),
-        source=str(call.fields("intent").get("source")),
+        source=str(intent.get("source")),
         agent=str(call.shared_field("agent")),
         attributes=attributes if isinstance(attributes, dict) else {},
         read_annotations=_no_annotations,
         read_arguments=lambda: _arguments(call),
+        own_name=intent.get("own_name"),
     )
 
 

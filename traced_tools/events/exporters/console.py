@@ -8,6 +8,7 @@ from datetime import UTC
 from typing import Any, Final, TextIO
 
 from traced_tools.core.messages import Usage
+from traced_tools.core.readable import is_seen
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.observe.span_tree import format_seconds
@@ -164,10 +165,10 @@ def _short(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text with its unprintable characters escaped as in Python."""
-    if text.isprintable():
+    """Return a text with its unseen characters escaped as in Python."""
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(each if is_seen(each) else each.encode("unicode_escape").decode() for each in text)
 
 
 def _cut(text: str, longest: int) -> str:

@@ -20,7 +20,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from traced_tools.core.disk import sync_folder
+from traced_tools.core.disk import PRIVATE, sync_folder
+from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, warn_of_access
 from traced_tools.observe.typed_events.types import Event
 
 try:
@@ -116,6 +117,7 @@ class EventFile:
             self._pid = os.getpid()
         if self._file is None:
             self._file = _open(self.path)
+            warn_of_access(_LOG, "the events", self.path, forbidden=WRITABLE | READABLE_BY_ALL)
             if self._fsync and _size(self._file) == 0:
                 sync_folder(self.path.parent)
         return self._file
@@ -200,7 +202,7 @@ def _open(path: Path) -> io.FileIO:
     """Open a file for appending and reading; a new file is accessible to its owner only."""
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o600)
+        return os.open(name, flags, PRIVATE)
 
     file = io.FileIO(str(path), "a+", opener=opener)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, groupby
 from operator import itemgetter
 from typing import Any, Unpack
@@ -38,8 +38,10 @@ from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.anthropic.schema import to_structured_output_schema
 from traced_tools.models.anthropic.wire import (
     CALL_FIELDS,
+    CONTAINER,
     EMPTY_CHUNK,
     EVENTS,
+    PROMPT_COUNTS,
     AnthropicAnswer,
     AnthropicEvent,
     AnthropicUsage,
@@ -51,7 +53,7 @@ from traced_tools.models.anthropic.wire import (
     MessageStart,
     MessageStop,
 )
-from traced_tools.models.base import CUT_OFF_REASONS, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.base import CUT_OFF_REASONS, PAUSE, ChatChunk, ChatRequest, ChatResponse
 from traced_tools.models.codec import SchemaEnforcement
 from traced_tools.models.encoding import (
     convert_tool_schema,
@@ -68,8 +70,9 @@ from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.parsing import MOST_ITEMS, parse_body
+from traced_tools.models.parsing import MOST_ITEMS, parse_body, unknown_reason
 from traced_tools.tools.schema.dialects import to_object_schema
+from traced_tools.tools.schema.wire_fields import wire_fields
 
 _DEFAULT_URL = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
@@ -80,7 +83,8 @@ _FINISH_REASONS = {
     "tool_use": "tool_call",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "pause_turn": "length",  # a turn with Anthropic's own tools grew too long; it continues if it is sent back
+    "pause_turn": PAUSE,  # a turn with Anthropic's own tools grew too long
+    "compaction": PAUSE,  # the conversation was compacted, and the request asked for a pause after that
     "refusal": "content_filter",
 }
 _EVENT = "an event of the stream"
@@ -129,6 +133,7 @@ class AnthropicChatCodec:
     """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/v1/models?limit=1"
     enforces_schema: SchemaEnforcement = "always"
 
     def __init__(self, model: str, *, max_tokens: int) -> None:
@@ -151,6 +156,9 @@ class AnthropicChatCodec:
         }
         if system := _encode_system(request.messages):
             body["system"] = system
+        if container := _container_of_turn(request.messages):
+            is_object = isinstance(request.options.extra.get("container"), Mapping)
+            body["container"] = {"id": container} if is_object else container
         if stream:
             body["stream"] = True
         return merge_extra(body, request.options.extra)
@@ -175,7 +183,16 @@ class AnthropicChatCodec:
             fold.add(block.end(index))
         usage = answer.usage.to_usage() if answer.usage else None
         reason = _decode_finish_reason(answer.stop_reason)
-        fold.add(ChatChunk(usage=usage, finish_reason=reason, id=answer.id, model=answer.model))
+        native = unknown_reason(answer.stop_reason, reason)
+        last = ChatChunk(
+            parts=answer.container_parts(reason),
+            usage=usage,
+            finish_reason=reason,
+            id=answer.id,
+            model=answer.model,
+            provider_reason=native,
+        )
+        fold.add(last)
         return fold.response()
 
     def decoder(self) -> AnthropicChunkDecoder:
@@ -234,7 +251,10 @@ class AnthropicChunkDecoder:
             case MessageDelta(delta=stop, usage=used):
                 reason = _decode_finish_reason(stop.stop_reason)
                 self._is_cut_off = reason in CUT_OFF_REASONS
-                return ChatChunk(finish_reason=reason, usage=self._merge_usage(used))
+                native = unknown_reason(stop.stop_reason, reason)
+                parts = stop.container_parts(reason)
+                usage = self._merge_usage(used)
+                return ChatChunk(parts=parts, finish_reason=reason, usage=usage, provider_reason=native)
             case MessageStop():
                 self._has_stopped = True
         return EMPTY_CHUNK
@@ -245,8 +265,15 @@ class AnthropicChunkDecoder:
         return self._open_blocks[index]
 
     def _merge_usage(self, used: AnthropicUsage | None) -> Usage | None:
-        """Merge `used` into the counts so far and return all; later counts replace earlier ones."""
-        self._counts |= {} if used is None else used.model_dump(exclude_none=True)
+        """Merge `used` into the counts so far and return all; later counts replace earlier ones.
+
+        The counts of the prompt are parts of one number. If all of them are zero, as some servers send at the end, the
+        earlier ones stay.
+        """
+        later: dict[str, Any] = {} if used is None else used.model_dump(exclude_none=True)
+        if not any(map(later.get, PROMPT_COUNTS)):
+            later = {name: count for name, count in later.items() if name not in PROMPT_COUNTS or not self._counts}
+        self._counts |= later
         return AnthropicUsage(**self._counts).to_usage() if self._counts else None
 
     def end(self) -> None:
@@ -256,7 +283,7 @@ class AnthropicChunkDecoder:
 
 
 def _decode_finish_reason(reason: str | None) -> str | None:
-    return _FINISH_REASONS.get(reason, "error") if reason else None
+    return _FINISH_REASONS.get(reason, "other") if reason else None
 
 
 def _encode_options(options: ChatOptions) -> dict[str, Any]:
@@ -273,7 +300,11 @@ def _encode_options(options: ChatOptions) -> dict[str, Any]:
 
 
 def _encode_output_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if schema is None else {"type": "json_schema", "schema": to_structured_output_schema(schema)}
+    if schema is None:
+        return None
+    if wire_fields(schema) is not None:
+        raise ConfigurationError("anthropic: output_schema has fields whose names the API refuses: rename them")
+    return {"type": "json_schema", "schema": to_structured_output_schema(schema)}
 
 
 def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
@@ -307,13 +338,35 @@ def _earlier_calls(messages: Iterable[Message]) -> Iterable[ToolCall]:
             yield from message.tool_calls
 
 
+def _container_of_turn(messages: Sequence[Message]) -> str | None:
+    """Return the id of the container in which the model's current turn runs code; None if there is none."""
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            return None
+        if isinstance(message, AssistantMessage) and may_send_signed_parts(message, _PROVIDER):
+            for part in reversed(message.parts):
+                if isinstance(part, ProviderPart) and (block := json.loads(part.data)).get("type") == CONTAINER:
+                    return str(block["id"])
+    return None
+
+
 def _encode_messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
     """Yield the conversation's turns: user and assistant alternate, and tool results come first in a turn."""
     ids = _CallIdMap()
     blocks = [(_role(message), ids.map_ids(block)) for message in messages for block in _encode_message(message)]
-    for role, turn in groupby(blocks, key=itemgetter(0)):
+    for role, turn in groupby(_without_last_thinking(blocks), key=itemgetter(0)):
         content = [block for _, block in turn]
         yield {"role": role, "content": sorted(content, key=lambda block: block.get("type") != "tool_result")}
+
+
+def _without_last_thinking(blocks: Sequence[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the blocks without thinking at the end of a turn, as in an answer that was cut off: the API refuses it."""
+    accepted: list[tuple[str, dict[str, Any]]] = []
+    for role, block in reversed(blocks):
+        ends_turn = not accepted or accepted[-1][0] != role
+        if not ends_turn or block.get("type") not in ("thinking", "redacted_thinking"):
+            accepted.append((role, block))
+    return accepted[::-1]
 
 
 def _role(message: Message) -> str:
@@ -357,7 +410,8 @@ def _encode_part(part: AssistantPart) -> list[dict[str, Any]]:
             thinking = {"type": "thinking", "thinking": part.text, "signature": part.signature}
             return [thinking] if part.signature else []
         case ProviderPart():
-            return [json.loads(part.data)]
+            block = json.loads(part.data)
+            return [] if block.get("type") == CONTAINER else [block]
         case ToolCall():
             return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": parse_arguments(part)}]
 

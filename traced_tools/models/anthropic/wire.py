@@ -14,11 +14,13 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 
 from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage, sum_known
-from traced_tools.models.base import ChatChunk, ToolCallDelta
+from traced_tools.models.base import PAUSE, ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import drop_none
 from traced_tools.models.parsing import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 EMPTY_CHUNK = ChatChunk()
+CONTAINER = "container"
+"""The type of an opaque part of this package's own, which holds the id of a container."""
 CALL_FIELDS = ("caller", "toolset_name")
 """Further fields of a call to send back: the code that Claude called it from, and the toolset of the tool.
 
@@ -174,6 +176,10 @@ class OutputDetails(Wire):
     thinking_tokens: int | None = None
 
 
+PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+"""The counts that add up to the tokens of the prompt."""
+
+
 class AnthropicUsage(Wire):
     """Token counts. Here `input_tokens` excludes tokens read from or written to a cache."""
 
@@ -186,9 +192,8 @@ class AnthropicUsage(Wire):
     def to_usage(self) -> Usage:
         """Convert to `Usage`."""
         details = self.output_tokens_details
-        prompt = (self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens)
         return Usage(
-            input_tokens=sum_known(*prompt),
+            input_tokens=sum_known(*[getattr(self, name) for name in PROMPT_COUNTS]),
             output_tokens=self.output_tokens,
             cache_read_tokens=self.cache_read_input_tokens,
             cache_write_tokens=self.cache_creation_input_tokens,
@@ -196,10 +201,23 @@ class AnthropicUsage(Wire):
         )
 
 
+class Container(Wire):
+    """The container in which Anthropic ran code. A turn that is not over continues in the same one."""
+
+    id: str
+
+
 class StopInfo(Wire):
-    """The reason why the model stopped."""
+    """The reason why the model stopped, and the container that the rest of the turn needs."""
 
     stop_reason: str | None = None
+    container: Container | None = None
+
+    def container_parts(self, finish_reason: str | None) -> tuple[ProviderPart, ...]:
+        """Return an opaque part with the container if the turn goes on, else nothing."""
+        if self.container is None or finish_reason not in (PAUSE, "tool_call"):
+            return ()
+        return (ProviderPart(to_json({"type": CONTAINER, "id": self.container.id})),)
 
 
 class AnthropicAnswer(Body, StopInfo):

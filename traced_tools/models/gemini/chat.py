@@ -62,7 +62,7 @@ from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.parsing import ChunkContent, build_chunks, parse_body, to_json
+from traced_tools.models.parsing import ChunkContent, build_chunks, parse_body, to_json, unknown_reason
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 from traced_tools.tools.schema.references import without_keywords
 
@@ -77,12 +77,22 @@ _NO_SIGNATURE = "skip_thought_signature_validator"
 
 Source: https://ai.google.dev/gemini-api/docs/thought-signatures#faqs.
 """
-_FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"} | dict.fromkeys(
-    (
-        *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"),
-        *("IMAGE_SAFETY", "IMAGE_RECITATION", "IMAGE_PROHIBITED_CONTENT"),
-    ),
-    "content_filter",
+_FINISH_REASONS = (
+    {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+    | dict.fromkeys(
+        (
+            *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"),
+            *("IMAGE_SAFETY", "IMAGE_RECITATION", "IMAGE_PROHIBITED_CONTENT"),
+        ),
+        "content_filter",
+    )
+    | dict.fromkeys(
+        (
+            *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+            *("MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"),
+        ),
+        "error",
+    )
 )
 
 
@@ -142,6 +152,7 @@ class GeminiChatCodec:
 
     framing: Framing = ServerSentEvents()
     # https://github.com/googleapis/python-genai/issues/867
+    models_path = "/models?pageSize=1"
     enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:
@@ -229,7 +240,7 @@ class GeminiChunkDecoder:
         self._partial: PartialCall | None = None
         self._has_partial_calls = False
         self.done = False
-        self._usage: GeminiUsage | None = None
+        self._counts: dict[str, Any] | None = None
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Decode the data of one event; raises `InvalidResponse`."""
@@ -245,10 +256,14 @@ class GeminiChunkDecoder:
             # no piece follows, so the call is complete unless the answer was cut off
             contents += [("", "", (self._partial.part(),))] if reason == "tool_call" else []
             self._partial = None
-        self._usage = event.usage_metadata or self._usage
-        # each event has the counts of the whole answer so far, so the last ones are enough
-        usage = self._usage.to_usage() if self._usage and self.done else None
-        return build_chunks(contents, (), usage, reason, event.response_id, event.model_version)
+        if event.usage_metadata is not None:
+            # each event has the counts so far; a count that a server omits or sends as zero at the end is known before
+            known = self._counts or {}
+            later = event.usage_metadata.model_dump(by_alias=True, exclude_none=True)
+            self._counts = known | {name: count for name, count in later.items() if count or name not in known}
+        usage = GeminiUsage(**self._counts).to_usage() if self._counts is not None and self.done else None
+        native = unknown_reason(candidate.finish_reason, reason)
+        return build_chunks(contents, (), usage, reason, event.response_id, event.model_version, native)
 
     def _decode_part(self, part: Part) -> ChunkContent:
         """Return the content of a part. A call that arrives in pieces is returned when it is complete."""
@@ -267,10 +282,10 @@ class GeminiChunkDecoder:
 
     def _decode_finish_reason(self, reason: str | None, is_refusal: bool) -> str | None:
         """Return the finish reason; Gemini also reports `STOP` if it stopped to call tools."""
-        self.done = self.done or bool(reason) or is_refusal
+        self.done = self.done or reason is not None or is_refusal  # a gateway may send an empty reason at the end
         if not reason:
             return "content_filter" if is_refusal else None
-        decoded = _FINISH_REASONS.get(reason, "error")
+        decoded = _FINISH_REASONS.get(reason, "other")
         return "tool_call" if self._has_calls and decoded == "stop" else decoded
 
     def end(self) -> None:

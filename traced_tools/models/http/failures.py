@@ -15,17 +15,10 @@ from typing import Any
 import httpx
 from httpx_sse import SSEError
 
-from traced_tools.errors import (
-    AuthenticationError,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    ModelTimeout,
-    RateLimited,
-)
+from traced_tools.errors import InvalidRequest, InvalidResponse, ModelError, ModelTimeout
 from traced_tools.models.http.options import Timeouts
-from traced_tools.models.http.retries import is_retryable_status, read_retry_after
-from traced_tools.models.parsing import error_code
+from traced_tools.models.http.retries import read_retry_after
+from traced_tools.models.refusals import error_code, error_kind
 
 
 def _find_transport_errors() -> Iterator[type[Exception]]:
@@ -118,11 +111,12 @@ def error_for_status(response: httpx.Response, body: bytes, provider: str) -> Mo
     status, parsed = response.status_code, _parse_error_body(body)
     hint = "; check base_url and the model's name" if status in (404, 405) or status < 400 else ""
     error = _error_object(parsed)
-    return _error_class(status)(
+    kind, retryable = error_kind(status, error)
+    return kind(
         f"the request failed{hint}",
         provider=provider,
         status_code=status,
-        retryable=is_retryable_status(status),
+        retryable=retryable,
         request_id=_request_id(response.headers) or parsed.get("request_id"),
         code=error_code(error),
         retry_after=read_retry_after(response.headers, error),
@@ -147,16 +141,6 @@ def _error_object(body: dict[str, Any]) -> dict[str, Any]:
         case {"error": dict() as error} | {"detail": [dict() as error, *_]}:
             return error
     return body
-
-
-def _error_class(status: int) -> type[ModelError]:
-    if status in (401, 403):
-        return AuthenticationError
-    if status == 408:
-        return ModelTimeout
-    if status == 429:
-        return RateLimited
-    return InvalidRequest if 400 <= status < 500 and status != 409 else ModelError
 
 
 _REQUEST_IDS = ("x-request-id", "request-id", "mistral-correlation-id", "x-ds-trace-id")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -10,12 +10,13 @@ from typing import Any, Self
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import UserMessage
 from traced_tools.core.options import ChatOptions
+from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.parsing import SurrogateRepair, decode_answer, repair_surrogates
-from traced_tools.models.wire_tool_names import WireNames
+from traced_tools.models.wire_names import WireNames
 
 
 class HttpModel:
@@ -78,6 +79,12 @@ class HttpChatModel(HttpModel, ChatModel):
         self.context_window = context_window
         self._codec = codec
 
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check whether the provider can be reached and accepts the key."""
+        yield PartCheck(
+            f"model: {self.model} of {self.provider}", partial(self._transport.check, self._codec.models_path)
+        )
+
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
         when = self._codec.enforces_schema
@@ -115,6 +122,7 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             events.close()
         decoder.end()
+        yield from names.last_chunks()
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
@@ -132,6 +140,8 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             await events.aclose()
         decoder.end()
+        for chunk in names.last_chunks():
+            yield chunk
 
     def _event_decoder(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
         """Return a function that decodes the data of one event and raises `InvalidResponse`."""

@@ -17,12 +17,11 @@ import httpx
 from traced_tools.core.checks import expect, expect_positive, expect_whole
 from traced_tools.core.jitter import jittered
 from traced_tools.errors import ModelError
+from traced_tools.models.refusals import google_retry_delay
 
 _LONGEST_RETRY_AFTER = 60.0
 """The longest `Retry-After`, in seconds, to wait for. If the server asks for more, the call fails immediately."""
 _LONGEST_BACKOFF = 8.0
-_RETRYABLE_STATUSES = frozenset({408, 409, 429})
-_GOOGLE_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,13 @@ class RetryPolicy:
         return jittered(min(backoff, _LONGEST_BACKOFF), 0.75)
 
 
-def is_retryable_status(status: int) -> bool:
-    """Return whether the same request may succeed later, given the HTTP status of the answer."""
-    return status in _RETRYABLE_STATUSES or status >= 500
-
-
 def read_retry_after(headers: httpx.Headers, error: Any) -> float | None:
     """Return the seconds that the server asks to wait, None if it doesn't say.
 
     The first of these counts: `retry-after-ms` (OpenAI), `Retry-After` (RFC 9110, section 10.2.3), and the `RetryInfo`
     in the error object `error` (Google).
     """
-    delays = (_milliseconds(headers), _seconds_or_date(headers.get("retry-after")), _google_retry_delay(error))
+    delays = (_milliseconds(headers), _seconds_or_date(headers.get("retry-after")), google_retry_delay(error))
     return next((seconds for seconds in delays if seconds is not None), None)
 
 
@@ -89,13 +83,3 @@ def _seconds_or_date(value: str | None) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def _google_retry_delay(error: Any) -> float | None:
-    """Return the delay in the `google.rpc.RetryInfo` among the details of an error object."""
-    details = error.get("details") if isinstance(error, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (found := _GOOGLE_DURATION.fullmatch(delay)):
-            return float(found[1])
-    return None

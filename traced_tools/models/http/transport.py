@@ -34,6 +34,10 @@ _HEADERS = {"Accept-Encoding": "gzip, deflate"}
 """By default, httpx accepts every compression it has a library for, including ones with unlimited expansion."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
+_CHECK_SECONDS = 10.0
+_NO_LIST = (404, 405, 501)
+"""The statuses of a server that has no list of models."""
+
 _PROPAGATOR = TraceContextTextMapPropagator()
 """Sends only `traceparent` and `tracestate` to a provider: baggage can contain data not meant for it."""
 
@@ -80,6 +84,24 @@ class HttpTransport:
     def astream(self, path: str, body: Mapping[str, Any], framing: Framing) -> AsyncGenerator[str]:
         """Send `body` on asyncio and yield the data of each event as it arrives; raises `ModelError`."""
         return self._aread(path, body, framing.aevents, self._deadline())
+
+    async def check(self, path: str) -> None:
+        """Ask for the list of models, once, as a flow; raises `ModelError` if the server can't be reached or refuses.
+
+        A server without such a list passes: nothing else is free of charge.
+
+        Args:
+            path: the path of the list.
+        """
+        failure: ModelError | None = None
+        try:
+            await _SendAndClose(self, path, None, time.monotonic() + _CHECK_SECONDS)
+        except FAILURES as error:
+            failure = failure_before_answer(error, self.provider, self.address, self._timeouts)
+        except ModelError as error:
+            failure = None if error.status_code in _NO_LIST else error
+        if failure is not None:
+            raise failure
 
     def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
         decoded = decode_answer(decode, answer, self.provider)
@@ -153,16 +175,20 @@ class HttpTransport:
             call_here().sent_again()
 
     def build_request(
-        self, client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], deadline: float | None
+        self,
+        client: httpx.Client | httpx.AsyncClient,
+        path: str,
+        body: Mapping[str, Any] | None,
+        deadline: float | None,
     ) -> httpx.Request:
-        """Return the HTTP request for `body`, with trace context headers that name the current span as parent."""
+        """Return the HTTP request for `body`, or a GET; its trace context headers name the current span as parent."""
         ignore_set_cookie(client)
-        headers = {"content-type": "application/json", **self._headers}
+        headers = {**({} if body is None else {"content-type": "application/json"}), **self._headers}
         _PROPAGATOR.inject(headers)
         return client.build_request(
-            "POST",
+            "GET" if body is None else "POST",
             self._base + path,
-            content=_encode_json(body),
+            content=None if body is None else _encode_json(body),
             headers=headers,
             timeout=self._timeout(deadline),
             extensions={MODEL_REQUEST: True},
@@ -184,7 +210,9 @@ class _SendOnce(Step[httpx.Response]):
 
     __slots__ = ("_body", "_deadline", "_path", "_transport")
 
-    def __init__(self, transport: HttpTransport, path: str, body: Mapping[str, Any], deadline: float | None) -> None:
+    def __init__(
+        self, transport: HttpTransport, path: str, body: Mapping[str, Any] | None, deadline: float | None
+    ) -> None:
         self._transport = transport
         self._path = path
         self._body = body
@@ -209,6 +237,22 @@ class _SendOnce(Step[httpx.Response]):
         async with aclosing(response):
             body = await _aread_error_body(response, self._deadline, self._transport.provider)
         raise error_for_status(response, body, self._transport.provider)
+
+
+class _SendAndClose(_SendOnce):
+    """Send a request once, and read nothing of the response to it."""
+
+    __slots__ = ()
+
+    def run(self) -> httpx.Response:
+        response = super().run()
+        response.close()
+        return response
+
+    async def arun(self) -> httpx.Response:
+        response = await super().arun()
+        await response.aclose()
+        return response
 
 
 def _read_error_body(response: httpx.Response, deadline: float | None, provider: str) -> bytes:

@@ -45,7 +45,7 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import OllamaAnswer, OllamaMessage
-from traced_tools.models.parsing import parse_body, to_json
+from traced_tools.models.parsing import parse_body, to_json, unknown_reason
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 
 _PROVIDER = "ollama"
@@ -122,6 +122,7 @@ class OllamaChatCodec:
 
     framing: Framing = JsonLines()
     # a schema makes calls impossible: https://github.com/ollama/ollama/issues/8095
+    models_path = "/api/tags"
     enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:
@@ -166,11 +167,13 @@ class OllamaChatCodec:
         if not answer.done:
             raise InvalidResponse("the answer is not complete", provider=_PROVIDER)
         message = answer.message_or_empty
+        reason = _decode_finish_reason(answer.done_reason, has_calls=bool(message.tool_calls))
         return ChatResponse(
             AssistantMessage(list(_decode_parts(message))),
             usage=answer.token_usage(),
-            finish_reason=_decode_finish_reason(answer.done_reason, has_calls=bool(message.tool_calls)),
+            finish_reason=reason,
             model=answer.model,
+            provider_reason=unknown_reason(answer.done_reason, reason),
         )
 
     def decoder(self) -> OllamaChunkDecoder:
@@ -191,13 +194,15 @@ class OllamaChunkDecoder:
         message = line.message_or_empty
         self._has_calls = self._has_calls or bool(message.tool_calls)
         self.done = self.done or bool(line.done)
+        reason = _decode_finish_reason(line.done_reason, has_calls=self._has_calls)
         yield ChatChunk(
             text=message.content or "",
             reasoning=message.thinking or "",
             parts=tuple(_decode_whole_parts(message)),
             usage=line.token_usage(),
-            finish_reason=_decode_finish_reason(line.done_reason, has_calls=self._has_calls),
+            finish_reason=reason,
             model=line.model,
+            provider_reason=unknown_reason(line.done_reason, reason),
         )
 
     def end(self) -> None:
@@ -225,7 +230,7 @@ def _decode_finish_reason(reason: str | None, *, has_calls: bool) -> str | None:
     """Return the finish reason; Ollama also reports `stop` if the model stopped to call tools."""
     if not reason:
         return None
-    decoded = _FINISH_REASONS.get(reason, "error")
+    decoded = _FINISH_REASONS.get(reason, "other")
     return "tool_call" if has_calls and decoded == "stop" else decoded
 
 

@@ -42,7 +42,7 @@ from traced_tools.models.openai.common import (
     resolve_base_url,
 )
 from traced_tools.models.openai.servers import Server, resolve_server
-from traced_tools.models.parsing import MOST_ITEMS, build_chunks, to_sendable_json
+from traced_tools.models.parsing import MOST_ITEMS, build_chunks, to_sendable_json, unknown_reason
 
 _PATH = "/chat/completions"
 _EMPTY_MESSAGE, _EMPTY_FUNCTION = CompletionMessage(), CompletionFunction()
@@ -57,6 +57,26 @@ _FINISH_REASONS = {
     "tool_calls": "tool_call",
     "function_call": "tool_call",
     "content_filter": "content_filter",
+    # names of other APIs, which gateways pass on
+    "end_turn": "stop",
+    "tool_use": "tool_call",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "refusal": "content_filter",
+    "sensitive": "content_filter",
+    # no answer: the server failed or gave up
+    "error": "error",
+    "failed": "error",
+    "abort": "error",
+    "cancelled": "error",
+    "timeout": "error",
+    "network_error": "error",
+    "insufficient_system_resource": "error",
+    "malformed_function_call": "error",
+    "unexpected_tool_call": "error",
+    "function_call_filter": "error",
 }
 
 
@@ -78,8 +98,8 @@ class OpenAIChatModel(HttpChatModel):
         provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`. Behind a gateway, the name of a known provider also selects the format of its requests.
         stream_usage: whether to request usage on streams; False for servers that refuse the field.
-        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null, and a
-            tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
+        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null. A tool
+            whose schema strict mode can't express is sent without it, and the log says so.
         inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
             resolve references.
         reasoning_field: the message field in which to send back the reasoning of earlier answers: `reasoning_content`
@@ -131,6 +151,7 @@ class OpenAIChatCodec:
     """The codec of chat completions in the format of `server`; see `OpenAIChatModel` for the other arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/models"
 
     def __init__(
         self,
@@ -193,11 +214,11 @@ class OpenAIChatCodec:
         return {"type": "json_schema", "json_schema": encoded}
 
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
-        schema = encode_tool_schema(
+        schema, is_strict = encode_tool_schema(
             definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
         )
         function = {"name": definition.name, "description": definition.description, "parameters": schema}
-        return {"type": "function", "function": {**function, "strict": True} if self._strict_tools else function}
+        return {"type": "function", "function": {**function, "strict": True} if is_strict else function}
 
     def decode(self, body: bytes) -> ChatResponse:
         """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""
@@ -211,6 +232,7 @@ class OpenAIChatCodec:
             finish_reason=reason,
             id=answer.id,
             model=answer.model,
+            provider_reason=unknown_reason(answer.choice.finish_reason, reason),
         )
 
     def decoder(self) -> OpenAIChunkDecoder:
@@ -255,7 +277,8 @@ class OpenAIChunkDecoder:
             calls += tuple(self._close_inputs(reason))
             if self._details:
                 contents.append(("", "", self._close_details()))
-        return build_chunks(contents, calls, event.token_usage(), reason, event.id, event.model)
+        native = unknown_reason(choice.finish_reason, reason)
+        return build_chunks(contents, calls, event.token_usage(), reason, event.id, event.model, native)
 
     def _decode_call(self, call: CompletionCall) -> Iterator[ToolCallDelta]:
         """Yield the deltas of a call. If a server sends neither index nor id, each name starts another call."""
@@ -361,7 +384,10 @@ def _is_answer(message: CompletionMessage | None, choice: Choice) -> bool:
 
 
 def _decode_finish_reason(reason: str | None) -> str | None:
-    return _FINISH_REASONS.get(reason, "error") if reason else None
+    """Return the finish reason. Google's API adds details: `function_call_filter: MALFORMED_FUNCTION_CALL`."""
+    if not reason:
+        return None
+    return _FINISH_REASONS.get(reason) or _FINISH_REASONS.get(reason.partition(":")[0].lower(), "other")
 
 
 def _encode_tool_choice(choice: str | None) -> str | dict[str, Any] | None:

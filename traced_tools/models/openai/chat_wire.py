@@ -8,18 +8,17 @@ from typing import Annotated, Any
 from pydantic import ConfigDict
 
 from traced_tools.core.messages import ImagePart, ProviderPart, Usage
-from traced_tools.errors import InvalidResponse
 from traced_tools.models.openai.common import CUSTOM
 from traced_tools.models.parsing import (
     FAIL_FAST,
     Body,
     ChunkContent,
     Wire,
-    error_code,
     parse_body,
     to_json,
     to_sendable_json,
 )
+from traced_tools.models.refusals import error_in_answer
 
 
 class CompletionFunction(Wire):
@@ -197,12 +196,13 @@ class Choice(Wire):
 class Completion(Body):
     """A whole answer or an event of a streamed answer. An event with usage may have no choice.
 
-    Mistral and older vLLM send error objects as the whole body; `type` and `code` are then the error's.
+    Mistral and older vLLM send error objects as the whole body; `type`, `code` and `message` are then the error's.
     """
 
     object: str | None = None
     type: str | None = None
     code: Any = None
+    message: Any = None
     id: str | None = None
     model: str | None = None
     choices: Annotated[tuple[Choice, ...], FAIL_FAST] | None = None
@@ -224,13 +224,13 @@ class Completion(Body):
 
 
 def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
-    """Parse `body` as `parse_body` does; also raises `InvalidResponse` for an error object outside `error`."""
+    """Parse `body` as `parse_body` does; also raises a `ModelError` for an error object outside `error`."""
     found = parse_body(Completion, body, what, provider)
     choice = found.choice
     if found.object == "error":
-        raise InvalidResponse(f"{what} is an error object", provider=provider, code=error_code(dict(found)))
+        raise error_in_answer(f"{what} is an error object", provider, dict(found))
     if choice is not None and choice.error:
-        raise InvalidResponse(f"{what} contains an error object", provider=provider, code=error_code(choice.error))
+        raise error_in_answer(f"{what} contains an error object", provider, choice.error)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,12 +13,20 @@ from traced_tools.core.messages import ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.models.encoding import convert_output_schema, convert_tool_schema, encode_image, parse_arguments
+from traced_tools.models.encoding import (
+    convert_output_schema,
+    convert_tool_schema,
+    encode_image,
+    parse_arguments,
+    read_object,
+)
 from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.openai.servers import find_known_server, resolve_server
 from traced_tools.models.parsing import to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema
+from traced_tools.tools.schema.drafts import to_current_draft
 
+_LOG = logging.getLogger(__name__)
 OPENAI = "https://api.openai.com/v1"
 
 
@@ -46,20 +55,28 @@ def auth_headers(api_key: str | None, address: str, provider: str | None) -> dic
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def encode_tool_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
-    """Return the input schema of a tool; raises a `ToolDefinitionError` that names the tool."""
+def encode_tool_schema(
+    definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool
+) -> tuple[dict[str, Any], bool]:
+    """Return the input schema of a tool, and whether it is one of strict mode.
+
+    A tool that strict mode can't express is sent without it, and logged: strict mode is a setting of each tool.
+
+    Raises:
+        ToolDefinitionError: for a schema that can't be sent at all; it names the tool.
+    """
     resolve_references = inline_references if inline_definitions else dict
-    convert = to_strict_schema if strict_tools else to_object_schema
-    return convert_tool_schema(definition, lambda schema: convert(resolve_references(schema)))
+    if strict_tools:
+        try:
+            return to_strict_schema(resolve_references(to_current_draft(definition.input_schema))), True
+        except ToolDefinitionError as error:
+            _LOG.warning("the tool %s is sent without strict mode: %s", definition.name, error)
+    return convert_tool_schema(definition, lambda schema: to_object_schema(resolve_references(schema))), False
 
 
 def encode_arguments(call: ToolCall) -> str:
     """Return the arguments as the model wrote them if they are a JSON object; servers refuse anything else."""
-    try:
-        is_object = isinstance(json.loads(call.arguments), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    return call.arguments if is_object else to_json(parse_arguments(call))
+    return call.arguments if read_object(call.arguments) is not None else to_json(parse_arguments(call))
 
 
 CUSTOM = {"type": "custom"}

@@ -50,12 +50,13 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import resolve_server
-from traced_tools.models.parsing import error_code, parse_body
+from traced_tools.models.parsing import parse_body, unknown_reason
+from traced_tools.models.refusals import error_in_answer
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # not sent by OpenAI in this API, but by compatible servers
 _EVENT = "an event of the stream"
-_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "content_filter"}
 
 
 class OpenAIResponsesModel(HttpChatModel):
@@ -72,8 +73,8 @@ class OpenAIResponsesModel(HttpChatModel):
             `OPENAI_API_KEY`.
         provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`.
-        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null, and a
-            tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
+        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null. A tool
+            whose schema strict mode can't express is sent without it, and the log says so.
         inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
             resolve references.
         context_window: how many tokens a request can have; by default what the package `genai-prices` lists.
@@ -116,6 +117,7 @@ class OpenAIResponsesCodec:
     """The codec of the Responses API; see `OpenAIResponsesModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    models_path = "/models"
     enforces_schema: SchemaEnforcement = "always"
 
     def __init__(
@@ -166,14 +168,15 @@ class OpenAIResponsesCodec:
         return {"type": "json_schema", **encode_output_schema(schema, inline_definitions=self._inline_definitions)}
 
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
+        schema, is_strict = encode_tool_schema(
+            definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
+        )
         return {
             "type": "function",
             "name": definition.name,
             "description": definition.description,
-            "parameters": encode_tool_schema(
-                definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
-            ),
-            "strict": self._strict_tools,  # always sent: without it, OpenAI changes the schema to a strict one
+            "parameters": schema,
+            "strict": is_strict,  # always sent: without it, OpenAI changes the schema to a strict one
         }
 
     def decode(self, body: bytes) -> ChatResponse:
@@ -183,7 +186,14 @@ class OpenAIResponsesCodec:
             raise InvalidResponse("the answer has no output", provider=self._provider)
         message = AssistantMessage(answer.parts())
         reason = _decode_finish_reason(answer, self._provider, has_calls=bool(message.tool_calls))
-        return ChatResponse(message, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
+        return ChatResponse(
+            message,
+            usage=answer.token_usage(),
+            finish_reason=reason,
+            id=answer.id,
+            model=answer.model,
+            provider_reason=unknown_reason(answer.end_reason, reason),
+        )
 
     def decoder(self) -> OpenAIResponsesChunkDecoder:
         """Return a decoder for one streamed answer."""
@@ -225,8 +235,8 @@ class OpenAIResponsesChunkDecoder:
                 yield from self._decode_item(item, index)
             case ResponseEnded(response=answer):
                 yield from self._decode_last_event(answer)
-            case ResponseFailed(code=code):
-                raise InvalidResponse(f"{_EVENT} is an error object", provider=self._provider, code=code)
+            case ResponseFailed():
+                raise error_in_answer(f"{_EVENT} is an error object", self._provider, {**dict(event), "type": None})
 
     def _decode_delta(self, event: ResponsesDelta) -> Iterator[ChatChunk]:
         self._has_content = True
@@ -280,7 +290,14 @@ class OpenAIResponsesChunkDecoder:
         has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
         reason = _decode_finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True
-        yield ChatChunk(parts=parts, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
+        yield ChatChunk(
+            parts=parts,
+            usage=answer.token_usage(),
+            finish_reason=reason,
+            id=answer.id,
+            model=answer.model,
+            provider_reason=unknown_reason(answer.end_reason, reason),
+        )
 
     def _missed_arguments(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         """Yield arguments that no event before contained; without them, a call would run without arguments."""
@@ -303,13 +320,13 @@ class OpenAIResponsesChunkDecoder:
 
 
 def _decode_finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: bool) -> str:
-    """Return the finish reason; raises `InvalidResponse` if the answer failed or is still in progress."""
-    if answer.error or answer.status not in (None, "completed", "incomplete"):
-        code = error_code(answer.error) or answer.status
-        raise InvalidResponse("the answer was not completed", provider=provider, code=code)
+    """Return the finish reason; raises a `ModelError` if the answer failed or is still in progress."""
+    if answer.error:
+        raise error_in_answer("the answer was not completed", provider, answer.error)
+    if answer.status not in (None, "completed", "incomplete"):
+        raise InvalidResponse("the answer was not completed", provider=provider, code=answer.status)
     if answer.status == "incomplete":
-        details = answer.incomplete_details
-        return _INCOMPLETE.get((details and details.reason) or "", "error")
+        return _INCOMPLETE.get(answer.end_reason or "", "error")
     return "tool_call" if has_calls else "stop"
 
 

@@ -230,6 +230,11 @@ class ResponsesAnswer(Body):
     output: Annotated[tuple[AnyItem, ...], FAIL_FAST] | None = None
     usage: ResponsesUsage | None = None
 
+    @property
+    def end_reason(self) -> str | None:
+        """The reason why the answer ended early; None if the server gives none."""
+        return self.incomplete_details.reason if self.incomplete_details else None
+
     def parts(self) -> tuple[AssistantPart, ...]:
         """Return the parts of all items."""
         return tuple(part for item in self.output or () for part in item.parts())
@@ -253,6 +258,7 @@ class ResponseFailed(ResponsesEvent):
     """The event that ends a stream with an error."""
 
     code: Any = None
+    message: Any = None
 
 
 class ResponsesDelta(ResponsesEvent):

@@ -12,6 +12,7 @@ from traced_tools.core.enums import (
     DROP_REASONS,
     HOOKS,
     ITERATION_OUTCOMES,
+    MCP_OMISSIONS,
     MCP_TRANSPORTS,
     OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
@@ -304,6 +305,9 @@ TOOL_RESULT_CUT: Final = _attribute(
 )
 TOOL_SOURCE: Final = _attribute(
     "traced_tools.tool.source", "string", f"`{LOCAL}`, or the configured name of the MCP server."
+)
+MCP_OMISSION: Final = _attribute(
+    "traced_tools.mcp.omission", "string", "Why a tool of an MCP server is not offered.", MCP_OMISSIONS
 )
 REASON_CODE: Final = _attribute(
     "traced_tools.tool.reason_code",

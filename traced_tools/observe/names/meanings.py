@@ -27,7 +27,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "token_budget": "The maximum number of tokens was reached.",
         "deadline": "The maximum duration was reached.",
         "consecutive_errors": "All calls of several consecutive iterations failed or were refused.",
-        "awaiting_approval": "A call requires approval, and nobody decided during the run.",
+        "awaiting_approval": "A call of the run, or of an agent that it asked, requires approval, and nobody decided.",
         "awaiting_input": "A tool asked for input, and nobody answered during the run.",
         "advisor": "An advisor ended the run with the result of a call, answered without a model call, or replaced the "
         "answer.",
@@ -52,7 +52,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended, such as after a lost connection.",
-        "input_required": "The tool asked for input, and nobody answered during the run.",
+        "input_required": "The tool asked for input, or the agent that it asked waits, and the run waits with it.",
     },
     at.NETWORK_TRANSPORT: {
         "pipe": "The standard input and output of a process.",
@@ -76,6 +76,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "null": "The arguments were null and were replaced with an empty object.",
         "string": "The arguments were a JSON string that contained JSON, which was decoded.",
         "code_fence": "The arguments were in a Markdown code fence, which was removed.",
+        "empty_object": "Empty objects stood before or after the object and were removed.",
         "null_fields": "Optional fields were null and were removed.",
         "number_as_string": "A number in a string field was converted to a string.",
         "json_string": "An array or object was written as a JSON string, which was decoded.",
@@ -130,7 +131,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "The tool exceeded its time-out.",
         "cancelled": "The run was cancelled while the tool ran.",
         "unknown": "The tool had begun, and nobody can say how it ended.",
-        "input_required": "The tool asked for input, and nobody answered during the run.",
+        "input_required": "The tool asked for input, or the agent that it asked waits, and the run waits with it.",
         "invalid_arguments": "The tool did not run because its arguments are invalid.",
     },
     at.DROP_REASON: {

@@ -484,6 +484,20 @@ MCP_CLIENT_DURATION: Final = _metric(
     ),
     _MCP_SECONDS,
 )
+MCP_TOOLS_OMITTED: Final = _metric(
+    "traced_tools.mcp.tools.omitted",
+    "counter",
+    "{tool}",
+    "Tools of MCP servers that are not offered, each time that they are listed.",
+    (at.TOOL_SOURCE, at.MCP_OMISSION),
+)
+MCP_SERVERS_OMITTED: Final = _metric(
+    "traced_tools.mcp.servers.omitted",
+    "counter",
+    "{run}",
+    "Runs that go on without the tools of an MCP server that can't be reached and is not required.",
+    (at.TOOL_SOURCE, at.AGENT_NAME),
+)
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",
     "counter",

@@ -13,7 +13,7 @@ from traced_tools.observe.sanitize import limit_cardinality
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import McpTransport
+    from traced_tools.core.enums import McpOmission, McpTransport
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.run_telemetry import RunTelemetry
 
@@ -115,3 +115,17 @@ class McpRequestScope(Scope):
     def step(self) -> str:
         """Return the name of the span."""
         return self._method if self._target is None else names.MCP_CALL_SPAN.named(self._target)
+
+
+def count_omitted_tools(run: RunTelemetry, server: str, omission: McpOmission, tools: int) -> None:
+    """Count tools that a server lists and that are not offered."""
+    if run.instruments is not None and tools > 0:
+        labels: Attributes = {names.TOOL_SOURCE: server, names.MCP_OMISSION: omission}
+        run.guarded(run.instruments.mcp_tools_omitted.add, tools, labels)
+
+
+def count_omitted_server(run: RunTelemetry, server: str) -> None:
+    """Count a run that goes on without the tools of a server."""
+    if run.instruments is not None:
+        labels: Attributes = {**run.agent_label, names.TOOL_SOURCE: server}
+        run.guarded(run.instruments.mcp_servers_omitted.add, 1, labels)

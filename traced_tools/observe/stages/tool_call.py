@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from traced_tools.core.tool_definition import own_name_of
 from traced_tools.observe import names
 from traced_tools.observe.content import may_capture
 from traced_tools.observe.failures import error_type, unfinished
@@ -30,6 +31,10 @@ class ObservedCall(Protocol):
     @property
     def definition(self) -> ToolDefinition | None:
         """What the model knows of the tool; None if there is no such tool."""
+
+    @property
+    def own_name(self) -> str | None:
+        """The name by which the source itself knows the tool; None if there is no such name."""
 
     @property
     def pin_changes(self) -> tuple[str, ...]:
@@ -281,6 +286,11 @@ class ToolCallObservation(Observation):
     def definition(self) -> ToolDefinition | None:
         """What the model knows of the tool; None if there is no such tool."""
         return None if self.tool is None else self.tool.definition
+
+    @property
+    def own_name(self) -> str | None:
+        """The name by which the source itself knows the tool; None if there is no such name."""
+        return None if self.tool is None else own_name_of(self.tool.metadata)
 
     @property
     def pin_changes(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Models do not always send a valid JSON object. Mistakes are repaired in this ord
     null              null, for a call without arguments                        null                -> {}
     string            the object written as a JSON string                       "{\"a\": 1}"          -> {"a": 1}
     code_fence        the object in a Markdown fence                            ```json {"a": 1}``` -> {"a": 1}
+    empty_object      an empty object before or after the object                {}{"a": 1}          -> {"a": 1}
     null_fields       null for a field that is optional but not nullable        {"a": 1, "b": null} -> {"a": 1}
     number_as_string  a number for a field that must be a string                {"a": 1.10}         -> {"a": "1.10"}
     json_string       an array or object, written as a JSON string              {"a": "[1]"}        -> {"a": [1]}

@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+from traced_tools.core.patterns import compile_pattern
 
 _MOST_REFERENCES = 10_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -71,19 +71,13 @@ def _counted(keyword: Keyword) -> Keyword:
 def matches(pattern: str, text: str) -> bool:
     """Return whether a pattern is found in a text, or has no linear form."""
     matcher = _matcher(pattern)
-    if matcher is None:
-        return True
-    try:
-        matcher.validate_python(text)
-    except ValidationError:
-        return False
-    return True
+    return matcher is None or matcher(text)
 
 
 @lru_cache(maxsize=1024)
-def _matcher(pattern: str) -> SchemaValidator | None:
+def _matcher(pattern: str) -> Callable[[str], bool] | None:
     try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-    except SchemaError:
+        return compile_pattern(pattern)
+    except ValueError:
         re.compile(pattern)  # raises for a pattern that is none at all
         return None

@@ -57,18 +57,18 @@ def known_path(root: Mapping[str, Any], path: Sequence[str | int]) -> str:
 
 def field_names(root: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the top-level fields, including those in references and branches."""
-    found = [form.get("properties") for form in _forms(root, root)]
+    found = [form.get("properties") for form in forms_of(root, root)]
     return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
 
 
 def forbids_others(root: Mapping[str, Any]) -> bool:
     """Return whether the schema of the arguments, or a branch of it, constrains arguments that it does not name."""
-    return any(_constrains_others(form) for form in _forms(root, root))
+    return any(_constrains_others(form) for form in forms_of(root, root))
 
 
 def has_closed_branch(root: Mapping[str, Any]) -> bool:
     """Return whether a branch of the schema forbids arguments that only the root names."""
-    return any(_constrains_others(form) for form in _forms(root, root) if form is not root)
+    return any(_constrains_others(form) for form in forms_of(root, root) if form is not root)
 
 
 def _constrains_others(form: Mapping[str, Any]) -> bool:
@@ -79,12 +79,12 @@ def _forms_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Iterator[Ma
     """Yield the schemas of the value at `path`, with their references and branches."""
     schemas: list[Any] = [root]
     for key in path:
-        schemas = [child for schema in schemas for form in _forms(schema, root) for child in _children(form, key)]
+        schemas = [child for schema in schemas for form in forms_of(schema, root) for child in children_of(form, key)]
     for schema in schemas:
-        yield from _forms(schema, root)
+        yield from forms_of(schema, root)
 
 
-def _forms(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[Mapping[str, Any]]:
+def forms_of(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[Mapping[str, Any]]:
     """Yield a schema, the schema that it refers to, and its branches."""
     if not isinstance(schema, dict) or steps > _MAX_STEPS:
         return
@@ -93,7 +93,7 @@ def _forms(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[Map
     if "$ref" in schema:
         others.append(_target(schema["$ref"], root))
     for other in others:
-        yield from _forms(other, root, steps + 1)
+        yield from forms_of(other, root, steps + 1)
 
 
 def _target(ref: Any, root: Any) -> Any:
@@ -102,7 +102,7 @@ def _target(ref: Any, root: Any) -> Any:
     return root
 
 
-def _children(form: Mapping[str, Any], key: str | int) -> list[Any]:
+def children_of(form: Mapping[str, Any], key: str | int) -> list[Any]:
     """Return the schemas of the field or item `key`."""
     if isinstance(key, int):
         return [form.get("items"), *form.get("prefixItems", ())[key : key + 1]]

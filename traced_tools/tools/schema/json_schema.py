@@ -13,7 +13,9 @@ from functools import cached_property
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.schema.bounded_keywords import begin_validation, bounded_keywords, matches
+from traced_tools.tools.schema.drafts import to_current_draft
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError  # type: ignore[import-untyped]
@@ -48,10 +50,36 @@ class ArgumentProblem(NamedTuple):
 _UNCHECKABLE = ArgumentProblem((), "could not be checked; send simpler values", None)
 
 
+def schema_problem(schema: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a schema that a developer wrote; None if it can be sent and validated.
+
+    A pattern that only the regular expressions of JavaScript allow is valid: no argument is matched against it.
+    """
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    try:
+        current = to_current_draft(schema)
+        Draft202012Validator.check_schema(current, format_checker=None)
+        resource = DRAFT202012.create_resource(current)
+        _look_up_references(resource, REGISTRY.resolver_with_root(resource))
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path)) or "the schema"
+        return f"{where} is invalid under {error.validator} of JSON Schema's draft 2020-12"
+    except (Unresolvable, ToolDefinitionError, ValueError, RecursionError):
+        return "it has a reference without a target, or is nested too deeply"
+    if current.get("type", "object") != "object":
+        return "it must be of type object, because arguments are passed by name"
+    return None
+
+
 class SchemaCheck:
     """Validates values against one JSON Schema, of the draft in its `$schema` or, by default, of draft 2020-12.
 
-    Formats are not checked. References are resolved within the schema and to the drafts' own schemas only.
+    A schema that is invalid under its draft counts in the form that providers are sent; see `to_current_draft`. Formats
+    are not checked. References are resolved within the schema and to the drafts' own schemas only.
 
     Args:
         schema: the schema; it is compiled when the first value is validated.
@@ -74,6 +102,16 @@ class SchemaCheck:
             return []
         found = self._try(_UNCHECKED, _find_problems, self._validator, value)
         return [_UNCHECKABLE] if found is None else found  # a value that breaks the validator must not pass
+
+    def failed_keywords(self, value: Any) -> list[str]:
+        """Return the keywords of the schema that a value does not meet, such as `enum`, in alphabetical order.
+
+        They are the vocabulary of JSON Schema. So unlike the texts of problems, they quote nothing of the schema.
+        """
+        if self._validator is None:
+            return []
+        found = self._try(_UNCHECKED, _failed_keywords, self._validator, value)
+        return ["a value that cannot be checked"] if found is None else found
 
     @cached_property
     def _validator(self) -> Any:
@@ -100,17 +138,26 @@ def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
     return sorted(unique.values(), key=_sort_key)[:_MAX_PROBLEMS]
 
 
+def _failed_keywords(validator: Any, value: Any) -> list[str]:
+    begin_validation()
+    return sorted({error.validator or "false" for error in validator.iter_errors(value)})
+
+
 def _build_validator(schema: Any) -> Any:
     """Return a validator for `schema`; raise any exception if the schema is invalid."""
-    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema import Draft202012Validator, FormatChecker, SchemaError
     from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from jsonschema_specifications import REGISTRY
     from referencing import Registry
     from referencing.jsonschema import specification_with
 
     schema = dict(schema) if isinstance(schema, Mapping) else schema
-    draft = validator_for(schema, default=Draft202012Validator)
-    draft.check_schema(schema, format_checker=FormatChecker(["regex"]))
+    draft, formats = validator_for(schema, default=Draft202012Validator), FormatChecker(["regex"])
+    try:
+        draft.check_schema(schema, format_checker=formats)
+    except SchemaError:
+        draft, schema = Draft202012Validator, to_current_draft(schema)
+        draft.check_schema(schema, format_checker=formats)
     resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
     _look_up_references(resource, REGISTRY.resolver_with_root(resource))
     bounded = extend(draft, bounded_keywords(draft.VALIDATORS))

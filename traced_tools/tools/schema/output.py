@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -64,10 +65,14 @@ class OutputFormat(Generic[T]):
             fields: Any = {"value": kind}
             wrapper: Any = TypedDict("Answer", fields)  # type: ignore[misc]
             self._adapter, self.schema = _adapter_and_schema(with_config(ConfigDict(extra="forbid"))(wrapper))
+        self._takes_words = not enforced and _takes_text(self.schema)
         self.instructions = "" if enforced else f"{_INSTRUCTIONS}{json.dumps(self.schema, ensure_ascii=False)}"
 
-    def read(self, text: str) -> T | InvalidOutput:
-        """Return the value in the text of an answer, or what is wrong with the text."""
+    def read(self, text: str, *, is_cut_off: bool = False) -> T | InvalidOutput:
+        """Return the value in the text of an answer, or what is wrong with the text.
+
+        Plain words are a value of `str`, or of a union that has it, unless they are cut off.
+        """
         failures = []
         for each in (text,) if self.enforced else _jsons_in(text):
             try:
@@ -76,6 +81,9 @@ class OutputFormat(Generic[T]):
                 failures.append(error.problems)
             else:
                 return found["value"] if self.is_wrapped else found  # type: ignore[no-any-return]
+        if self._takes_words and not is_cut_off and text.strip() and not _has_object(text):
+            with suppress(ValidationError):
+                return self._adapter.validate_python(text.strip(), strict=True)  # type: ignore[no-any-return]
         return self._invalid(text, failures)
 
     def _validated(self, text: str) -> Any:
@@ -167,7 +175,41 @@ def _adapter_and_schema(kind: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         raise TypeError(
             f"output must be a type that pydantic can validate and JSON can represent; {name} is none"
         ) from error
+    if (function := _called_function(adapter.core_schema)) is not None:
+        name = getattr(function, "__name__", None) or f"an object of type {type(function).__name__}"
+        raise TypeError(f"output must be a type, and {name} is a function: pass it in tools= to let the model call it")
     return adapter, close_objects(simplify_schema(schema))[0]
+
+
+def _called_function(schema: Any) -> Any:
+    """Return a function that validation would call with the model's arguments; None if there is none.
+
+    pydantic accepts a function as a type, and calls it. It also calls the classes of named tuples.
+    """
+    unseen = [schema]
+    while unseen:
+        part = unseen.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "call" and not isinstance(part["function"], type):
+                return part["function"]
+            unseen.extend(value for key, value in part.items() if key != "metadata")
+        elif isinstance(part, list | tuple):
+            unseen.extend(part)
+    return None
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    """Return whether any text is a value of a type, as of `str` or a union that has it."""
+    if schema.get("type") == "string":
+        return schema.keys().isdisjoint(("enum", "const", "format", "pattern"))
+    branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return any(map(_takes_text, branches))
+
+
+def _has_object(text: str) -> bool:
+    """Return whether an answer has an object, or is an array: then it is not meant as plain words."""
+    *_, longest = _jsons_in(text)
+    return text.lstrip().startswith(("{", "[")) or "```" in text or longest.startswith("{")
 
 
 def _jsons_in(text: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from traced_tools.tools.search.index import (
     ToolIndex,
     ToolMatch,
     best_matches,
+    check_min_score,
     check_search,
     definitions_of,
     names_of,
@@ -33,15 +34,19 @@ class HybridToolIndex(ToolIndex):
 
     Args:
         indexes: at least two indexes. The hybrid index adds tools to them and removes tools from them.
+        min_score: the least score of a result. For example, `2 / 20` leaves out what only one of two indexes finds, and
+            what both rank below the tenth place.
 
     Raises:
-        TypeError: if an item is not a `ToolIndex`.
-        ValueError: if there are fewer than two.
+        TypeError: if an item is not a `ToolIndex`, or `min_score` is not a number.
+        ValueError: if there are fewer than two indexes, or `min_score` is negative.
     """
 
     kind = "hybrid"
 
-    def __init__(self, indexes: Sequence[ToolIndex]) -> None:
+    def __init__(self, indexes: Sequence[ToolIndex], *, min_score: float = 0.0) -> None:
+        check_min_score(min_score)
+        self._min_score = min_score
         expect_each("indexes", indexes, ToolIndex, "a ToolIndex")
         self._indexes = tuple(indexes)
         if len(self._indexes) < 2:
@@ -63,21 +68,21 @@ class HybridToolIndex(ToolIndex):
         """Return the tools that the indexes rank the highest together, the best first and equal scores by name."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return _fused([index.search(query, ranks) for index in self._indexes], max_results)
+        return self._fused([index.search(query, ranks) for index in self._indexes], max_results)
 
     async def search_in_run(self, run: RunContext, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Search each index as a part of `run`, as a flow."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return _fused([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
+        return self._fused([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
+
+    def _fused(self, found: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
+        scores: dict[str, float] = {}
+        for matches in found:
+            for rank, match in enumerate(matches, 1):
+                scores[match.name] = scores.get(match.name, 0.0) + 1 / (_CONSTANT + rank)
+        fused = (ToolMatch(name, score) for name, score in scores.items() if score >= self._min_score)
+        return best_matches(fused, max_results)
 
     def __repr__(self) -> str:
         return f"<HybridToolIndex of {', '.join(map(repr, self._indexes))}>"
-
-
-def _fused(found: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
-    scores: dict[str, float] = {}
-    for matches in found:
-        for rank, match in enumerate(matches, 1):
-            scores[match.name] = scores.get(match.name, 0.0) + 1 / (_CONSTANT + rank)
-    return best_matches((ToolMatch(name, score) for name, score in scores.items()), max_results)

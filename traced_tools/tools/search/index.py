@@ -6,6 +6,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 from traced_tools.core.checks import expect, expect_each, expect_whole
@@ -37,9 +38,11 @@ class ToolIndex(ABC):
 
     Attributes:
         kind: the kind of index in telemetry. It is a metric label, so use a fixed word.
+        query_hint: what a query is, for the model that searches.
     """
 
     kind: ClassVar[str]
+    query_hint: ClassVar[str] = "What the tool must do, in a few words."
 
     @abstractmethod
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
@@ -96,6 +99,13 @@ def check_search(query: str, max_results: int) -> None:
     """Raise `TypeError` or `ValueError` unless the arguments of a search are valid."""
     expect("query", query, str, "a str")
     expect_whole("max_results", max_results, 1)
+
+
+def check_min_score(min_score: float) -> None:
+    """Raise `TypeError` or `ValueError` unless a score is a number that a match can have."""
+    expect("min_score", min_score, (int, float), "a number")
+    if not 0 <= min_score < inf:
+        raise ValueError(f"min_score must be a finite number that is not negative; it is {min_score}")
 
 
 def best_matches(matches: Iterable[ToolMatch], max_results: int) -> list[ToolMatch]:

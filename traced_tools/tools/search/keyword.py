@@ -13,6 +13,7 @@ from traced_tools.tools.search.index import (
     ToolIndex,
     ToolMatch,
     best_matches,
+    check_min_score,
     check_search,
     definitions_of,
     names_of,
@@ -30,13 +31,20 @@ class KeywordToolIndex(ToolIndex):
 
     Names are split at case, underscores and digits, and words are compared by their English stems.
 
+    Args:
+        min_score: the least score of a result. Scores grow with the number and the rarity of the words that a tool and
+            a query share, so they depend on the catalogue.
+
     Raises:
+        TypeError, ValueError: if `min_score` is not a number, or negative.
         ConfigurationError: if the extra `search` is not installed.
     """
 
     kind = "keyword"
 
-    def __init__(self) -> None:
+    def __init__(self, *, min_score: float = 0.0) -> None:
+        check_min_score(min_score)
+        self._min_score = min_score
         self._tantivy = load_tantivy()
         schema = self._tantivy.SchemaBuilder()
         schema.add_unsigned_field("key", indexed=True, fast=True)
@@ -87,7 +95,8 @@ class KeywordToolIndex(ToolIndex):
             return []
         terms = [self._tantivy.Query.term_query(self._schema, "words", each, "freq") for each in stems]
         each_may_match = [(self._tantivy.Occur.Should, term) for term in terms]
-        return self._find(self._tantivy.Query.boolean_query(each_may_match), max_results)
+        found = self._find(self._tantivy.Query.boolean_query(each_may_match), max_results)
+        return [match for match in found if match.score >= self._min_score]
 
     def _find(self, query: Any, max_results: int) -> list[ToolMatch]:
         searcher = self._index.searcher()

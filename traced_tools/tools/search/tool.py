@@ -18,18 +18,19 @@ _DESCRIPTION: Final = (
 _NOTHING: Final = "No tool fits. Search again with other words, or answer without a tool."
 
 
-def search_tool(name: str, max_results: int) -> FlowToolCallback:
+def search_tool(name: str, max_results: int, query_hint: str) -> FlowToolCallback:
     """Return the search tool.
 
     Args:
         name: its name.
         max_results: how many tools a search finds at most, unless the model asks for another number.
+        query_hint: what a query is.
     """
     most = max(MOST_RESULTS, max_results)
 
     async def search(
         context: ToolContext,
-        query: Annotated[str, Field(description="What the tool must do, in a few words.")],
+        query: Annotated[str, Field(description=query_hint)],
         max_results: Annotated[
             int,
             # bounds for the model only: a number beyond them is clamped, because an error would cost another request
@@ -40,4 +41,5 @@ def search_tool(name: str, max_results: int) -> FlowToolCallback:
         return found or _NOTHING
 
     harmless = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
-    return FlowToolCallback(search, name=name, description=_DESCRIPTION, metadata=ToolMetadata(annotations=harmless))
+    metadata = ToolMetadata(annotations=harmless, repeatable=True)  # a model may have lost what it found
+    return FlowToolCallback(search, name=name, description=_DESCRIPTION, metadata=metadata)

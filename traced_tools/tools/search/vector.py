@@ -13,7 +13,14 @@ from traced_tools.core.fork import ForkSafeLock
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.embedding import EmbeddingModel
-from traced_tools.tools.search.index import ToolIndex, ToolMatch, check_search, definitions_of, names_of
+from traced_tools.tools.search.index import (
+    ToolIndex,
+    ToolMatch,
+    check_min_score,
+    check_search,
+    definitions_of,
+    names_of,
+)
 from traced_tools.tools.search.latent import LatentSpace
 from traced_tools.tools.search.stems import query_stems, stems_of
 from traced_tools.tools.search.texts import texts_of
@@ -37,9 +44,11 @@ class VectorToolIndex(ToolIndex):
     Args:
         model: makes the vectors; None for latent semantic analysis.
         store: keeps the vectors of `model`; by default this process. Its vectors must all be of this model.
+        min_score: the least cosine of a result, from 0 to 1. Which one is good depends on the model.
 
     Raises:
         TypeError: if an argument has a wrong type.
+        ValueError: if `min_score` is not from 0 to 1.
         ConfigurationError: if the extra `search` is not installed, or there is a store without a model.
 
     `add` and `search` raise `ModelError` if the model doesn't answer, and what the store raises.
@@ -47,7 +56,13 @@ class VectorToolIndex(ToolIndex):
 
     kind = "vector"
 
-    def __init__(self, model: EmbeddingModel | None = None, store: VectorStore | None = None) -> None:
+    def __init__(
+        self, model: EmbeddingModel | None = None, store: VectorStore | None = None, *, min_score: float = 0.0
+    ) -> None:
+        check_min_score(min_score)
+        if min_score > 1:
+            raise ValueError(f"min_score must be from 0 to 1; it is {min_score}")
+        self._min_score = min_score
         expect("model", model, (EmbeddingModel, type(None)), "an EmbeddingModel or None")
         if model is None and store is not None:
             raise ConfigurationError("a store of vectors needs an embedding model: pass model= as well")
@@ -73,7 +88,11 @@ class VectorToolIndex(ToolIndex):
         The score is the cosine of the vectors.
         """
         check_search(query, max_results)
-        return [match for match in self._vectors.search(query, max_results) if match.score > 0]
+        return [
+            match
+            for match in self._vectors.search(query, max_results)
+            if match.score > 0 and match.score >= self._min_score
+        ]
 
     def __repr__(self) -> str:
         return f"<VectorToolIndex {self._vectors}>"

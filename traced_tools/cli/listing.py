@@ -1,0 +1,34 @@
+"""Lists that may be cut. The last line says how many there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from traced_tools.cli.audit.formatting import pluralize
+
+MOST_LISTED: Final = 100
+"""The number of calls in a table without `--limit`. JSON is for programs, which read no last line, so it has all."""
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="The maximum number of calls to list.  [default: 100; with --json: all]"),
+]
+
+
+def listed_of(listed: int, total: int | None, order: str) -> str:
+    """Return how many calls are listed, such as `3 calls` or `the newest 100 of 150 calls`.
+
+    Args:
+        listed: how many are listed.
+        total: how many there are; None if that is not known, but more than are listed.
+        order: which of them are listed, such as `newest`.
+    """
+    if total == listed:
+        return pluralize(listed, "call")
+    return f"the {order} {listed:,} of {f'more than {listed:,}' if total is None else f'{total:,}'} calls"
+
+
+def advice(listed: int, total: int | None) -> str:
+    """Return how to list the other calls; empty if there are none."""
+    return "" if total == listed else f"; list more with --limit {listed * 10}"

@@ -1,0 +1,100 @@
+"""Reads the tools that a server lists: those that can be used, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import Tool
+from pydantic import ValidationError
+
+_LONGEST_NAME: Final = 256
+_SHOWN_NAME: Final = 64
+
+
+@dataclass(frozen=True)
+class OmittedTool:
+    """A tool that a server lists and that cannot be used.
+
+    Args:
+        name: what the log calls it: its name, or its place in the list.
+        problem: what is wrong with it.
+    """
+
+    name: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.problem})"
+
+
+@dataclass(frozen=True)
+class ToolPage:
+    """A page of the list of a server's tools.
+
+    Args:
+        tools: the tools that can be used.
+        omitted: the others.
+        next_cursor: leads to the next page; None on the last one.
+        lifetime: the seconds for which the server lets clients keep the page; None if it states no time.
+        result_type: what the server calls the result.
+    """
+
+    tools: tuple[Tool, ...]
+    omitted: tuple[OmittedTool, ...]
+    next_cursor: str | None
+    lifetime: float | None
+    result_type: str
+
+
+def read_page(result: dict[str, Any], *, is_modern: bool) -> ToolPage:
+    """Return a page; raise `ValueError` if the result is not a list of tools with a cursor.
+
+    Args:
+        result: the result of `tools/list`.
+        is_modern: whether the revision is one that has marks for headers, which must be valid, and times to live.
+    """
+    listed, cursor, milliseconds = result.get("tools"), result.get("nextCursor"), result.get("ttlMs")
+    if not isinstance(listed, list) or not isinstance(cursor, str | None):
+        raise ValueError("the result is not a list of tools")
+    read = [_read(each, place, is_modern=is_modern) for place, each in enumerate(listed, 1)]
+    lifetime = None
+    if is_modern and isinstance(milliseconds, int | float) and milliseconds > 0:  # servers on the SDK send 0 for none
+        lifetime = milliseconds / 1000
+    return ToolPage(
+        tools=tuple(each for each in read if isinstance(each, Tool)),
+        omitted=tuple(each for each in read if isinstance(each, OmittedTool)),
+        next_cursor=cursor,
+        lifetime=lifetime,
+        result_type=str(result.get("resultType", "complete")),
+    )
+
+
+def _read(listed: Any, place: int, *, is_modern: bool) -> Tool | OmittedTool:
+    name = listed.get("name") if isinstance(listed, dict) else None
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        return OmittedTool(f"number {place}", "it has no usable name")
+    shown = ascii(name[:_SHOWN_NAME])
+    schema = _schema_of_object(listed.get("inputSchema"))
+    if schema is None:
+        return OmittedTool(shown, "its inputSchema is not the schema of an object")
+    try:
+        tool = Tool.model_validate({**listed, "inputSchema": schema}, by_name=False)
+        if is_modern and find_invalid_x_mcp_header(schema) is not None:
+            return OmittedTool(shown, "its x-mcp-header marks are invalid")
+    except ValidationError as error:
+        return OmittedTool(shown, f"its {error.errors()[0]['loc'][0]} is invalid")
+    except RecursionError:
+        return OmittedTool(shown, "its inputSchema is nested too deeply")
+    return tool
+
+
+def _schema_of_object(schema: Any) -> dict[str, Any] | None:
+    """Return a schema with the type `object`, which arguments always have and many servers leave out."""
+    if not isinstance(schema, dict):
+        return None
+    kind = schema.get("type", "object")
+    if kind == "object":
+        return schema if "type" in schema else {**schema, "type": "object"}
+    return {**schema, "type": "object"} if isinstance(kind, list) and "object" in kind else None

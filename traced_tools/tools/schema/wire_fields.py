@@ -1,0 +1,153 @@
+"""Names of fields on the wire: replaces names of properties that providers refuse, and restores them in arguments.
+
+Anthropic refuses a whole request if a property has a name of other characters than ASCII letters, digits, `_`, `.` and
+`-`, or of more than 64. OpenAPI and OData servers have parameters such as `$filter` and `filter[id]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final
+
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools.schema.drafts import LISTS, SCHEMAS_BY_NAME, SINGLE, to_current_draft
+from traced_tools.tools.schema.fields import children_of, forms_of
+from traced_tools.tools.schema.references import References
+
+_MAX_LENGTH: Final = 64
+_DIGITS: Final = 8
+_ACCEPTED: Final = re.compile(rf"[a-zA-Z0-9_.-]{{1,{_MAX_LENGTH}}}")
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.-]")
+
+
+class WireFields:
+    """The fields of one tool under the names that are sent to providers.
+
+    Attributes:
+        schema: the input schema with names that all providers accept. The title of a renamed field is its own name.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], names: Iterable[str]) -> None:
+        taken = set(names)
+        self._sent: dict[str, str] = {}
+        for name in sorted(taken):
+            if not _ACCEPTED.fullmatch(name):
+                self._sent[name] = sent = _accepted_name(name, taken)
+                taken.add(sent)
+        self._own = {sent: name for name, sent in self._sent.items()}
+        self.schema: dict[str, Any] = self._renamed(schema)
+        self._own_schema = schema
+
+    def to_wire(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments under the names that are sent."""
+        return _renamed_value(arguments, [self._own_schema], self._own_schema, self._sent)  # type: ignore[no-any-return]
+
+    def to_own(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments under the fields' own names."""
+        return _renamed_value(arguments, [self.schema], self.schema, self._own)  # type: ignore[no-any-return]
+
+    def _renamed(self, schema: Any) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        renamed = _with_inner(schema, self._renamed)
+        sent = self._sent
+        if isinstance(fields := renamed.get("properties"), Mapping):
+            renamed["properties"] = {sent.get(name, name): self._titled(name, each) for name, each in fields.items()}
+        if isinstance(required := renamed.get("required"), list):
+            renamed["required"] = [sent.get(name, name) for name in required]
+        if isinstance(needed := renamed.get("dependentRequired"), Mapping):
+            renamed["dependentRequired"] = {
+                sent.get(name, name): [sent.get(each, each) for each in names] for name, names in needed.items()
+            }
+        if isinstance(schemas := renamed.get("dependentSchemas"), Mapping):
+            renamed["dependentSchemas"] = {sent.get(name, name): each for name, each in schemas.items()}
+        return renamed
+
+    def _titled(self, name: str, schema: Any) -> Any:
+        return {"title": name, **schema} if name in self._sent and isinstance(schema, dict) else schema
+
+
+def wire_fields(schema: Mapping[str, Any]) -> WireFields | None:
+    """Return the fields of an input schema on the wire; None if providers accept all names."""
+    try:
+        names = set(_names(schema))
+        if all(map(_ACCEPTED.fullmatch, names)):
+            return None
+        current = to_current_draft(schema)
+        with suppress(ToolDefinitionError):  # a reference without a target is reported when the schema is sent
+            if any("/properties/" in ref for ref in _references(current)):
+                current = References(current, inline=False).rewritten()
+        return WireFields(current, _names(current))
+    except (RecursionError, ToolDefinitionError):  # reported when the schema is sent
+        return None
+
+
+def _accepted_name(name: str, taken: set[str]) -> str:
+    plain = _REFUSED.sub("_", name)
+    if name.isascii() and len(plain) <= _MAX_LENGTH and plain.strip("_") and plain not in taken:
+        return plain
+    digits = sha256(name.encode("utf-8", "replace")).hexdigest()[:_DIGITS]
+    return f"{plain[: _MAX_LENGTH - _DIGITS - 1]}_{digits}"
+
+
+def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for keyword in (*SCHEMAS_BY_NAME, *LISTS, *SINGLE):
+        value = schema.get(keyword)
+        if keyword in SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            yield from [each for each in value.values() if isinstance(each, Mapping)]
+        elif isinstance(value, list):
+            yield from [each for each in value if isinstance(each, Mapping)]
+        elif isinstance(value, Mapping):
+            yield value
+
+
+def _with_inner(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a copy of a schema with `change` applied to the schemas in it."""
+    changed = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            changed[keyword] = {name: change(each) for name, each in value.items()}
+        elif keyword in LISTS and isinstance(value, list):
+            changed[keyword] = [change(each) for each in value]
+        elif keyword in SINGLE:
+            changed[keyword] = change(value)
+    return changed
+
+
+def _names(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of all properties in a schema, at any depth."""
+    if isinstance(fields := schema.get("properties"), Mapping):
+        yield from [str(name) for name in fields]
+    for inner in _inner_schemas(schema):
+        yield from _names(inner)
+
+
+def _references(schema: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(ref := schema.get("$ref"), str):
+        yield ref
+    for inner in _inner_schemas(schema):
+        yield from _references(inner)
+
+
+def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], names: Mapping[str, str]) -> Any:
+    """Return a value whose keys are replaced by `names` where the schema declares fields.
+
+    The keys of a map, whose schema declares no fields, are content and stay as they are.
+    """
+    forms = [form for schema in schemas for form in forms_of(schema, root)]
+    if isinstance(value, list):
+        return [
+            _renamed_value(each, [child for form in forms for child in children_of(form, index)], root, names)
+            for index, each in enumerate(value)
+        ]
+    if not isinstance(value, Mapping):
+        return value
+    fields = [form["properties"] for form in forms if isinstance(form.get("properties"), dict)]
+    renamed: dict[str, Any] = {}
+    for key, each in value.items():
+        inner = _renamed_value(each, [child for form in forms for child in children_of(form, key)], root, names)
+        renamed[names.get(key, key) if any(fields) else key] = inner
+    return renamed
