@@ -167,9 +167,9 @@ class ToolExecutionError(TracedToolsError):
     is None if the exception cannot be pickled.
     """
 
-    def __init__(self, tool_name: str, error_type: str, original: BaseException | None = None) -> None:
-        super().__init__(f"the tool {tool_name} failed with {error_type}; the exception is on .original")
-        self.tool_name = tool_name
+    def __init__(self, tool: str, error_type: str, original: BaseException | None = None) -> None:
+        super().__init__(f"the tool {tool} failed with {error_type}; the exception is on .original")
+        self.tool = tool
         self.error_type = error_type
         self.original = original
 
@@ -207,7 +207,7 @@ class LoopLimitExceeded(TracedToolsError):
     Attributes:
         limit: the stop reason, such as `max_iterations`.
         response: the response that the run had reached. From `execute_tool_calls`, the response whose calls it ran.
-        tool_name: the tool whose call exceeded a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the
+        tool: the tool whose call exceeded a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the
             model wrote it; None for other limits.
         result: the result of `execute_tool_calls`; None in a run.
     """
@@ -216,14 +216,14 @@ class LoopLimitExceeded(TracedToolsError):
         self,
         limit: StopReason,
         response: ReachedResponse,
-        tool_name: str | None = None,
+        tool: str | None = None,
         result: ToolExecutionResult | None = None,
     ) -> None:
         where = "response" if result is None else "result"
         super().__init__(f"the run reached its limit {limit}; see .{where}")
         self.limit = limit
         self.response = response
-        self.tool_name = tool_name
+        self.tool = tool
         self.result = result
 
 

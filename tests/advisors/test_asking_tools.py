@@ -109,7 +109,7 @@ def test_a_run_pauses_when_a_tool_asks_and_goes_on_with_the_answers(mode: str) -
     (call,) = paused.pending
     assert call.input is not None and call.input.requests[0].schema == SIZES
     assert (call.input.requests[0].message, call.input.requests[0].url, call.input.round) == ("Which size?", None, 1)
-    assert [each.name for each in paused.tool_results] == ["look"]
+    assert [each.tool for each in paused.tool_results] == ["look"]
     response = resumed(mode, paused, {"o": Provide({"size": {"cm": 4}}, by="ana")})
     assert (response.content, response.stop_reason) == ("done", "answered")
     assert [(each.content, each.by) for each in response.tool_results] == [("ordered lamp of 4 cm", "ana")]

@@ -243,7 +243,7 @@ def test_an_approval_for_the_rest_of_the_run_outlives_its_pauses(mode: str) -> N
     done = resumed(mode, shopping(later, pays(3)), again)
     assert done.content == "done"
     assert (first.calls, later.calls) == (["p1", "s1"], ["s2"])
-    [paid] = [each for each in done.tool_results if each.name == "pay"]
+    [paid] = [each for each in done.tool_results if each.tool == "pay"]
     assert (paid.decision, paid.by, paid.reason_code) == ("approved", "ana", "approval:p1")
 
 

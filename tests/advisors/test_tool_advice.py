@@ -52,7 +52,7 @@ def test_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolErrors)
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", {"reason": "no disk"})]])
     with pytest.raises(ToolExecutionError) as caught:
         run(mode, ChatClient(model, tools=[add, fail], tool_errors=errors).prompt("?"))
-    assert (caught.value.tool_name, caught.value.error_type) == ("fail", "RuntimeError")
+    assert (caught.value.tool, caught.value.error_type) == ("fail", "RuntimeError")
     assert isinstance(caught.value.original, RuntimeError)
     assert str(caught.value.original) == "no disk"
     assert "no disk" not in str(caught.value)

@@ -104,7 +104,7 @@ def test_one_tool_round_costs_two_model_calls(mode: str) -> None:
     response = run(mode, client.prompt("2+3?"))
     assert (len(model.requests), len(manager.batches)) == (2, 1)
     assert response.content == "five"
-    assert [(each.name, each.value, each.content) for each in response.tool_results] == [("add", 5, "5")]
+    assert [(each.tool, each.value, each.content) for each in response.tool_results] == [("add", 5, "5")]
 
 
 def test_two_tool_rounds_cost_three_model_calls(mode: str) -> None:

@@ -253,7 +253,7 @@ def test_a_tool_marked_repeatable_may_be_called_with_the_same_arguments_at_will(
 
     model = ScriptedChatModel([*[[ToolCall("wait"), adds(1, 1)]] * 4, "enough"])
     response = run(mode, ChatClient(model, tools=[wait, add]).prompt("?"))
-    decisions = [(each.name, each.decision) for each in response.tool_results]
+    decisions = [(each.tool, each.decision) for each in response.tool_results]
     assert decisions == [("wait", "allowed"), ("add", "allowed")] * 3 + [("wait", "allowed"), ("add", "repeated")]
 
 

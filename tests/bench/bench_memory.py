@@ -101,7 +101,7 @@ class Answering(ChatModel):
 def _floor_row(folder: Path, rounds: int) -> Row:
     with _holding(f"sqlite:///{folder}/floor.db", {"plain": SIZES[0]}):
         with closing(sqlite3.connect(folder / "floor.db")) as plain:
-            plain.execute("PRAGMA synchronous=FULL")
+            plain.execute("PRAGMA synchronous=NORMAL")
             label = "memory: the statements of a turn (sqlite3)"
             taken = sample({label: Case(repeated(_plain_turn(plain), NUMBER), NUMBER)}, rounds, lambda: None)
     return _row(label, taken[label])

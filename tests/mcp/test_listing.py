@@ -23,6 +23,10 @@ ODD: dict[str, tuple[dict[str, Any] | Any, str]] = {
     "no schema": ({"inputSchema": None}, "its inputSchema is not"),
     "schema that is a list": ({"inputSchema": [MARKER]}, "its inputSchema is not"),
     "type that is a number": ({"inputSchema": {"type": 1}}, "its inputSchema is not"),
+    "properties that are a list": ({"inputSchema": {"type": "object", "properties": [MARKER]}}, "its inputSchema is"),
+    "property that is a text": ({"inputSchema": {"properties": {"a": MARKER}}}, "its inputSchema is not"),
+    "required that is a text": ({"inputSchema": {"type": "object", "required": MARKER}}, "its inputSchema is not"),
+    "required that has a number": ({"inputSchema": {"type": "object", "required": [1]}}, "its inputSchema is not"),
     "description that is a number": ({"description": 5}, "its description is invalid"),
     "annotations that are a text": ({"annotations": MARKER}, "its annotations is invalid"),
     "output schema that is a text": ({"outputSchema": MARKER}, "its outputSchema is invalid"),
@@ -40,6 +44,7 @@ UNTYPED = {
     "properties": {"properties": {"a": {"type": "string"}}},
     "list of types": {"type": ["object", "null"], "properties": {}},
     "empty": {},
+    "any property": {"properties": {"a": True}},
 }
 
 
@@ -72,6 +77,13 @@ def test_a_schema_without_the_type_object_gets_it() -> None:
         fake.listed = {"tools": [{**ECHO, "name": name, "inputSchema": schema} for name, schema in UNTYPED.items()]}
         tools = tool_callbacks(toolset)
     assert [tool.definition.input_schema for tool in tools] == [{**each, "type": "object"} for each in UNTYPED.values()]
+
+
+def test_null_for_no_properties_is_left_out_of_a_schema() -> None:
+    schema = {"type": "object", "properties": None, "required": None, "title": "T"}
+    with faking() as fake, fake.tools() as toolset:
+        fake.listed = {"tools": [{**ECHO, "inputSchema": schema}]}
+        assert tools_of(toolset)["echo"].definition.input_schema == {"type": "object", "title": "T"}
 
 
 def test_many_tools_that_cannot_be_used_are_one_line_of_the_log_until_they_change(

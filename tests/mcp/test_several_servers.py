@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_several_servers_are_opened_and_listed_at_once(mode: str, method: str) -
     with faking() as one, faking() as other:
         holding([one, other], method)
         with McpToolset(one.tools(name="one"), other.tools(name="other")) as both:
-            assert result_of(mode, both, ToolCall("one_echo")).content == "fine"
+            assert result_of(mode, both, ToolCall("echo")).content == "fine"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -64,7 +65,7 @@ def test_several_servers_are_closed_at_once_and_each_gets_a_limited_time(
     with faking() as one, faking() as other:
         one.replies["DELETE"] = other.replies["DELETE"] = hold
         with McpToolset(one.tools(name="one"), other.tools(name="other")) as both:
-            run(mode, calling(ToolCall("one_echo")).prompt("?", tools=[both]))
+            run(mode, calling(ToolCall("echo")).prompt("?", tools=[both]))
         assert asked.acquire(timeout=PATIENCE) and asked.acquire(timeout=PATIENCE)
         assert not release.is_set()  # the block has ended although no server has answered
         release.set()
@@ -182,6 +183,26 @@ def test_a_server_that_is_not_required_and_lists_nonsense_costs_no_run() -> None
     with faking() as fake, fake.tools() as toolset, pytest.raises(McpRequestError):
         fake.listed = {"tools": "none"}
         tools_of(toolset)
+
+
+def test_a_server_that_is_missing_pins_no_tools(tmp_path: Path) -> None:
+    pins = tmp_path / "tools.lock"
+    with faking() as fake:
+        fake.listed = {"tools": None}
+        for tools in ([], ["echo"]):
+            with fake.tools(required=False, pin=pins) as toolset:
+                assert [*tools_of(toolset)] == tools
+            assert pins.exists() is bool(tools)
+            fake.listed = {"tools": [ECHO]}
+
+
+def test_a_toolset_is_closed_while_a_missing_server_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_PAUSES", (0.0,))
+    with raw_server("silent", required=False, timeout=0.5) as toolset:
+        assert tools_of(toolset) == tools_of(toolset) == {}
+        later = toolset._connections["raw"]._later
+        assert later is not None
+    assert later.done() and tasks_left() == []
 
 
 def test_required_is_true_or_false() -> None:

@@ -16,15 +16,19 @@ from tests.memory.made import append_somehow, said, texts
 from tests.memory.sql_store import execute
 from tests.sweeps import check_each
 from traced_tools import (
+    AssistantMessage,
     ChatMemoryError,
     ChatMemoryUnavailable,
     CompactionEntry,
     ConfigurationError,
     MessageEntry,
     SqlChatMemoryRepository,
+    ToolCall,
+    ToolMessage,
     UnreadableConversation,
     UserMessage,
 )
+from traced_tools.core.messages import ToolResultPart
 from traced_tools.memory import MemoryEntry
 from traced_tools.memory.sql_schema import CHAT_MEMORY
 
@@ -284,6 +288,28 @@ def test_only_its_owner_can_read_a_file_that_the_repository_creates(path: Path, 
     repository.append("c", [said("one")], 0)
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+
+
+def test_an_append_with_calls_or_results_is_synced_and_one_of_words_alone_is_not(path: Path, repository: Any) -> None:
+    repository.append("c", [said('"type":"tool_call"')], 0)
+    (connection,) = repository._idle
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    call, result = ToolCall("pay", {}, id="c1"), ToolResultPart(call_id="c1", name="pay", content="paid")
+    appends = {
+        "words": (said('"type":"tool_call" and \\"type\\":\\"tool_result\\"'), False),
+        "a call": (MessageEntry(AssistantMessage([call]), turn=1), True),
+        "a result": (MessageEntry(ToolMessage([result]), turn=1), True),
+        "more words": (said("Thanks."), False),
+    }
+    for version, (name, (entry, synced)) in enumerate(appends.items(), 1):
+        statements.clear()
+        repository.append("c", [entry], version)
+        last = [each for each in statements if each.startswith(("PRAGMA", "INSERT", "COMMIT"))]
+        inserted = last.index(next(each for each in last if each.startswith("INSERT")))
+        assert last[inserted + 1 :] == ["COMMIT", *(["PRAGMA synchronous=NORMAL"] if synced else [])], name
+        assert ("PRAGMA synchronous=FULL" in last[:inserted]) == synced, name
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
 
 
 def test_a_repository_creates_nothing_before_it_is_used(path: Path, repository: Any) -> None:

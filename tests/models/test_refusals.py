@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import modes
-from tests.models.samples import SAMPLES, Answer, Sample
+from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
 from tests.modes import MODES, STREAMING_MODES
 from tests.sweeps import check_each, sweep
 from traced_tools import (
@@ -20,10 +20,10 @@ from traced_tools import (
     ModelError,
     RateLimited,
 )
-from traced_tools.models import FallbackModel
+from traced_tools.models import FallbackModel, RetryPolicy, Timeouts
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.refusals import status_of_code
-from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 
 SAMPLE_OF = {repr(sample): sample for sample in SAMPLES}
 SECRET = "what the user wrote"
@@ -97,6 +97,46 @@ def test_an_error_object_has_the_class_of_its_code(sample: str, mode: str) -> No
 def test_each_form_of_an_error_in_a_stream_is_read(sample: str, event: Any, mode: str) -> None:
     error = ask(SAMPLE_OF[sample], body_with(SAMPLE_OF[sample], event, mode), mode)
     assert (type(error), error.retryable) == (RateLimited, True)
+
+
+BUSY = {"error": {"type": "overloaded_error", "code": 503, "message": SECRET}}
+
+
+@sweep(sample=SAMPLE_OF, mode=STREAMING_MODES)
+def test_a_stream_that_begins_with_a_refusal_is_requested_again(sample: str, mode: str) -> None:
+    provider = SAMPLE_OF[sample]
+    answer = Reply(provider.body(provider.closing, streamed=True), content_type=provider.content_type)
+    retries = RetryPolicy(retries=1, first_delay=0.001)
+    with capture_telemetry() as captured, ReplayServer([body_with(provider, BUSY, mode), answer]) as server:
+        model = provider.model_at(server.url, retries=retries)
+        response = modes.run(mode, ChatClient(model, telemetry=captured.options).prompt("?"), model)
+        first, second = server.requests
+    assert (response.content, first.body) == (CLOSING, second.body)
+    (chat,) = [span for span in captured.spans if span.name == "chat m"]
+    assert dict(chat.attributes or {})["http.request.resend_count"] == 1
+
+
+@sweep(sample=SAMPLE_OF, mode=STREAMING_MODES)
+def test_a_refusal_after_a_part_of_the_answer_is_not_retried(sample: str, mode: str) -> None:
+    provider = SAMPLE_OF[sample]
+    pieces = [*provider.asking.events[: len(provider.asking.events) // 2], BUSY]
+    reply = Reply(provider.body(Answer(None, pieces), streamed=True), content_type=provider.content_type)
+    with ReplayServer([reply]) as server:
+        model = provider.model_at(server.url, retries=2)
+        with pytest.raises(ModelError) as caught:
+            modes.run(mode, ChatClient(model).prompt("?"), model)
+        assert len(server.requests) == 1
+    assert (caught.value.retryable, caught.value.streamed) == (True, True)
+
+
+@pytest.mark.parametrize("mode", STREAMING_MODES)
+def test_a_stream_is_not_requested_again_after_the_total_time(mode: str) -> None:
+    provider = SAMPLE_OF["AnthropicChatModel"]
+    with ReplayServer([body_with(provider, BUSY, mode)]) as server:
+        model = provider.model_at(server.url, retries=RetryPolicy(retries=3, first_delay=8), timeout=Timeouts(total=5))
+        with pytest.raises(ModelError):
+            modes.run(mode, ChatClient(model).prompt("?"), model)
+        assert len(server.requests) == 1
 
 
 def test_an_error_in_a_stream_has_the_delay_that_google_asks_for() -> None:

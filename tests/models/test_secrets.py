@@ -83,7 +83,7 @@ def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
             try:
                 response = modes.run(mode, spec, model)
                 shown += [repr(response), repr(response.chat_response), repr(response.messages)]
-                assert response.tool_results[0].name == NAME
+                assert response.tool_results[0].tool == NAME
             except ModelError as error:
                 shown += [str(error), repr(error), *traceback.format_exception(error), repr(vars(error))]
         shown += [repr(model), repr(client), repr(spec), repr(server.requests)]

@@ -177,7 +177,7 @@ def test_a_tool_with_a_dotted_name_is_offered_called_run_and_answered(mode: str)
         response = run(mode, ChatClient(model, tools=[tool], options=options).prompt("5!"), model)
         first, second = (request.json() for request in server.requests)
     assert response.content == "It is 120."
-    assert [(result.name, result.content) for result in response.tool_results] == [("math.factorial", "120")]
+    assert [(result.tool, result.content) for result in response.tool_results] == [("math.factorial", "120")]
     assert first["tools"][0]["function"]["name"] == "math_factorial"
     assert first["tool_choice"] == {"type": "function", "function": {"name": "math_factorial"}}
     assert second["messages"][1]["tool_calls"][0]["function"] == {

@@ -219,7 +219,7 @@ def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:
             result = call.denied("no", code=f"code-{number}", by=f"person-{number}")
             return ToolResult(
                 result.call_id,
-                result.name,
+                result.tool,
                 "no",
                 decision="denied",
                 reason_code=result.reason_code,

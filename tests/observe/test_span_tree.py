@@ -53,7 +53,7 @@ def test_every_mode_emits_the_same_spans(telemetry: Telemetry, mode: str) -> Non
 
     def answer_of(answer: ChatClientResponse) -> Any:
         calls = [
-            (each.name, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results
+            (each.tool, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results
         ]
         return (answer.content, answer.messages, answer.usage, answer.stop_reason, answer.finish_reason, calls)
 

@@ -22,7 +22,7 @@ def nothing() -> str:
 
 def whoami(context: ToolContext) -> str:
     """Return who is asking."""
-    return f"{context['user']} {context.tool_name} {context.call_id} {context.iteration}"
+    return f"{context['user']} {context.tool} {context.call_id} {context.iteration}"
 
 
 class Own:

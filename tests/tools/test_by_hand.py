@@ -115,7 +115,7 @@ def test_a_broken_limit_raises_once_the_other_calls_have_run(
     with pytest.raises(LoopLimitExceeded) as caught:
         executed(how, QUESTION, response=response, limits=LoopLimits(**limits, on_limit="raise"))
     error = caught.value
-    assert (error.limit, error.tool_name, error.response) == (limit, tool_name, response)
+    assert (error.limit, error.tool, error.response) == (limit, tool_name, response)
     assert error.result is not None
     assert [each.content for each in error.result.results if each.ok] == ran
     assert len(error.result.results) == len(calls)

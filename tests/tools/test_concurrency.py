@@ -171,7 +171,7 @@ def test_a_sequential_tool_runs_alone_after_those_before_it_and_before_those_aft
     assert sorted(order.written[:2]) == ["a begins", "b begins"]
     assert sorted(order.written[2:4]) == ["a ends", "b ends"]
     assert order.written[4:] == ["alone begins", "alone ends", "c begins", "c ends"]
-    assert [each.name for each in response.tool_results] == ["a", "b", "alone", "c"]
+    assert [each.tool for each in response.tool_results] == ["a", "b", "alone", "c"]
     places = [each["traced_tools.tool.batch_index"] for each in attributes(telemetry)]
     assert places == [0, 1, 2, 3]
     assert {each["traced_tools.tool.batch_size"] for each in attributes(telemetry)} == {4}

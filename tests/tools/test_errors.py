@@ -136,7 +136,7 @@ def test_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
         run(mode, asking(kit, kind, mistake, tool_errors=errors).prompt("?"))
     error = caught.value
     kind_of_error = {"exception": "OSError", "time-out": "timeout"}.get(mistake, "invalid_arguments")
-    assert (error.tool_name, error.error_type) == ("note", kind_of_error)
+    assert (error.tool, error.error_type) == ("note", kind_of_error)
     assert str(error) == f"the tool note failed with {kind_of_error}; the exception is on .original"
     assert isinstance(error.original, class_of(mistake))
     assert (error.__cause__, error.__context__) == (None, None)

@@ -139,7 +139,7 @@ def ended(client: ChatClient, mode: str, limit: str, on_limit: str) -> ChatClien
     with pytest.raises(LoopLimitExceeded) as caught:
         run(mode, client.prompt("?"))
     assert caught.value.limit == limit
-    assert caught.value.tool_name == ("a" if limit in ("max_calls_per_tool", "repeated_call") else None)
+    assert caught.value.tool == ("a" if limit in ("max_calls_per_tool", "repeated_call") else None)
     return caught.value.response
 
 
@@ -163,7 +163,7 @@ def broken(mode: str, limits: LoopLimits, asked: list[ToolCall], *turns: Any) ->
 def test_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response(mode: str) -> None:
     limits = LoopLimits(max_calls_per_tool=2, on_limit="raise")
     error = broken(mode, limits, [*calls("b", 1), *calls("a", 1, 2, 3), *calls("b", 2)])
-    assert (error.limit, error.tool_name) == ("max_calls_per_tool", "a")
+    assert (error.limit, error.tool) == ("max_calls_per_tool", "a")
     assert [each.content for each in error.response.tool_results if each.ok] == ["1", "1", "2", "2"]
     assert error.response.tool_results[3].decision == "limited"
     assert isinstance(error.response.messages[-1], ToolMessage)
@@ -173,14 +173,14 @@ def test_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response(mode
 @each_mode
 def test_the_limit_of_all_calls_raises_an_error_without_a_tools_name(mode: str) -> None:
     error = broken(mode, LoopLimits(max_tool_calls=2, on_limit="raise"), [*calls("a", 1), *calls("b", 1, 2)])
-    assert (error.limit, error.tool_name) == ("max_tool_calls", None)
+    assert (error.limit, error.tool) == ("max_tool_calls", None)
 
 
 @each_mode
 def test_an_invented_tool_is_limited_too_and_named_only_on_the_error(mode: str) -> None:
     limits = LoopLimits(max_calls_per_tool=1, on_limit="raise")
     error = broken(mode, limits, calls("made_up", 1, 2))
-    assert error.tool_name == "made_up"
+    assert error.tool == "made_up"
     assert "made_up" not in str(error)
 
 
@@ -302,7 +302,7 @@ def test_a_run_in_steps_is_limited(on_limit: Any) -> None:
             executed += isinstance(step, ExecuteTools)
             driven.perform(step)
     except LoopLimitExceeded as error:
-        assert (on_limit, error.tool_name) == ("raise", "a")
+        assert (on_limit, error.tool) == ("raise", "a")
     else:
         assert (driven.response.stop_reason, on_limit != "raise") == ("max_calls_per_tool", True)
     assert (executed, counter.called) == (1, ["a"])

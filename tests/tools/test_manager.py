@@ -194,7 +194,7 @@ def test_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}, id="1"), calls])
     response = run(mode, ChatClient(model, tools=[add, direct]).prompt("?"))
     assert (response.content, response.stop_reason, response.finish_reason) == ("x\ny", "return_direct", "stop")
-    assert [(each.call_id, each.name) for each in response.tool_results] == [
+    assert [(each.call_id, each.tool) for each in response.tool_results] == [
         ("1", "add"),
         ("x", "direct"),
         ("y", "direct"),

@@ -172,7 +172,7 @@ class TextOnly(FunctionToolCallback):
 
 class ContextByName(FunctionToolCallback):
     def call(self, text: str, *, context: ToolContext) -> str:  # type: ignore[override]
-        return f"context of {context.tool_name}"
+        return f"context of {context.tool}"
 
 
 class NoText(FunctionToolCallback):

@@ -149,7 +149,7 @@ def test_names_with_dots_are_called_like_any_other() -> None:
     for tool in dotted[::25]:
         own = Own(tool["name"], {"type": "object"})
         (result,) = execute([own], [ToolCall(tool["name"], {"x": 1}, id="1")])
-        assert (result.name, result.content, own.inputs) == (tool["name"], "done", [{"x": 1}])
+        assert (result.tool, result.content, own.inputs) == (tool["name"], "done", [{"x": 1}])
 
 
 @pytest.mark.slow

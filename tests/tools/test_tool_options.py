@@ -247,7 +247,7 @@ def test_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -> Non
     client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=fail, tool_errors=errors)
     with pytest.raises(ToolExecutionError) as caught:
         run(mode, client.prompt("?"))
-    assert (caught.value.tool_name, caught.value.error_type) == ("fail", "OSError")
+    assert (caught.value.tool, caught.value.error_type) == ("fail", "OSError")
     assert isinstance(caught.value.original, OSError)
     with pytest.raises(OSError, match="no"):
         FunctionToolCallback(fail).call("{}")

@@ -146,7 +146,7 @@ class ApprovalAdvisor(Advisor):
         left = [each for each in (self._timeout, None if deadline is None else deadline - now) if each is not None]
         if not left:
             return await perform(self._ask, request)
-        context = ToolContext(call_id=request.call_id, tool_name=request.tool)
+        context = ToolContext(call_id=request.call_id, tool=request.tool)
         return await Attempt(Call(self._ask, request), context, max(_NOT_LONG, min(left)), self._answered_late)
 
     def _answered_late(self) -> None:

@@ -65,11 +65,13 @@ class KeptResult(Value):
     @classmethod
     def of(cls, result: ToolResult) -> Self:
         """Return what a state keeps of a result: all but the value that the tool returned, and its exception."""
-        return cls(**{name: getattr(result, name) for name in cls.model_fields})
+        others = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
+        return cls(name=result.tool, **others)
 
     def result(self) -> ToolResult:
         """Return the result."""
-        return ToolResult(**{name: getattr(self, name) for name in type(self).model_fields})
+        others = {field: getattr(self, field) for field in type(self).model_fields if field != "name"}
+        return ToolResult(tool=self.name, **others)
 
 
 def _check_object(text: str) -> str:

@@ -21,7 +21,7 @@ class ToolContext(Mapping[str, Any]):
 
     Attributes:
         call_id: the call's id.
-        tool_name: the tool's name.
+        tool: the tool's name.
         iteration: the iteration of the loop, from 1; 0 outside a loop.
         conversation_id: the id of the caller's conversation, if it passed one.
         principal: the owner of the conversation, if the caller passed one.
@@ -46,7 +46,7 @@ class ToolContext(Mapping[str, Any]):
         "on_progress",
         "principal",
         "run_id",
-        "tool_name",
+        "tool",
     )
 
     def __init__(
@@ -54,7 +54,7 @@ class ToolContext(Mapping[str, Any]):
         values: Mapping[str, Any] | None = None,
         *,
         call_id: str = "",
-        tool_name: str = "",
+        tool: str = "",
         iteration: int = 0,
         conversation_id: str | None = None,
         principal: str | None = None,
@@ -64,7 +64,7 @@ class ToolContext(Mapping[str, Any]):
     ) -> None:
         self._values = values or {}
         self.call_id = call_id
-        self.tool_name = tool_name
+        self.tool = tool
         self.iteration = iteration
         self.conversation_id = conversation_id
         self.principal = principal
@@ -93,7 +93,7 @@ class ToolContext(Mapping[str, Any]):
         copied = ToolContext(
             self._values,
             call_id=self.call_id,
-            tool_name=self.tool_name,
+            tool=self.tool,
             iteration=self.iteration,
             conversation_id=self.conversation_id,
             principal=self.principal,

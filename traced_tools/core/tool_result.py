@@ -25,7 +25,7 @@ class ToolResult:
 
     Attributes:
         call_id: the call's id.
-        name: the tool's name, as the model wrote it.
+        tool: the tool's name, as the model wrote it.
         content: what the model reads.
         images: images that the model sees in addition.
         cut: whether `content` is only a part of the tool's output.
@@ -50,7 +50,7 @@ class ToolResult:
     """
 
     call_id: str
-    name: str = field(repr=False)
+    tool: str = field(repr=False)
     content: str = field(repr=False)
     images: tuple[ImagePart, ...] = field(default=(), repr=False)
     cut: bool = False
@@ -100,9 +100,9 @@ class ToolResult:
         failed = self.outcome != "ok" and self.decision != "answered"
         content = self.content if self.edited is None else f"{_EDITED.format(encodable(self.edited))}\n{self.content}"
         if type(content) is str and not self.images:  # an advisor may have set content of another type
-            return result_part_of_text(self.call_id, self.name, content, is_error=failed)
+            return result_part_of_text(self.call_id, self.tool, content, is_error=failed)
         return ToolResultPart(
-            call_id=self.call_id, name=self.name, content=content, images=self.images, is_error=failed
+            call_id=self.call_id, name=self.tool, content=content, images=self.images, is_error=failed
         )
 
 

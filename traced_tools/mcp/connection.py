@@ -142,12 +142,12 @@ class Connection:
 
     # Tools.
 
-    async def tools(self) -> tuple[Tool, ...]:
-        """Return the tools of the server, in the order in which it lists them.
+    async def tools(self) -> tuple[Tool, ...] | None:
+        """Return the tools of the server, in the order in which it lists them; None if a run goes on without them.
 
         They are listed again if the server reports a change, if the time is over for which they may be kept, or after a
-        new connection. If the server can't be reached then, the tools are those that it listed before, or none if the
-        server is not required. While such a server can't be reached, it is tried in the background.
+        new connection. If the server can't be reached then, the tools are those that it listed before. While a server
+        that is not required can't be reached, it is tried in the background.
 
         Raises:
             McpError: if the server is required, and its tools were never listed, and can't be.
@@ -155,7 +155,6 @@ class Connection:
         OURS.set(True)
         async with self._listing:
             if self.knows_tools:
-                assert self._tools is not None
                 return self._tools
             if self._required or not self._failed_lists:
                 await self._list_in_time()
@@ -163,7 +162,7 @@ class Connection:
                 self._later = asyncio.create_task(finished_future(self._list_in_time), context=Context())
             if self._tools is None:
                 count_omitted_server(current_telemetry(None), self.name)
-            return self._tools or ()
+            return self._tools
 
     async def listed_now(self) -> tuple[Tool, ...]:
         """List the tools, even if they are known; raises `McpError`, also for a server that is not required."""
@@ -259,7 +258,7 @@ class Connection:
 
     async def described(self) -> ServerDescription:
         """Return what is known of the server; raises `McpError` if it can't be reached or lists no tools."""
-        tools = await self.tools()
+        tools = await self.tools() or ()
         session = await self._connected()
         info, revision = session.client.server_info, session.client.protocol_version
         software = None if info is None else f"{info.name} {info.version}".strip()

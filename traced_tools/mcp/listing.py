@@ -91,10 +91,19 @@ def _read(listed: Any, place: int, *, is_modern: bool) -> Tool | OmittedTool:
 
 
 def _schema_of_object(schema: Any) -> dict[str, Any] | None:
-    """Return a schema with the type `object`, which arguments always have and many servers leave out."""
+    """Return a schema of arguments in a form that models accept; None for one that is not of an object.
+
+    Many servers leave out the type, which is always `object`, or write null for no properties.
+    """
     if not isinstance(schema, dict):
         return None
     kind = schema.get("type", "object")
-    if kind == "object":
-        return schema if "type" in schema else {**schema, "type": "object"}
-    return {**schema, "type": "object"} if isinstance(kind, list) and "object" in kind else None
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        return None
+    nulls = {key for key in ("properties", "required") if key in schema and schema[key] is None}
+    if kind != "object" or "type" not in schema or nulls:
+        schema = {**{key: value for key, value in schema.items() if key not in nulls}, "type": "object"}
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not all(isinstance(each, dict | bool) for each in properties.values()):
+        return None
+    return schema if isinstance(required, list) and all(isinstance(name, str) for name in required) else None

@@ -109,7 +109,7 @@ class McpToolset:
             )
         self._uses = 0
         self._connections: dict[str, Connection] = {}
-        self._known: tuple[list[tuple[Tool, ...]], list[ToolCallback]] | None = None
+        self._known: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
 
     @classmethod
     def stdio(
@@ -317,8 +317,8 @@ class McpToolset:
             self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
         return self._known[1]
 
-    async def _listed(self) -> list[tuple[Tool, ...]]:
-        """Return the tools of each server, and list those of several servers at once."""
+    async def _listed(self) -> list[tuple[Tool, ...] | None]:
+        """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
             return [await connection.tools() for connection in connections]
@@ -331,11 +331,13 @@ class McpToolset:
             raise failures[0]
         return [each for each in listed if not isinstance(each, BaseException)]
 
-    def _offered(self, listed: Sequence[tuple[Tool, ...]]) -> list[ToolCallback]:
+    def _offered(self, listed: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
         unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
         names = McpToolNames((server.name for server in self._servers), unprefixed)
         offered: dict[str, ToolCallback] = {}
         for server, tools in zip(self._servers, listed, strict=True):
+            if tools is None:  # which pins nothing
+                continue
             chosen = [tool for tool in tools if server.offers(tool)]
             changes = {} if server.pins is None else server.pins.check(server.name, chosen)
             for tool in chosen:

@@ -46,6 +46,11 @@ _MOST_IDS: Final = 500
 """The number of ids in one statement; databases limit it."""
 
 
+_SYNCED: Final = "PRAGMA synchronous=FULL"
+_UNSYNCED: Final = "PRAGMA synchronous=NORMAL"
+"""For words alone: the sync of two commits would take a third of the time of a turn."""
+_OF_TOOLS: Final = '"type":"tool_'
+"""Part of the body of an entry with tool calls or results. JSON escapes quotes, so no text contains it."""
 _without_texts: Final = translate_errors(sql_problem, ChatMemoryUnavailable)
 
 
@@ -102,8 +107,9 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     @_without_texts
     def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
         """Replace `before` by `after` and add `entries` in one transaction."""
+        acted = any(_OF_TOOLS in each.body for each in entries)
         try:
-            with self._transaction() as execute:
+            with self._transaction(synced=acted) as execute:
                 if not _replace(execute, before, after):
                     return False
                 for each in entries:
@@ -164,14 +170,19 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         self._database.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Execute]:
+    def _transaction(self, *, synced: bool = False) -> Iterator[Execute]:
         """Return what executes statements in a transaction. They go to the driver, as text that is made once.
 
         SQLAlchemy takes several times as long to execute a statement as SQLite.
+
+        Args:
+            synced: whether SQLite syncs the commit, and with it all commits before. PostgreSQL always does.
         """
         self._database.prepare()
         connection = self._check_out()
         try:
+            if synced and self._database.is_sqlite:
+                connection.execute(_SYNCED)
             cursor = connection.cursor()
 
             def execute(statement: ClauseElement, values: Mapping[str, Any]) -> Any:
@@ -180,6 +191,8 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
 
             yield execute
             connection.commit()
+            if synced and self._database.is_sqlite:
+                connection.execute(_UNSYNCED)
         except BaseException:
             connection.close()  # which rolls back, and gives it back to a pool
             raise
@@ -193,7 +206,9 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         if not self._database.is_sqlite:
             return connection
         connection.detach()
-        return connection.dbapi_connection
+        driver: Any = connection.dbapi_connection
+        driver.execute(_UNSYNCED)
+        return driver
 
     def _check_in(self, connection: Any) -> None:
         if self._database.is_sqlite and len(self._idle) < _MOST_IDLE:

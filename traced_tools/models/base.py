@@ -240,6 +240,11 @@ class ChatChunk:
         return self.text + "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
+    def has_content(self) -> bool:
+        """Whether this chunk is a piece of an answer: it has text, reasoning, calls or whole parts."""
+        return bool(self.text or self.reasoning or self.tool_calls or self.parts)
+
+    @property
     def has_calls(self) -> bool:
         """Whether this chunk holds a tool call or a piece of one."""
         return bool(self.tool_calls) or any(isinstance(part, ToolCall) for part in self.parts)

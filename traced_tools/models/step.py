@@ -103,7 +103,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self._clock.chunk()
         self._fold.add(chunk)
         if not self.has_streamed:
-            self.has_streamed = bool(chunk.text or chunk.reasoning or chunk.tool_calls or chunk.parts)
+            self.has_streamed = chunk.has_content
         if self._observe is not None:
             self._observe(self._fold.with_call_identity(chunk))
         return self._deliver(chunk)

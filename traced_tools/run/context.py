@@ -259,7 +259,7 @@ class RunContext:
         return ToolContext(
             self.tool_context,
             call_id=call_id,
-            tool_name=tool,
+            tool=tool,
             iteration=iteration,
             conversation_id=self.conversation_id,
             principal=self.principal,

@@ -338,7 +338,7 @@ class ToolExecution:
                 result = await result
         if not isinstance(result, ToolResult):
             raise TypeError(f"advise_tool of {advisor.name} must return a ToolResult, not {type(result).__name__}")
-        if (result.call_id, result.name) != (self._id, self._call.name):
+        if (result.call_id, result.tool) != (self._id, self._call.name):
             raise ValueError(f"advise_tool of {advisor.name} must return the result of the call it was given")
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
@@ -602,7 +602,7 @@ class ToolExecution:
         """Return the error that makes the run fail, as the error policy specifies; None if the run goes on."""
         policy = self._run.tool_errors
         if result.error is not None and policy.raises(result.error):
-            return ToolExecutionError(result.name, result.error_type or "", _innermost(result.error))
+            return ToolExecutionError(result.tool, result.error_type or "", _innermost(result.error))
         if result.decision == "unknown_tool" and policy.unknown_tool == "raise":
             return ToolNotFoundError("the model called a tool that the request does not contain")
         return None

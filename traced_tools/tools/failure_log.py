@@ -34,13 +34,13 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
         return
     kind, debugging = error_type(error), is_debugging()
     if not debugging:
-        if (result.name, kind) in _logged or len(_logged) >= _MOST_LOGGED:
+        if (result.tool, kind) in _logged or len(_logged) >= _MOST_LOGGED:
             return
-        _logged.add((result.name, kind))
+        _logged.add((result.tool, kind))
     traceback = captured()
     if traceback is None and debugging:
         traceback = _formatted(error, may_quote)
-    what = f"the tool {result.name} failed with {kind}; the model gets the error and the run goes on"
+    what = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
     if traceback is None:
         _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", what, DEBUG)
     else:

@@ -436,7 +436,7 @@ def _with_earlier(
         before = results[index].pending
         if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
-            observe_decided_wait(run, result.name, result.decision, before.requested_at, decided_at)
+            observe_decided_wait(run, result.tool, result.decision, before.requested_at, decided_at)
         results[index] = _still_waiting(result, before)
     return results
 

@@ -74,7 +74,7 @@ def test_the_model_first_sees_the_search_tool_and_then_what_it_finds(mode: str, 
         [SEARCH, "feed_zebra"],
     ]
     assert results_in(response.messages) == ['["feed_zebra"]', "fed the zebra 2 g"]
-    assert [(each.name, each.decision) for each in response.tool_results] == [
+    assert [(each.tool, each.decision) for each in response.tool_results] == [
         (SEARCH, "allowed"),
         ("feed_zebra", "allowed"),
     ]

@@ -97,7 +97,7 @@ def test_text_between_calls_is_sent_back_with_them(aimock: Aimock, provider: Pro
     served(aimock, {"blocks": [first, {"type": "text", "text": "One moment."}, second]}, chunkSize=3)
     response = asked(aimock, provider, mode)
     assert response.content == CLOSING
-    assert [result.name for result in response.tool_results] == ["weather", "weather"]
+    assert [result.tool for result in response.tool_results] == ["weather", "weather"]
     assert "One moment." in said_in(aimock.requests[1], "assistant")
 
 

@@ -177,10 +177,10 @@ def test_the_tool_context_is_injected_and_not_in_the_schema(annotation: Any) -> 
 def test_a_tool_context_is_a_read_only_mapping_that_knows_its_call() -> None:
     values = {"user": "ann"}
     context: Any = ToolContext(
-        values, call_id="7", tool_name="who", iteration=2, conversation_id="c", run_id="r", deadline=1.5
+        values, call_id="7", tool="who", iteration=2, conversation_id="c", run_id="r", deadline=1.5
     )
     assert (dict(context), len(context), context["user"], "user" in context) == (values, 1, "ann", True)
-    assert (context.call_id, context.tool_name, context.iteration) == ("7", "who", 2)
+    assert (context.call_id, context.tool, context.iteration) == ("7", "who", 2)
     assert (context.conversation_id, context.run_id, context.deadline) == ("c", "r", 1.5)
     with pytest.raises(TypeError):
         context["user"] = "eve"

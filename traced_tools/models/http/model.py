@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from traced_tools.core.messages import UserMessage
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.part_check import PartCheck
 from traced_tools.errors import ConfigurationError, ModelError
+from traced_tools.flow.flow import acall, call
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
@@ -107,41 +109,74 @@ class HttpChatModel(HttpModel, ChatModel):
         return await self._transport.acall(*self._encode(names, stream=False), partial(self._decode, names))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
-        """Answer `request` in chunks, blocking; raises `ModelError`."""
-        names, decoder, done = self._wire_names(request), self._codec.decoder(), False
-        chunks_of = self._event_decoder(decoder)
-        events = self._transport.stream(*self._encode(names, stream=True), self._codec.framing)
-        try:
-            for data in events:
-                for chunk in chunks_of(data):
-                    yield names.chunk(chunk)
-                done = decoder.done  # set after decoding, so that an error in the last event itself is raised
-        except ModelError:
-            if not done:
-                raise
-        finally:
-            events.close()
-        decoder.end()
-        yield from names.last_chunks()
+        """Answer `request` in chunks, blocking; raises `ModelError`.
+
+        A stream that begins with a retryable error is requested again, as after an HTTP status.
+        """
+        names, deadline = self._wire_names(request), self._transport.deadline()
+        sent = self._encode(names, stream=True)
+        for attempt in count():
+            refusal = None
+            decoder, done, has_begun = self._codec.decoder(), False, False
+            chunks_of = self._event_decoder(decoder)
+            events = self._transport.stream(*sent, self._codec.framing, deadline)
+            try:
+                for data in events:
+                    try:
+                        chunks = chunks_of(data)
+                    except ModelError as error:
+                        if has_begun or done:
+                            raise
+                        refusal = error
+                        break
+                    for chunk in chunks:
+                        has_begun = has_begun or chunk.has_content
+                        yield names.chunk(chunk)
+                    done = decoder.done  # set after decoding, so that an error in the last event itself is raised
+            except ModelError:
+                if not done:
+                    raise
+            finally:
+                events.close()
+            if refusal is None:
+                decoder.end()
+                yield from names.last_chunks()
+                return
+            call(self._transport.wait_after_refusal(refusal, attempt, deadline))
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        names, decoder, done = self._wire_names(request), self._codec.decoder(), False
-        chunks_of = self._event_decoder(decoder)
-        events = self._transport.astream(*self._encode(names, stream=True), self._codec.framing)
-        try:
-            async for data in events:
-                for chunk in chunks_of(data):
-                    yield names.chunk(chunk)
-                done = decoder.done  # set after decoding, so that an error in the last event itself is raised
-        except ModelError:
-            if not done:
-                raise
-        finally:
-            await events.aclose()
-        decoder.end()
-        for chunk in names.last_chunks():
-            yield chunk
+        names, deadline = self._wire_names(request), self._transport.deadline()
+        sent = self._encode(names, stream=True)
+        for attempt in count():
+            refusal = None
+            decoder, done, has_begun = self._codec.decoder(), False, False
+            chunks_of = self._event_decoder(decoder)
+            events = self._transport.astream(*sent, self._codec.framing, deadline)
+            try:
+                async for data in events:
+                    try:
+                        chunks = chunks_of(data)
+                    except ModelError as error:
+                        if has_begun or done:
+                            raise
+                        refusal = error
+                        break
+                    for chunk in chunks:
+                        has_begun = has_begun or chunk.has_content
+                        yield names.chunk(chunk)
+                    done = decoder.done  # set after decoding, so that an error in the last event itself is raised
+            except ModelError:
+                if not done:
+                    raise
+            finally:
+                await events.aclose()
+            if refusal is None:
+                decoder.end()
+                for chunk in names.last_chunks():
+                    yield chunk
+                return
+            await acall(self._transport.wait_after_refusal(refusal, attempt, deadline))
 
     def _event_decoder(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
         """Return a function that decodes the data of one event and raises `InvalidResponse`."""

@@ -67,23 +67,41 @@ class HttpTransport:
 
     def call(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
         """Send `body`, blocking, and return the decoded answer; raises `ModelError`."""
-        deadline = self._deadline()
+        deadline = self.deadline()
         answer = b"".join(self._read(path, body, ResponseBody.pieces, deadline))
         return self._decode(decode, answer, deadline)
 
     async def acall(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
         """Send `body` on asyncio and return the decoded answer; raises `ModelError`."""
-        deadline = self._deadline()
+        deadline = self.deadline()
         answer = b"".join([piece async for piece in self._aread(path, body, ResponseBody.apieces, deadline)])
         return self._decode(decode, answer, deadline)
 
-    def stream(self, path: str, body: Mapping[str, Any], framing: Framing) -> Generator[str]:
+    def stream(self, path: str, body: Mapping[str, Any], framing: Framing, deadline: float | None) -> Generator[str]:
         """Send `body`, blocking, and yield the data of each event as it arrives; raises `ModelError`."""
-        return self._read(path, body, framing.events, self._deadline())
+        return self._read(path, body, framing.events, deadline)
 
-    def astream(self, path: str, body: Mapping[str, Any], framing: Framing) -> AsyncGenerator[str]:
+    def astream(
+        self, path: str, body: Mapping[str, Any], framing: Framing, deadline: float | None
+    ) -> AsyncGenerator[str]:
         """Send `body` on asyncio and yield the data of each event as it arrives; raises `ModelError`."""
-        return self._aread(path, body, framing.aevents, self._deadline())
+        return self._aread(path, body, framing.aevents, deadline)
+
+    async def wait_after_refusal(self, failure: ModelError, attempt: int, deadline: float | None) -> None:
+        """Wait before the request is sent again whose stream began with `failure`, as a flow; else raise it."""
+        delay = self._delay(attempt, failure, deadline)
+        if delay is None:
+            raise failure
+        await Pause(delay)
+        call_here().sent_again()
+
+    def _delay(self, attempt: int, failure: ModelError, deadline: float | None) -> float | None:
+        """Return the seconds to wait before the next attempt, None if there is none; record the failure."""
+        delay = self._retries.delay(attempt, failure)
+        if delay is not None and deadline is not None and time.monotonic() + delay > deadline:
+            delay = None
+        call_here().failed(failure, delay)
+        return delay
 
     async def check(self, path: str) -> None:
         """Ask for the list of models, once, as a flow; raises `ModelError` if the server can't be reached or refuses.
@@ -104,7 +122,11 @@ class HttpTransport:
             raise failure
 
     def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        decoded = decode_answer(decode, answer, self.provider)
+        try:
+            decoded = decode_answer(decode, answer, self.provider)
+        except ModelError as error:
+            call_here().failed(error, None)
+            raise
         return decoded if deadline is None else check_deadline(deadline, self.provider, decoded)
 
     def _read(
@@ -151,7 +173,8 @@ class HttpTransport:
         if failure is not None:
             raise failure
 
-    def _deadline(self) -> float | None:
+    def deadline(self) -> float | None:
+        """Return the time by `time.monotonic` at which an answer must be complete; None for no limit."""
         return None if self._timeouts.total is None else time.monotonic() + self._timeouts.total
 
     async def _send_with_retries(self, path: str, body: Mapping[str, Any], deadline: float | None) -> httpx.Response:
@@ -164,10 +187,7 @@ class HttpTransport:
                 failure = failure_before_answer(error, self.provider, self.address, self._timeouts)
             except ModelError as error:
                 failure = error
-            delay = self._retries.delay(attempt, failure)
-            if delay is not None and deadline is not None and time.monotonic() + delay > deadline:
-                delay = None
-            call_here().failed(failure, delay)
+            delay = self._delay(attempt, failure, deadline)
             if delay is None:
                 raise failure
             await Pause(delay)
