@@ -20,6 +20,7 @@ from traced_tools.approvals.state import KeepsPausedRuns, RunState
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
+from traced_tools.core.enums import ResumeRefusal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -46,6 +47,7 @@ from traced_tools.errors import (
     StateNotKept,
     TracedToolsError,
 )
+from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.memory.session import session_of
@@ -308,11 +310,16 @@ class ChatClient:
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-        found = RunState.from_text(state, self._state_keys)
+        try:
+            found = RunState.from_text(state, self._state_keys)
+        except ResumeError as error:
+            if (store := self._settings["pending_store"]) is not None and error.lasting is not None:
+                call(_refused(store, state, error.lasting))
+            raise
         found.check_decisions(given)
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
-        return self._resumed(
+        spec = self._resumed(
             found,
             given,
             tools=tools,
@@ -324,6 +331,7 @@ class ChatClient:
             tool_errors=tool_errors,
             params=params,
         )
+        return replace(spec, resumed_text=state)
 
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
@@ -521,9 +529,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
+    resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
-        """Run the request, blocking, and return the answer."""
+        """Run the request, blocking, and return the answer. On an event loop, use `acall`."""
+        warn_if_blocking_loop("call", "acall")
         return call(self._begin())
 
     async def acall(self) -> ChatClientResponse[OutputT]:
@@ -535,7 +545,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
         The run begins when the first chunk is requested, in the context of the code that requests it.
         """
-        return ChatStream(partial(self._begin, streaming=True))
+
+        def begin() -> Flow[ChatClientResponse[OutputT]]:
+            warn_if_blocking_loop("stream", "astream")
+            return self._begin(streaming=True)
+
+        return ChatStream(begin)
 
     def astream(self) -> AsyncChatStream[OutputT]:
         """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
@@ -571,7 +586,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 self._resume(run, *self.resumed)
             if self.unanswered:
                 observe_missing_results(run, not_run=0, unknown=self.unanswered, iteration=0)
-            response = await self.chain.run(request)
+            try:
+                response = await self.chain.run(request)
+            except ResumeError as error:
+                if self.pending_store is not None and self.resumed is not None and error.lasting is not None:
+                    await _refused(self.pending_store, self.resumed_text, error.lasting)
+                raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
             if response.pending and run.pause is not None:
@@ -638,6 +658,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _refused(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:
+    """Record that a run can't resume, as a flow; if the store fails, a worker tries again."""
+    try:
+        await perform(store.refuse, state, reason)
+    except Exception as error:
+        _LOG.warning("a run that can't resume stays ready in the pending store: %s", error_type(error))
 
 
 async def _checked(check: PartCheck) -> CheckedPart:
