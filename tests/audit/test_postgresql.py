@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from tests.audit.trails import unavailable
 from tests.modes import MODES
 from traced_tools import AuditAdvisor, ChatClient
 from traced_tools.audit import receipt, verify_receipt
-from traced_tools.audit.reading.reader import AuditReader
+from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.reader import AuditReader, count_calls, find_waiting
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.errors import ConfigurationError
+from traced_tools.errors import AuditError, ConfigurationError
 from traced_tools.testing import ScriptedChatModel
 
 pytestmark = pytest.mark.usefixtures("emptied")
@@ -87,6 +89,32 @@ def test_unfinished_calls_are_found_newest_runs_first(database: Database, opened
     assert runs == [f"run-{number:03}" for number in reversed(range(250))]
     assert [call.run_id for call in reader.calls(outcome="unfinished", limit=3)] == runs[:3]
     assert [call.run_id for call in reader.calls(outcome="unfinished", tool="rare", limit=2)] == ["run-200", "run-100"]
+
+
+def test_all_calls_are_returned_and_counted_and_those_that_wait_are_found(
+    database: Database, opened: Callable[..., AuditTrail]
+) -> None:
+    trail = opened()
+    for number, decision in enumerate(["pending", "pending", "approved"]):
+        record = intent(f"run-{number}", call_id=f"c{number % 2}")
+        trail.submit(record)
+        trail.submit(replace(record, kind="decision", fields={"decision": decision}, contents={}))
+    for number in range(150):
+        trail.submit(intent(f"other-{number}", tool="other"))
+    trail.close(LONG)
+    reader = AuditReader(database.url(READER))
+    calls = reader.calls()
+    assert len(calls) == count_calls(reader, CallFilter()) == 153
+    assert count_calls(reader, CallFilter(tool="other")) == 150
+    assert [call.run_id for call in find_waiting(reader, calls)] == ["run-1"]
+
+
+def test_the_writing_role_cannot_verify(database: Database, opened: Callable[..., AuditTrail]) -> None:
+    trail = opened()
+    write(trail, "one")
+    trail.checkpoint()
+    with pytest.raises(AuditError, match="InsufficientPrivilege"):
+        trail.verify()
 
 
 @pytest.mark.slow

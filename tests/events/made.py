@@ -76,7 +76,7 @@ def one_of_each(text: str = "words") -> list[Event]:
         RunStarted(**common(1, iteration=0, agent=text), model=text, provider=text, input_messages=text),
         IterationStarted(**common(2)),
         TextDelta(**common(2), delta_index=0, size=5, text=text, may_export=True),
-        ToolArgumentsDelta(**common(2), delta_index=1, size=5, call_id=text, tool=text, arguments=text),
+        ToolArgumentsDelta(**common(2), delta_index=1, size=5, call_id=text, tool_name=text, arguments=text),
         ModelResponded(**common(3), **responded, usage=usage, duration=1.25, output_messages=text),
         AnswerEvaluated(
             **common(4),

@@ -44,7 +44,7 @@ def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
     assert response.content == "It is 42."
     arguments = [event for event in watching.events if isinstance(event, ToolArgumentsDelta)]
     assert [event.arguments for event in arguments] == ["", '{"a": 20,', ' "b": 22}']
-    assert {(event.call_id, event.tool, event.iteration) for event in arguments} == {("c1", "add", 1)}
+    assert {(event.call_id, event.tool_name, event.iteration) for event in arguments} == {("c1", "add", 1)}
     texts = [event for event in watching.events if isinstance(event, TextDelta)]
     assert [(event.text, event.iteration) for event in texts] == [("Adding. ", 1), ("It is 42.", 2)]
     assert [event.delta_index for event in watching.pieces] == [*range(5)]
@@ -162,7 +162,7 @@ def test_a_delta_is_exported_without_its_text_unless_content_is_captured(mode: s
     run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("go"))
     exported = [event.for_export() for event in watching.pieces]
     assert types(exported) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
-    assert [event.tool for event in exported if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
+    assert [event.tool_name for event in exported if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
     assert [event.size for event in exported] == [event.size for event in watching.pieces]
     assert all(event.size for event in exported)
     assert MARKER in watching.pieces[0].model_dump_json()
@@ -184,7 +184,7 @@ def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str
     run(mode, ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"))
     exported = [event.for_export() for event in watching.pieces]
     assert [event.text for event in exported if isinstance(event, TextDelta)] == ["Adding.", "done"]
-    assert [(event.tool, event.arguments) for event in exported if isinstance(event, ToolArgumentsDelta)] == [
+    assert [(event.tool_name, event.arguments) for event in exported if isinstance(event, ToolArgumentsDelta)] == [
         ("add", '{"a": 1, "b": 2}'),
         ("keep", ""),
         ("_unknown", ""),

@@ -67,7 +67,7 @@ def test_an_existing_file_that_others_can_read_or_write_is_logged_once(
     for _ in range(2):
         exported(path, batch(1))
     (text,) = caplog.messages
-    assert f"{path} may be read and written by others (mode 666), who can change the events: chmod 600 it" in text
+    assert f"{path} may be written by others (mode 666), who can change the events: chmod 600 it" in text
 
 
 def test_lines_of_another_process_are_kept(tmp_path: Path) -> None:

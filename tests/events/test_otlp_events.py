@@ -99,7 +99,7 @@ def test_hostile_text_breaks_no_log_record() -> None:
 
 def test_captured_content_is_in_no_attribute_of_the_log_record() -> None:
     telemetry = Telemetry()
-    delta = ToolArgumentsDelta(**common(), delta_index=0, call_id=f"1 {MARKER}", tool=MARKER, arguments=MARKER)
+    delta = ToolArgumentsDelta(**common(), delta_index=0, call_id=f"1 {MARKER}", tool_name=MARKER, arguments=MARKER)
     OtlpEventExporter(telemetry.logger_provider).export([delta])
     (event,) = telemetry.events
     assert MARKER not in str(event.attributes)

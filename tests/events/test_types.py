@@ -170,7 +170,7 @@ def test_a_repr_shows_no_content(event: Event) -> None:
         *({"message"} if event.type == "tool_progressed" else ()),
         *({"result"} if event.type == "tool_finished" else ()),
         *({"text", "may_export"} if event.type == "text_delta" else ()),
-        *({"tool", "arguments", "may_export", "names_tool"} if event.type == "tool_arguments_delta" else ()),
+        *({"tool_name", "arguments", "may_export", "names_tool"} if event.type == "tool_arguments_delta" else ()),
     }
     shown = event.replace(**dict.fromkeys(contents - {"may_export", "names_tool"}, MARKER))
     assert MARKER not in repr(shown) + str(shown)

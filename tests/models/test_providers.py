@@ -131,7 +131,7 @@ def test_the_pieces_of_each_calls_arguments_join_to_its_arguments(sample: Sample
     joined: dict[str, str] = {}
     for event in watching.events:
         if isinstance(event, ToolArgumentsDelta):
-            assert event.tool == "weather"
+            assert event.tool_name == "weather"
             joined[event.call_id] = joined.get(event.call_id, "") + event.arguments
     asked = response.messages[1]
     assert asked.role == "assistant"

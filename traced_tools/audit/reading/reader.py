@@ -282,6 +282,8 @@ def find_waiting(reader: AuditReader, calls: Iterable[AuditedCall]) -> list[Audi
     """
     pending = [each for each in calls if each.state == "pending" and each.intent is not None]
     waiting: list[AuditedCall] = []
+    if not pending:
+        return waiting
     with reader._open() as store:
         for start in range(0, len(pending), _BATCH):
             batch = pending[start : start + _BATCH]

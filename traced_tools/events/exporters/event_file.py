@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from traced_tools.core.disk import PRIVATE, sync_folder
-from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, warn_of_access
+from traced_tools.core.file_access import warn_of_access
 from traced_tools.observe.typed_events.types import Event
 
 try:
@@ -117,7 +117,7 @@ class EventFile:
             self._pid = os.getpid()
         if self._file is None:
             self._file = _open(self.path)
-            warn_of_access(_LOG, "the events", self.path, forbidden=WRITABLE | READABLE_BY_ALL)
+            warn_of_access(_LOG, "the events", self.path)
             if self._fsync and _size(self._file) == 0:
                 sync_folder(self.path.parent)
         return self._file

@@ -151,7 +151,7 @@ class RunEventDispatcher:
         for call in chunk.calls():
             fields = {
                 "call_id": safe_identifier(call.id or ""),
-                "tool": call.name,
+                "tool_name": call.name,
                 "arguments": call.arguments,
                 "names_tool": may_capture_name(call.name, tools),
             }

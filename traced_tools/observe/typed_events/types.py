@@ -428,18 +428,18 @@ class ToolArgumentsDelta(Delta):
 
     Args:
         call_id: the call it belongs to: the id that results and spans of the call have.
-        tool: the tool, as the model wrote its name.
+        tool_name: the tool, as the model wrote its name.
         arguments: JSON text; the pieces of a call join to its arguments.
-        names_tool: whether `tool` is a tool's that the model was offered, and may leave the process as such.
+        names_tool: whether `tool_name` is a tool's that the model was offered, and may leave the process as such.
     """
 
     type: Literal["tool_arguments_delta"] = "tool_arguments_delta"
     call_id: Text
-    tool: Text = Field(repr=False)
+    tool_name: Text = Field(repr=False)
     arguments: Text = Field(repr=False)
     names_tool: bool = Field(default=False, exclude=True, repr=False)
 
     def for_export(self) -> Self:
         """Return the piece, without a name that the model made up and without arguments that may not be captured."""
-        name = self.tool if self.names_tool else names.UNKNOWN_TOOL
-        return self if self.may_export else self.replace(tool=name, arguments="")
+        name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
+        return self if self.may_export else self.replace(tool_name=name, arguments="")
