@@ -7,14 +7,13 @@ AIMOCK := tests/npm/node_modules/.package-lock.json
 export PYTHONDONTWRITEBYTECODE :=
 # One more worker than processors: many tests wait for a process or a server.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
-# Programs that tests need and that this Makefile builds.
+# The program that tests need and that this Makefile builds.
 COLLECTOR ?= .judges/collector
-LOKI ?= .judges/loki
-export PATH := $(PATH):$(abspath $(COLLECTOR)):$(abspath $(LOKI))
+export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all test-environment bench bench-peers bench-memory bench-search picture pictures reference \
-	dashboards deploy collector collector-config loki lint format types clean
+	dashboards deploy collector collector-config lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -56,9 +55,6 @@ deploy: $(READY)  ## regenerate the manifests that repeat collector configuratio
 
 collector:  ## build the OpenTelemetry Collector of deploy/collector, which takes minutes, unless it is up to date
 	deploy/collector/build $(COLLECTOR)
-
-loki:  ## build Loki, which takes minutes, unless it is up to date
-	tests/judges/build_loki $(LOKI)
 
 collector-config: $(READY)  ## write the attribute keys that the collector lets through
 	$(BIN)/python deploy/collector/allowed_keys.py

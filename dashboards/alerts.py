@@ -31,9 +31,7 @@ from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
 
 RUNBOOKS: Final = "docs/runbooks.md"
-"""Where the runbooks are. Change it to the URL at which your team reads them."""
-GRAFANA: Final = ""
-"""Where Grafana is. Change it to its URL, so that links in notifications are complete."""
+"""Where the runbooks are; `traced-tools dashboards export --runbooks URL` writes another address."""
 SOURCE: Final = "traced_tools"
 """The label by which the boards tell these alerts from others."""
 select: Final = Selection()
@@ -80,7 +78,7 @@ class Alert:
         return {
             "summary": self.summary,
             "description": self.description,
-            "dashboard_url": f"{GRAFANA}/d/{uid}?viewPanel={panel}",
+            "dashboard_url": f"/d/{uid}?viewPanel={panel}",
             "runbook_url": f"{RUNBOOKS}#{self.name.lower()}",
         }
 
@@ -226,6 +224,36 @@ TOOL_ALERTS: Final = (
         summary=f"{_AGENT}: a call waits for approval",
         description=f"The oldest call has waited for {_SECONDS}. Ask those who approve; at its time-out, it is denied.",
         panel=("tt-tools", 26),
+    ),
+    Alert(
+        name="DecidedRunsWait",
+        value=total(select(names.PENDING_STORE_OLDEST_READY), JOB, names.AGENT_NAME, function="max"),
+        condition=f"> {limits.READY_SECONDS}",
+        wait="1m",
+        severity="page",
+        summary=f"{_AGENT}: decided runs don't resume",
+        description=f"A run in the pending store was decided {_SECONDS} ago. Does the worker run that resumes it?",
+        panel=("tt-tools", 63),
+    ),
+    Alert(
+        name="PendingCallsWait",
+        value=total(select(names.PENDING_STORE_OLDEST), JOB, names.AGENT_NAME, function="max"),
+        condition=f"> {limits.PENDING_SECONDS}",
+        wait="5m",
+        severity="ticket",
+        summary=f"{_AGENT}: nobody decides about a call in the pending store",
+        description=f"The oldest call has waited for {_SECONDS}. Ask those who approve, or withdraw its run.",
+        panel=("tt-tools", 61),
+    ),
+    Alert(
+        name="RunsRefused",
+        value=total(select(names.PENDING_STORE_REFUSED), JOB, names.AGENT_NAME, names.RESUME_REFUSAL),
+        condition="> 0",
+        wait="1m",
+        severity="ticket",
+        summary=f"{_AGENT}: runs that were decided can't resume",
+        description=f"{_COUNT} runs of the pending store can't resume: {_label(names.RESUME_REFUSAL)}.",
+        panel=("tt-tools", 64),
     ),
     Alert(
         name="ToolDown",

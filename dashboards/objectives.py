@@ -1,6 +1,7 @@
 """What the boards and the alert rules hold agents to: objectives, and the limits of alerts.
 
-Change a number here and run `make dashboards`. Thresholds on boards, recording rules and alerts follow.
+Change a number here, or in `traced_tools/cli/dashboards/limits.py`, and run `make dashboards`.
+Thresholds on boards, recording rules and alerts follow.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.outcomes import CANCELLED, FAILED
 from dashboards.promql import Selection, Series, differs, has, none_of, one_of
+from traced_tools.cli.dashboards.limits import DEFAULTS
 from traced_tools.observe import names
 
 _ALL: Final = Selection()
@@ -74,12 +76,12 @@ RUN_SUCCESS: Final = Objective(
     "run_errors",
     "Runs that don't fail",
     "too many runs fail",
-    0.99,
+    DEFAULTS.run_success,
     bad=_ALL(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, FAILED), part="count"),
     all=_ALL(names.LOOP_ITERATIONS_METRIC, none_of(names.LOOP_STOP_REASON, CANCELLED), part="count"),
     by=names.AGENT_NAME,
 )
-SLOW_RUN_SECONDS: Final = 25.6
+SLOW_RUN_SECONDS: Final = DEFAULTS.slow_run_seconds
 """A boundary of the buckets of `gen_ai.invoke_agent.duration` that Prometheus 2 and 3 write alike."""
 if SLOW_RUN_SECONDS not in names.INVOKE_AGENT_DURATION.boundaries or int(SLOW_RUN_SECONDS) == SLOW_RUN_SECONDS:
     raise ValueError(
@@ -90,7 +92,7 @@ RUN_LATENCY: Final = Objective(
     "slow_runs",
     f"Runs that take at most {SLOW_RUN_SECONDS} s",
     f"too many runs take more than {SLOW_RUN_SECONDS} s",
-    0.95,
+    DEFAULTS.run_latency,
     good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', NOT_CANCELLED, part="bucket"),
     all=_ALL(names.INVOKE_AGENT_DURATION, NOT_CANCELLED, part="count"),
     by=names.AGENT_NAME,
@@ -99,7 +101,7 @@ MODEL_SUCCESS: Final = Objective(
     "model_errors",
     "Model calls that don't fail",
     "too many model calls fail",
-    0.995,
+    DEFAULTS.model_success,
     bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
     all=_ALL(MODEL_CALL_DURATION, NOT_CANCELLED, part="count"),
     by=names.PROVIDER_NAME,
@@ -114,25 +116,29 @@ BUDGET_WINDOW: Final = "30d"
 
 # The limits of the other alerts.
 
-STUCK_RUN_SECONDS: Final = 600
-STUCK_TOOL_SECONDS: Final = 300
-APPROVAL_SECONDS: Final = 180
+STUCK_RUN_SECONDS: Final = DEFAULTS.stuck_run_seconds
+STUCK_TOOL_SECONDS: Final = DEFAULTS.stuck_tool_seconds
+APPROVAL_SECONDS: Final = DEFAULTS.approval_seconds
 """The age of a call that waits for approval; by default, an `ApprovalAdvisor` waits for 300 seconds."""
-LIMITED_RUNS: Final = 0.05
+READY_SECONDS: Final = DEFAULTS.ready_seconds
+"""How long a run in a pending store may be decided before it resumes."""
+PENDING_SECONDS: Final = DEFAULTS.pending_seconds
+"""The age of a call in a pending store that nobody decides."""
+LIMITED_RUNS: Final = DEFAULTS.limited_runs
 """The share of runs that limits may end."""
 REPEATED_CALLS: Final = 0.1
 """The share of tool calls that may repeat an earlier call."""
-TOOL_ERRORS: Final = 0.5
+TOOL_ERRORS: Final = DEFAULTS.tool_errors
 """The share of a tool's calls that may fail."""
-MODEL_ERRORS: Final = 0.2
+MODEL_ERRORS: Final = DEFAULTS.model_errors
 """The share of a model's calls that may fail."""
 RATE_LIMITED: Final = 0.1
 """Requests that a provider refuses because of a rate limit, for each model call."""
-FIRST_CHUNK_SECONDS: Final = 5
+FIRST_CHUNK_SECONDS: Final = DEFAULTS.first_chunk_seconds
 """The 95th percentile of the time to the first chunk."""
-COST_FACTOR: Final = 5
+COST_FACTOR: Final = DEFAULTS.cost_factor
 """How much more than the median hour of the week an hour may cost."""
-DAILY_COST: Final = 100
+DAILY_COST: Final = DEFAULTS.daily_cost
 """The US dollars that all agents of a service may cost in a day."""
 AUDIT_LAG_SECONDS: Final = 5
 VERIFICATION_SECONDS: Final = 2 * 86_400

@@ -23,10 +23,12 @@ from traced_tools import (
     Approve,
     ChatClient,
     ChatClientResponse,
+    ExecuteTools,
     FunctionToolCallback,
     InMemoryChatMemoryRepository,
     InputRequest,
     InputRequired,
+    LoopLimitExceeded,
     LoopLimits,
     MemoryAdvisor,
     Message,
@@ -517,6 +519,46 @@ def test_calls_run_by_hand_wait_with_their_agents() -> None:
         messages, answer, tools=tools, earlier=first, decisions={"o/p": Approve(by="ana")}
     )
     assert (second.results[0].content, second.pending, DONE) == ("paid", (), ["pay 5"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_that_a_limit_ends_without_an_answer_is_an_error(mode: str) -> None:
+    bank = agent("bank", [look_call()], limits=LoopLimits(max_iterations=1, on_limit="stop"))
+    [result] = run(mode, asker(bank, asks(), "sorry").prompt("?")).tool_results
+    assert (result.outcome, type(result.error)) == ("error", LoopLimitExceeded)
+    assert "max_iterations" in result.content
+
+
+def test_the_driver_of_a_resumed_run_decides_about_the_calls_of_an_agent() -> None:
+    desk = asker(agent("bank", [pays(1), pays(2, "q")], "paid"), asks(), "done")
+    paused = desk.prompt("?").call()
+    handle = desk.resume(state_of(paused), {"o/p": Approve()}).start()
+    step = handle.next()
+    assert isinstance(step, ExecuteTools)
+    step.decide("o/q", Reject("too much"))
+    with pytest.raises(KeyError):
+        step.approve("o/r")
+    with pytest.raises(ValueError, match="needs an ApprovalAdvisor"):
+        step.decide("o/q", Approve(scope="run"))
+    while step is not None:
+        handle.perform(step)
+        step = handle.next()
+    assert (handle.response.content, DONE) == ("done", ["pay 1"])
+
+
+def test_a_driver_that_ends_the_call_of_an_agent_leaves_its_outcome_open() -> None:
+    desk = asker(agent("bank", [look_call(), pays()], "never"), asks(), "done")
+    paused = desk.prompt("?").call()
+    handle = desk.resume(state_of(paused)).start()
+    step = handle.next()
+    assert isinstance(step, ExecuteTools)
+    step.decide("o", Reject("enough.", by="ana"))
+    while step is not None:
+        handle.perform(step)
+        step = handle.next()
+    [result] = handle.response.tool_results
+    assert (result.decision, DONE) == ("rejected", ["look"])
+    assert result.content.startswith("The outcome of the call is unknown")
 
 
 # Tools that cannot wait.

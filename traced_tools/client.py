@@ -20,6 +20,7 @@ from traced_tools.approvals.state import KeepsPausedRuns, RunState
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
+from traced_tools.core.enums import ResumeRefusal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -38,9 +39,18 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.errors import AdvisorChainError, McpToolsChanged, ResumeError, StateNotKept, TracedToolsError
+from traced_tools.errors import (
+    AdvisorChainError,
+    LoopLimitExceeded,
+    McpToolsChanged,
+    ResumeError,
+    StateNotKept,
+    TracedToolsError,
+)
+from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
+from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -59,6 +69,8 @@ if TYPE_CHECKING:
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 _LOG: Final = logging.getLogger(__name__)
+_ANSWERS: Final = ("answered", "return_direct", "advisor")
+"""The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
 """The default of `output=`; of type Any, because None itself is a type form."""
 
@@ -298,11 +310,16 @@ class ChatClient:
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
         if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-        found = RunState.from_text(state, self._state_keys)
+        try:
+            found = RunState.from_text(state, self._state_keys)
+        except ResumeError as error:
+            if (store := self._settings["pending_store"]) is not None and error.lasting is not None:
+                call(_refused(store, state, error.lasting))
+            raise
         found.check_decisions(given)
         if found.is_kept and self._settings["pending_store"] is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
-        return self._resumed(
+        spec = self._resumed(
             found,
             given,
             tools=tools,
@@ -314,13 +331,16 @@ class ChatClient:
             tool_errors=tool_errors,
             params=params,
         )
+        return replace(spec, resumed_text=state)
 
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
 
-        The agent has the `tool_context`, the conversation and the principal of the run that asks. If the agent's run
-        waits for approval or input, the run that asks waits as well: its `response.pending` has the calls of the agent,
-        and resuming it with the decisions resumes the agent's run.
+        The agent has the `tool_context` and the principal of the run that asks, and its conversation if a memory keeps
+        it: the agent then has a branch of the conversation. If the agent's run waits for approval or input, the run
+        that asks waits as well: its `response.pending` has the calls of the agent, and resuming it with the decisions
+        resumes the agent's run. If a limit ends the agent's run without any text, the call of the tool fails with
+        `LoopLimitExceeded`.
 
         Args:
             name: the name of the tool that the model uses.
@@ -334,10 +354,15 @@ class ChatClient:
         async def answer(spec: ChatClientRequestSpec[Any]) -> str:
             # in a context of its own, so that the agent's run is not the current one afterwards
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            if not response.content and not response.pending and response.stop_reason not in _ANSWERS:
+                raise LoopLimitExceeded(response.stop_reason, response)
             return response.content
 
         async def ask(question: str, context: ToolContext) -> str:
-            spec = self.prompt(question, conversation_id=context.conversation_id, tool_context=dict(context))
+            # without a memory around it, the agent would write as if the user had asked it
+            is_kept = session_of(context.run_id) is not None
+            conversation = context.conversation_id if is_kept else None
+            spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:
@@ -504,9 +529,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
+    resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
-        """Run the request, blocking, and return the answer."""
+        """Run the request, blocking, and return the answer. On an event loop, use `acall`."""
+        warn_if_blocking_loop("call", "acall")
         return call(self._begin())
 
     async def acall(self) -> ChatClientResponse[OutputT]:
@@ -518,7 +545,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
         The run begins when the first chunk is requested, in the context of the code that requests it.
         """
-        return ChatStream(partial(self._begin, streaming=True))
+
+        def begin() -> Flow[ChatClientResponse[OutputT]]:
+            warn_if_blocking_loop("stream", "astream")
+            return self._begin(streaming=True)
+
+        return ChatStream(begin)
 
     def astream(self) -> AsyncChatStream[OutputT]:
         """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
@@ -554,7 +586,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 self._resume(run, *self.resumed)
             if self.unanswered:
                 observe_missing_results(run, not_run=0, unknown=self.unanswered, iteration=0)
-            response = await self.chain.run(request)
+            try:
+                response = await self.chain.run(request)
+            except ResumeError as error:
+                if self.pending_store is not None and self.resumed is not None and error.lasting is not None:
+                    await _refused(self.pending_store, self.resumed_text, error.lasting)
+                raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was called
             if response.pending and run.pause is not None:
@@ -621,6 +658,14 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+async def _refused(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:
+    """Record that a run can't resume, as a flow; if the store fails, a worker tries again."""
+    try:
+        await perform(store.refuse, state, reason)
+    except Exception as error:
+        _LOG.warning("a run that can't resume stays ready in the pending store: %s", error_type(error))
 
 
 async def _checked(check: PartCheck) -> CheckedPart:

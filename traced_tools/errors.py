@@ -58,7 +58,7 @@ from traced_tools.core.pickling import picklable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from traced_tools.core.enums import StopReason
+    from traced_tools.core.enums import ResumeRefusal, StopReason
     from traced_tools.core.messages import Message, Usage
     from traced_tools.core.tool_input import PendingInput
     from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -420,7 +420,15 @@ class ResumeError(TracedToolsError):
     """A run that waits for approval cannot be resumed: its state was altered or spent, or what it needs has changed.
 
     The text says what differs. Nothing has run.
+
+    Attributes:
+        lasting: why it can't be resumed later either, so that a pending store keeps it apart from the runs that are
+            ready; None if a later or another attempt may succeed.
     """
+
+    def __init__(self, problem: str, *, lasting: ResumeRefusal | None = None) -> None:
+        super().__init__(problem)
+        self.lasting = lasting
 
 
 class PendingStoreError(TracedToolsError):

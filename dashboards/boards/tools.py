@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards import links, logql, traceql
-from dashboards.objectives import APPROVAL_SECONDS, STUCK_TOOL_SECONDS, TOOL_ERRORS
+from dashboards.objectives import APPROVAL_SECONDS, PENDING_SECONDS, READY_SECONDS, STUCK_TOOL_SECONDS, TOOL_ERRORS
 from dashboards.outcomes import ACCEPTED, REFUSED
 from dashboards.panels import (
     Board,
@@ -61,6 +61,7 @@ _NO_MCP_CALLS: Final = "No requests to MCP servers in this time range."
 _NO_SEARCHES: Final = "No agent with a tool search has run in this time range."
 _UNREADABLE: Final[tuple[Decision, ...]] = ("invalid_arguments", "unknown_tool")
 _NO_CALLS: Final = "No tool calls in this time range. Choose a longer range, or run: traced-tools demo --load"
+_NO_STORE: Final = "No process reports its pending store: call PendingStore.report_metrics() in the worker."
 _TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", links.chosen("tool")))
 
 
@@ -556,6 +557,75 @@ BOARD: Final = Board(
                     },
                     width=24,
                     empty="No refused call in Loki in this time range. Events need a logger provider.",
+                ),
+            ),
+        ),
+        Section(
+            "The pending store",
+            (
+                TimeSeries(
+                    id=60,
+                    title="Calls in the pending store by agent",
+                    question="How many calls wait for somebody who decides, after their runs have ended?",
+                    reading="A line that only rises is an inbox that nobody reads.",
+                    queries=(
+                        Range(total(select(names.PENDING_STORE_CALLS), names.AGENT_NAME), legend(names.AGENT_NAME)),
+                    ),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=61,
+                    title="Oldest call in the pending store by agent",
+                    question="Does nobody decide?",
+                    reading="Above the limit, ask those who approve, or withdraw the run.",
+                    queries=(
+                        Range(
+                            total(select(names.PENDING_STORE_OLDEST), names.AGENT_NAME, function="max"),
+                            legend(names.AGENT_NAME),
+                        ),
+                    ),
+                    unit="s",
+                    threshold=Threshold(PENDING_SECONDS),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=62,
+                    title="Decided runs that have not resumed by agent",
+                    question="Do workers resume what people have decided?",
+                    reading="A worker takes each run within seconds. What stays waits for a worker.",
+                    queries=(
+                        Range(total(select(names.PENDING_STORE_READY), names.AGENT_NAME), legend(names.AGENT_NAME)),
+                    ),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=63,
+                    title="Longest wait of a decided run by agent",
+                    question="For how long has no worker resumed a run?",
+                    reading="Above the limit, look at the worker: it is down, lacks the key, or asks for other agents.",
+                    queries=(
+                        Range(
+                            total(select(names.PENDING_STORE_OLDEST_READY), names.AGENT_NAME, function="max"),
+                            legend(names.AGENT_NAME),
+                        ),
+                    ),
+                    unit="s",
+                    threshold=Threshold(READY_SECONDS),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=64,
+                    title="Runs that can't resume by agent and reason",
+                    question="Which decisions come to nothing, and why?",
+                    reading="traced-tools approvals list names the runs. Withdraw them, or repair the cause and retry.",
+                    queries=(
+                        Range(
+                            total(select(names.PENDING_STORE_REFUSED), names.AGENT_NAME, names.RESUME_REFUSAL),
+                            legend(names.AGENT_NAME, names.RESUME_REFUSAL),
+                        ),
+                    ),
+                    threshold=Threshold(1),
+                    empty="Each decided run can resume, or no process calls PendingStore.report_metrics().",
                 ),
             ),
         ),

@@ -44,6 +44,10 @@ def gives(*ids: str) -> ToolMessage:
     return ToolMessage([ToolResultPart(call_id=each, name="add", content="2") for each in ids])
 
 
+def unknown(call_id: str) -> ToolResultPart:
+    return ToolResultPart(call_id=call_id, name="add", content=UNKNOWN, is_error=True)
+
+
 def contents(message: Message) -> list[tuple[str, str, bool]]:
     assert isinstance(message, ToolMessage)
     return [(each.call_id, each.content, each.is_error) for each in message.results]
@@ -65,12 +69,6 @@ OPEN: dict[str, tuple[Sequence[Message], int, list[tuple[str, str, bool]]]] = {
         [UserMessage("1+1?"), asks("1", "2", "3"), gives("3"), gives("1")],
         2,
         [("1", "2", False), ("2", UNKNOWN, True), ("3", "2", False)],
-    ),
-    "without ids": ([UserMessage("1+1?"), asks(None, None), gives("")], 2, [("", "2", False), ("", UNKNOWN, True)]),
-    "with one id twice": (
-        [UserMessage("1+1?"), asks("1", "1"), gives("1")],
-        2,
-        [("1", "2", False), ("1", UNKNOWN, True)],
     ),
 }
 
@@ -153,7 +151,6 @@ def test_providers_are_sent_a_result_for_an_open_call() -> None:
 
 ASKED, SAID, MORE = UserMessage("?"), AssistantMessage("2"), UserMessage("well?")
 OTHER = ToolMessage([ToolResultPart(call_id="1", name="sub", content="3")])
-UNANSWERED = ToolMessage([ToolResultPart(call_id="1", name="add", content=UNKNOWN, is_error=True)])
 PAIRED: dict[str, tuple[Sequence[Message], list[Message]]] = {
     "without a call": ([ASKED, gives("1"), SAID], [ASKED, SAID]),
     "at the beginning": ([gives("1"), ASKED], [ASKED]),
@@ -177,9 +174,21 @@ PAIRED: dict[str, tuple[Sequence[Message], list[Message]]] = {
         [ASKED, asks("1", "2"), gives("1", "2"), asks("3"), gives("3")],
     ),
     "in another order": ([ASKED, asks("1", "2"), gives("2", "1")], [ASKED, asks("1", "2"), gives("1", "2")]),
+    "of calls without an id": (
+        [ASKED, asks(None, None), gives("", "")],
+        [ASKED, asks("ttcall_1_0", "ttcall_1_1"), gives("ttcall_1_0", "ttcall_1_1")],
+    ),
+    "of a call without an id, among others": (
+        [ASKED, asks("1", None), gives("1")],
+        [ASKED, asks("1", "ttcall_1_1"), ToolMessage([*gives("1").results, unknown("ttcall_1_1")])],
+    ),
+    "of calls with one id": (
+        [ASKED, asks("1", "1"), gives("1")],
+        [ASKED, asks("1", "ttcall_1_1"), ToolMessage([*gives("1").results, unknown("ttcall_1_1")])],
+    ),
     "of another tool": (
         [ASKED, OTHER, asks("1")],
-        [ASKED, asks("1"), UNANSWERED],
+        [ASKED, asks("1"), ToolMessage([unknown("1")])],
     ),
 }
 
@@ -248,7 +257,9 @@ def test_whatever_the_conversation_the_results_of_each_answer_are_those_of_its_c
         asked = before.tool_calls if isinstance(before, AssistantMessage) else ()
         answered = message.results if isinstance(message, ToolMessage) else ()
         assert len(asked) == len(answered)
-        assert all(call.id == result.call_id for call, result in zip(asked, answered, strict=True) if call.id)
+        assert [call.id for call in asked] == [result.call_id for result in answered]
+        assert all(call.id for call in asked)
+        assert len({call.id for call in asked}) == len(asked)
     assert with_paired_results(with_results(paired)) == paired
 
 

@@ -81,3 +81,19 @@ def test_the_log_has_what_an_interrupted_run_knows_of_an_approved_call(mode: str
     run(mode, later.prompt("and?", conversation_id="c"))
     [(_, content)] = results_in(model.requests[0].messages)
     assert "waited for approval" not in content
+
+
+@pytest.mark.parametrize("conversation", [None, "c"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_inside_whose_loop_a_memory_is_goes_on_with_what_it_was_sent(mode: str, conversation: str | None) -> None:
+    def last_request(*, pauses: bool) -> Sequence[Message]:
+        memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+        approving = [] if pauses else [ApprovalAdvisor(lambda request: Approve())]
+        advisors = [MemoryAdvisor(memory, order=PLACES["inside"]), *approving]
+        asking, model = client([looks("a", what="a")], [pays(), looks("b")], [pays(7, "q")], "done", advisors=advisors)
+        response = run(mode, asking.prompt("buy", system="Be brief.", conversation_id=conversation))
+        while response.pending:
+            response = run(mode, asking.resume(state_of(response), {response.pending[0].call_id: Approve()}))
+        return model.requests[-1].messages
+
+    assert last_request(pauses=True) == last_request(pauses=False)

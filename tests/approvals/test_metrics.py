@@ -69,6 +69,6 @@ def test_a_store_that_fails_is_counted_and_the_collection_goes_on(
         execute(f"sqlite:///{path}", "DROP TABLE pending_calls")
         assert reported(telemetry) == {}
         (failures,) = telemetry.metric(names.TELEMETRY_FAILURES.name)
-    assert failures.value >= 2
+    assert failures.value == 2  # one of each collection
     assert "the gauges of a pending store raised" in caplog.text
     assert MARKER not in caplog.text

@@ -184,6 +184,8 @@ def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
         state = kept(store, paused("a"))
     execute(url, "ALTER TABLE pending_runs DROP COLUMN withdrawn_at")
     execute(url, "ALTER TABLE pending_calls DROP COLUMN input")
+    for column in ("refused_at", "refusal"):
+        execute(url, f"ALTER TABLE pending_runs DROP COLUMN {column}")
     execute(url, "DROP TABLE pending_deleted")
     execute(url, "ALTER TABLE pending_calls DROP COLUMN path")
     execute(url, "UPDATE pending_schema SET version = 1")

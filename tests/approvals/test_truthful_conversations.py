@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,24 +30,28 @@ from traced_tools import (
     ToolMessage,
     tool,
 )
+from traced_tools.approvals.state import RunState
 from traced_tools.memory import log_reader
 from traced_tools.run_handles import ChatRun
 from traced_tools.testing import ScriptedChatModel
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("processes")]
+STEPS = st.integers(1, 9)
+"""A resumed run has about 9 steps: what it reads and writes, its tool, and its model."""
 RARELY = st.integers(0, 3).map(lambda number: number == 3)
-WORKER, RUN = st.integers(0, 2), st.integers(0, 9)
+WORKER, RUN = st.integers(0, 1), st.integers(0, 2)
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.sampled_from(["call", "call", "answer", "failure"]), st.booleans(), RARELY),
-        st.tuples(st.just("resume"), RUN, st.sampled_from(["approve", "reject", "nothing"]), RARELY),
-        st.tuples(st.just("step"), WORKER, st.integers(1, 12)),
+        st.tuples(st.just("resume"), RUN, st.sampled_from(["approve", "approve", "reject", "nothing"]), RARELY, STEPS),
+        st.tuples(st.just("step"), WORKER, STEPS),
         st.tuples(st.just("kill"), WORKER),
         st.tuples(st.just("withdraw"), RUN),
         st.tuples(st.just("delete")),
-        st.tuples(st.just("put"), RUN),
+        st.tuples(st.just("put")),
     ),
-    min_size=3,
-    max_size=25,
+    min_size=10,
+    max_size=30,
 )
 
 
@@ -67,7 +72,7 @@ class World:
         self._rejected: set[str] = set()
         self._asked = 0
         self._states: list[tuple[str, str, str]] = []  # each with the id of the run and of its call
-        self._workers: list[ChatRun[Any] | None] = [None] * 3
+        self._workers: list[ChatRun[Any] | None] = [None] * 2
         self._models: dict[int, ScriptedChatModel] = {}
         self._dead: list[ChatRun[Any] | None] = []
 
@@ -75,9 +80,17 @@ class World:
         getattr(self, f"_{operation[0]}")(*operation[1:])
 
     def finish(self) -> None:
-        for worker in range(3):
+        for worker in range(2):
             self._step(worker, 1_000)
         self._ask("answer", True, False)
+
+    def decided(self) -> list[tuple[str | None, str | None]]:
+        """Return the calls with the reason codes of the decisions about them in the trail, except that they wait."""
+        return [
+            (each.subject.call_id, each.fields.get("reason_code"))
+            for each in self.trail.drafts
+            if each.subject is not None and each.kind == "decision" and each.fields["decision"] != "pending"
+        ]
 
     def _ask(self, answer: str, is_new: bool, lacks_store: bool) -> None:
         """Say something, new or again, in a run that ends at once: the model asks to pay, answers, or fails."""
@@ -96,11 +109,11 @@ class World:
         for each in response.pending:
             self._states.append((response.state or "", response.run_id, each.call_id))
 
-    def _resume(self, run: int, decision: str, lacks_memory: bool) -> None:
-        """Begin to resume a run in a worker that is free."""
-        if run >= len(self._states) or None not in self._workers:
+    def _resume(self, run: int, decision: str, lacks_memory: bool, steps: int) -> None:
+        """Begin to resume a run in a worker that is free, and take some steps."""
+        if not self._states or None not in self._workers:
             return
-        state, _, call_id = self._states[run]
+        state, _, call_id = self._states[-1 - run % len(self._states)]
         choices: dict[str, dict[str, Approve | Reject]] = {
             "approve": {call_id: Approve()},
             "reject": {call_id: Reject("no")},
@@ -115,6 +128,7 @@ class World:
         if decision == "reject":
             self._rejected.add(call_id)
         self._workers[worker], self._models[worker] = spec.start(), model
+        self._step(worker, steps)
 
     def _step(self, worker: int, steps: int) -> None:
         going = self._workers[worker]
@@ -138,16 +152,17 @@ class World:
         self._workers[worker] = None
 
     def _withdraw(self, run: int) -> None:
-        if self._store is not None and run < len(self._states):
-            self._store.withdraw(self._states[run][1])
+        if self._store is not None and self._states:
+            self._store.withdraw(self._states[-1 - run % len(self._states)][1])
 
     def _delete(self) -> None:
         if self._store is not None:
             self._store.delete_spent()
 
-    def _put(self, run: int) -> None:
-        if self._store is not None and run < len(self._states):
-            self._store.put(self._states[run][0])
+    def _put(self) -> None:
+        for state, *_ in self._states:
+            if self._store is not None and RunState.unverified(state).is_kept:
+                self._store.put(state)
 
     def _client(self, model: ScriptedChatModel, *, lacks_store: bool = False, lacks_memory: bool = False) -> ChatClient:
         @tool(requires_approval=True)
@@ -182,26 +197,54 @@ def opened(keeper: str) -> Iterator[PendingStore | None]:
         yield store
 
 
-@pytest.mark.parametrize("order", [INSIDE, OUTSIDE])
-@pytest.mark.parametrize("keeper", ["store", "log"])
-@given(operations=OPERATIONS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_model_reads_that_a_call_was_not_run_which_runs(
-    monkeypatch: pytest.MonkeyPatch, keeper: str, order: int, operations: list[Any]
-) -> None:
-    monkeypatch.setattr(log_reader, "is_active", lambda entry: False)  # as between processes
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make runs of this process look like runs of other processes: nobody knows whether they have ended."""
+    monkeypatch.setattr(log_reader, "is_active", lambda entry: False)
+
+
+def play(keeper: str, order: int, operations: Iterable[tuple[Any, ...]]) -> None:
     with opened(keeper) as store:
         world = World(store, order)
         for operation in operations:
             world.play(operation)
         world.finish()
         assert world.denied.isdisjoint(world.ran)
-        superseded = [
-            each.subject.call_id
-            for each in world.trail.drafts
-            if each.subject is not None and each.fields.get("reason_code") == "superseded"
-        ]
-        assert set(superseded).isdisjoint(world.ran)
-        assert len(superseded) == len(set(superseded))
-        if keeper == "store" or order == INSIDE:
+        decided = world.decided()
+        assert {call_id for call_id, code in decided if code == "superseded"}.isdisjoint(world.ran)
+        if order == INSIDE:  # outside the loop, only a store knows which run resumes
             assert len(world.ran) == len(set(world.ran))
+            assert len(decided) == len({call_id for call_id, _ in decided})
+
+
+MEANWHILE: list[list[tuple[Any, ...]]] = [
+    [("ask", "answer", True, False)],
+    [("ask", "answer", True, True)],
+    [("ask", "call", False, False)],
+    [("ask", "call", True, False), ("resume", 0, "approve", False, 9)],
+    [("resume", 0, "approve", False, 9)],
+    [("resume", 0, "reject", False, 9)],
+    [("resume", 0, "approve", True, 9)],
+    [("resume", 0, "nothing", False, 9), ("resume", 0, "approve", False, 9)],
+    [("withdraw", 0)],
+    [("delete",), ("put",), ("resume", 0, "approve", False, 9)],
+]
+"""What other workers do while one resumes a run."""
+
+
+@pytest.mark.parametrize("order", [INSIDE, OUTSIDE])
+@pytest.mark.parametrize("keeper", ["store", "log"])
+def test_whenever_a_resumed_run_stops_no_model_reads_that_a_call_was_not_run_which_runs(
+    keeper: str, order: int
+) -> None:
+    for steps, meanwhile, is_killed in itertools.product(range(1, 9), MEANWHILE, [True, False]):
+        begin = [("ask", "call", True, False), ("resume", 0, "approve", False, steps)]
+        play(keeper, order, [*begin, *meanwhile, *([("kill", 0)] if is_killed else []), ("ask", "answer", True, False)])
+
+
+@pytest.mark.parametrize("order", [INSIDE, OUTSIDE])
+@pytest.mark.parametrize("keeper", ["store", "log"])
+@given(operations=OPERATIONS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_model_reads_that_a_call_was_not_run_which_runs(keeper: str, order: int, operations: list[Any]) -> None:
+    play(keeper, order, operations)

@@ -85,6 +85,22 @@ def test_only_show_prints_arguments_and_reasons(store: PendingStore) -> None:
     assert MARKER not in "".join(others)
 
 
+def test_calls_of_runs_that_cannot_resume_are_listed_with_the_reason_until_a_retry(store: PendingStore) -> None:
+    state = kept(store, paused("a", reason=MARKER))
+    store.decide("a", Approve())
+    store.refuse(state.to_text(None), "tool_changed")
+    lines = printed("list").splitlines()
+    assert lines[0] == "no call waits for a decision"
+    assert lines[3].split() == ["2027-01-15", "08:00:00", "a", "run-1", "desk", "pay", "tool_changed"]
+    assert lines[-1] == "1 call of runs that can't resume"
+    (listed,) = json.loads(printed("list", "--json"))
+    assert (listed["call_id"], listed["refusal"]) == ("a", "tool_changed")
+    assert "refused      tool_changed\n" in printed("show", "a")
+    assert printed("retry", "run-1") == "retrying run-1: it resumes once its calls are decided\n"
+    assert "no run with the id 'run-1' is refused" in complaint("retry", "run-1", status=1)
+    assert printed("list") == "no call waits for a decision\n"
+
+
 def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
     state = kept(store, paused("a", principal="ana", reason="large"))
     listed = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import ssl
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -180,6 +183,50 @@ def test_an_error_names_the_board_and_says_what_to_do(reply: Reply, said: str) -
     error = refused(reply)
     assert error.startswith(f"dashboards: board {next(iter(BOARDS))}: ")
     assert said in error
+
+
+DEEP = b"[" * 200_000
+LARGE = b'{"uid": "' + b"x" * 2_000_000 + b'"}'
+BOMB = gzip.compress(b"{" + b" " * 50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(body=DEEP), "is not that of Grafana: pass Grafana's address"),
+        (Reply(body=DEEP, status=500), "Grafana has a problem"),
+        (Reply(body=LARGE), "has more than 1024 KiB, so it is not that of Grafana"),
+        (
+            Reply(body=BOMB, headers={"Content-Encoding": "gzip"}),
+            "has more than 1024 KiB, so it is not that of Grafana",
+        ),
+        (Reply(body=BOMB, status=500, headers={"Content-Encoding": "gzip"}), "has more than 1024 KiB"),
+        (Reply(body=b"no gzip", headers={"Content-Encoding": "gzip"}), "is not that of Grafana"),
+        (Reply(body=b"{}", headers={"Content-Encoding": "br"}), "is not that of Grafana"),
+    ],
+    ids=["deep", "deep error", "large", "bomb", "bomb error", "no gzip", "brotli"],
+)
+def test_a_deep_large_or_compressed_answer_is_refused_within_bounds(reply: Reply, said: str) -> None:
+    tracemalloc.start()
+    try:
+        message = refused(reply)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert said in message
+    assert peak < 20_000_000
+
+
+def test_a_compressed_answer_of_grafana_is_read() -> None:
+    stand = Stand()
+
+    def compressed(request: Received) -> Reply:
+        reply = stand(request)
+        return replace(reply, body=gzip.compress(reply.body), headers={"Content-Encoding": "gzip"})
+
+    with grafana(compressed) as server:
+        assert imported(f"{server.url}/grafana").exit_code == 0
+    assert stand.boards.keys() == BOARDS.keys()
 
 
 def test_a_folder_that_may_not_be_created_is_an_error() -> None:

@@ -11,14 +11,17 @@ import argparse
 import json
 import os
 import sys
+from contextlib import suppress
+from tempfile import TemporaryDirectory
 
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 import traced_tools
+from traced_tools import Approve, ChatClient, PendingStore, ResumeError, ToolCall, tool
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
-from traced_tools.testing import Scenario
+from traced_tools.testing import Scenario, ScriptedChatModel
 
 
 class EndedTraces(SpanProcessor):
@@ -61,6 +64,23 @@ def served_by_instrumentation() -> str:
     return f"{os.environ['OTEL_EXPORTER_PROMETHEUS_HOST']}:{os.environ['OTEL_EXPORTER_PROMETHEUS_PORT']}"
 
 
+def keep_runs(store: PendingStore) -> None:
+    """Keep a run that waits in a store, a run that is decided, and a run that can't resume."""
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedChatModel([ToolCall("pay", id="c1")] * 3)
+    client = ChatClient(model, name="support_desk", tools=[tool(pay, requires_approval=True)], pending_store=store)
+    _, decided, refused = (client.prompt(f"Pay {number}.").call() for number in range(3))
+    for response in (decided, refused):
+        store.decide("c1", Approve(), run_id=response.run_id)
+    with suppress(ResumeError):
+        client.replace(tools=[]).resume(refused.state or "").call()
+    store.report_metrics()
+
+
 def main() -> None:
     """Set OpenTelemetry up, play, and serve until the input ends."""
     parser = argparse.ArgumentParser()
@@ -80,9 +100,13 @@ def main() -> None:
             address = served_by_instrumentation()
     print(json.dumps({"address": address}), flush=True)
     sys.stdin.readline()
+    folder = TemporaryDirectory()
+    keep_runs(store := PendingStore(f"{folder.name}/pending.db"))
     scenario.run(count=given.rounds * scenario.runs_per_round, rate=given.rate, on_unexpected=print_unexpected)
     print(json.dumps({"traces": sorted(traces.ids)}), flush=True)
     sys.stdin.read()
+    store.close()
+    folder.cleanup()
 
 
 def print_unexpected(error: Exception) -> None:

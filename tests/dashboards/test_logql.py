@@ -1,80 +1,49 @@
-"""A real Loki answers LogQL about the events of real runs with the counts of what the SDK has ended."""
+"""The LogQL of the boards names what runs emit and the collector exports, and selects records of real runs."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from statistics import median
 from typing import Any
 
 import pytest
-from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+import yaml
+from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.dashboards.board_queries import BoardQuery, all_queries
-from tests.judges.loki import EVENT_NAME, Loki, running_loki
-from tests.sweeps import check_each
+from tests.dashboards.logql_reader import Selected, selections
+from tests.judges.collector import CONFIGS
+from tests.judges.programs import ROOT
 from traced_tools import ChatClient, TelemetryOptions, ToolCall, Usage
 from traced_tools.observe import names
-from traced_tools.observe.names.registry_types import EventType
 from traced_tools.otel.prometheus_names import label_name
 from traced_tools.testing import Scenario, ScriptedChatModel
 from traced_tools.testing.scenario.models import LARGE, ScenarioPrices
 
-pytestmark = pytest.mark.slow
-
+QUERIES = [query for query in all_queries() if query.language == "logql"]
 CONVERSATION = "trip-7"
-OF_SERVICE = '{service_name="travel"}'
-Values = tuple[Any, ...]
+OF_EACH_RECORD = {"service_name", "event_name", "trace_id"}
+"""The labels that the collector and Loki give each record, whatever its event."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """An event as the SDK has ended it."""
+class Record:
+    """A log record as Loki labels it.
 
-    name: str
-    attributes: Mapping[str, Any]
-    trace_id: str
+    Attributes:
+        labels: its labels, with the text of each value.
+        numbers: the labels whose values are numbers.
+        body: its body.
+    """
 
-    def get(self, *attributes: str) -> Values:
-        """Return the values of attributes; None for one that the event does not have."""
-        return tuple(self.attributes.get(each) for each in attributes)
-
-    def scalars(self) -> list[str]:
-        """Return the attributes whose values are neither lists nor objects."""
-        return [key for key, value in self.attributes.items() if isinstance(value, (str, int, float))]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Loki, and the events that it was sent."""
-
-    loki: Loki
-    events: list[Event]
-
-    def of(self, event: EventType, *attributes: str) -> list[Event]:
-        """Return the events of a type that have these attributes."""
-        return [each for each in self.events if each.name == event.name and {*attributes} <= each.attributes.keys()]
-
-    def check(self, query: str, expected: Mapping[Values, float], *by: str) -> None:
-        """Assert the value of each series of a metric query, by the values of attributes."""
-        found = {tuple(series.get(label_name(each)) for each in by): value for series, value in self.loki.values(query)}
-        assert expected
-        assert found == pytest.approx(dict(expected))
-
-    def check_count(self, events: list[Event], query: str, *by: str) -> None:
-        """Assert how many records a log query finds, by the values of attributes."""
-        counted = f"sum by ({', '.join(map(label_name, by))}) (count_over_time({query} [1h]))"
-        self.check(counted, Counter(event.get(*by) for event in events), *by)
-
-
-def of_type(event: EventType, *conditions: str) -> str:
-    """Return a log query for the events of a type."""
-    return " | ".join((OF_SERVICE, f'{EVENT_NAME}="{event.name}"', *conditions))
+    labels: Mapping[str, str]
+    numbers: frozenset[str]
+    body: str
 
 
 def look_up(city: str) -> str:
@@ -82,8 +51,8 @@ def look_up(city: str) -> str:
     return city
 
 
-def played() -> list[ReadableLogRecord]:
-    """Return the log records of a round of the scenario, of a conversation of two runs, and of a run with content."""
+def recorded() -> Iterator[Record]:
+    """Yield the records of a round of the scenario, of a conversation of two runs, and of a run with content."""
     kept = InMemoryLogRecordExporter()
     provider = LoggerProvider(Resource.create({SERVICE_NAME: "travel"}), shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
@@ -96,126 +65,135 @@ def played() -> list[ReadableLogRecord]:
         model = ScriptedChatModel(turns, usage=usage, model=LARGE)
         client = ChatClient(model, tools=[look_up], name="travel_planner", telemetry=telemetry)
         client.prompt("How?", conversation_id=conversation).call()
-    return list(kept.get_finished_logs())
+    for each in kept.get_finished_logs():
+        record = each.log_record
+        attributes = {label_name(key): value for key, value in (record.attributes or {}).items()}
+        labels = {key: value if isinstance(value, str) else json.dumps(value) for key, value in attributes.items()}
+        numbers = (key for key, value in attributes.items() if isinstance(value, (int, float)))
+        own = {"service_name": "travel", "event_name": record.event_name or "", "trace_id": f"{record.trace_id:032x}"}
+        yield Record(labels | own, frozenset(numbers), str(record.body))
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with running_loki(tmp_path_factory.mktemp("loki")) as loki:
-        records = played()
-        loki.send(records)
-        ended = [record.log_record for record in records]
-        yield Judged(
-            loki,
-            [Event(each.event_name or "", dict(each.attributes or {}), f"{each.trace_id or 0:032x}") for each in ended],
-        )
+def records() -> list[Record]:
+    return list(recorded())
 
 
-def test_loki_has_each_event_once_with_its_attributes(judged: Judged) -> None:
-    def as_stored(value: Any) -> str:
-        return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)  # without an exponent
-
-    ended = Counter(
-        (event.name, *sorted((label_name(key), as_stored(event.attributes[key])) for key in event.scalars()))
-        for event in judged.events
-    )
-    labels = {label_name(key) for event in judged.events for key in event.scalars()}
-    found = Counter(
-        (record[EVENT_NAME], *sorted((key, text) for key, text in record.items() if key in labels))
-        for record in judged.loki.records(OF_SERVICE)
-    )
-    assert found == ended
+def read(*queries: str) -> list[list[Selected]]:
+    return selections(queries)
 
 
-def test_loki_makes_an_attribute_of_each_argument_and_a_text_of_messages(judged: Judged) -> None:
-    intent, details = names.TOOL_INTENT_EVENT, names.INFERENCE_DETAILS_EVENT
-    (record,) = judged.loki.records(of_type(intent, 'gen_ai_tool_call_arguments_city="Oslo"'))
-    assert label_name(names.TOOL_CALL_ARGUMENTS) not in record
-    first, second = judged.loki.records(of_type(details, f'{label_name(names.INPUT_MESSAGES)}=~".+How.+"'))
-    assert first[label_name(names.INPUT_MESSAGES)].startswith('[{"parts":[')
-    assert second[label_name(names.OUTPUT_MESSAGES)].startswith('[{"finish_reason":')
+def of_boards(**values: str) -> Iterator[tuple[BoardQuery, Selected]]:
+    """Yield what each query of a board selects."""
+    for query, parts in zip(QUERIES, read(*(each.resolve(**values) for each in QUERIES)), strict=True):
+        assert parts, f"{query} selects nothing"
+        yield from ((query, part) for part in parts)
 
 
-def test_only_the_service_and_its_instance_are_stream_labels(judged: Judged) -> None:
-    (stream,) = judged.loki.ask("series", **{"match[]": OF_SERVICE})
-    assert stream.keys() == {"service_name", "service_instance_id"}
+def exported_keys() -> set[str]:
+    """Return the attribute keys that the gateway lets through."""
+    processors: Any = yaml.safe_load((CONFIGS / "gateway.yaml").read_text())["processors"]
+    return {*processors["redaction"]["allowed_keys"]}
 
 
-def test_decisions_are_counted_by_tool(judged: Judged) -> None:
-    event = names.TOOL_DECISION_EVENT
-    judged.check_count(judged.of(event), of_type(event), names.TOOL_NAME, names.TOOL_DECISION)
+def stream_labels() -> set[str]:
+    """Return the labels of the streams in the Loki of the compose stack."""
+    limits: Any = yaml.safe_load((ROOT / "deploy/compose/loki.yaml").read_text())["limits_config"]
+    rules = limits["otlp_config"]["resource_attributes"]["attributes_config"]
+    return {label_name(key) for rule in rules if rule["action"] == "index_label" for key in rule["attributes"]}
 
 
-def test_denied_calls_are_counted_by_advisor_and_reason(judged: Judged) -> None:
-    event = names.TOOL_DECISION_EVENT
-    denied = judged.of(event, names.REASON_CODE)
-    query = of_type(event, f'{label_name(names.REASON_CODE)}!=""')
-    judged.check_count(denied, query, names.ADVISOR_NAME, names.REASON_CODE)
-    assert {"over_budget", "personal_data", "too_late"} < {event.attributes[names.REASON_CODE] for event in denied}
+def misnamed(selected: Selected) -> list[str]:
+    """Return what a selection names that no record has: a stream, an event, or a label of its events."""
+    exported = {label_name(key) for key in exported_keys()}
+    events = selected.events()
+    types = [event for event in names.EVENTS.values() if event.name in events]
+    content = {label_name(key) for event in names.EVENTS.values() for key in event.content}
+    wrong = [f"no event is called {name}" for name in events - names.EVENTS.keys()]
+    wrong += [f"no stream has {label}" for each in selected.stream for label in {*each.labels} - stream_labels()]
+    for label in selected.labels - OF_EACH_RECORD:
+        if label not in exported | content:
+            wrong.append(f"the collector exports no {label}")
+        wrong += [
+            f"{event.name} has no {label}"
+            for event in types
+            if label not in map(label_name, (*event.attributes, *event.content))
+        ]
+    return wrong
 
 
-def test_a_person_who_approves_or_denies_is_found(judged: Judged) -> None:
-    event = names.TOOL_DECISION_EVENT
-    query = of_type(event, f'{label_name(names.APPROVAL_BY)}!=""')
-    judged.check_count(judged.of(event, names.APPROVAL_BY), query, names.APPROVAL_BY, names.TOOL_DECISION)
+def test_the_boards_name_streams_events_and_labels_that_exist() -> None:
+    wrong = {f"{query}: {finding}" for query, selected in of_boards() for finding in misnamed(selected)}
+    assert wrong == set()
 
 
-def test_runs_are_counted_by_stop_reason(judged: Judged) -> None:
-    event = names.LOOP_STOP_EVENT
-    judged.check_count(judged.of(event), of_type(event), names.LOOP_STOP_REASON)
+STOPS = '{service_name=~".+"} | event_name="traced_tools.loop.stop"'
 
 
-def test_audit_events_are_counted_by_type(judged: Judged) -> None:
-    types = [event for event in names.EVENTS.values() if event.name.startswith("traced_tools.audit.")]
-    ended = Counter({(event.name,): len(judged.of(event)) for event in types if judged.of(event)})
-    query = f'sum by ({EVENT_NAME}) (count_over_time({OF_SERVICE} | {EVENT_NAME}=~"traced_tools.audit.+" [1h]))'
-    judged.check(query, ended, EVENT_NAME)
-    assert (names.AUDIT_GAP_EVENT.name,) in ended
+@pytest.mark.parametrize(
+    ("query", "finding"),
+    [
+        ('{job=~".+"}', "no stream has job"),
+        (STOPS.replace("loop", "lopp"), "no event is called traced_tools.lopp.stop"),
+        (f'{STOPS} | traced_tools_tool_decision="denied"', "traced_tools.loop.stop has no traced_tools_tool_decision"),
+        (f'{STOPS} | traced_tools_loop_stopreason=""', "the collector exports no traced_tools_loop_stopreason"),
+        (f"sum(sum_over_time({STOPS} | unwrap gen_ai_cost [1h]))", "the collector exports no gen_ai_cost"),
+        (f"sum by (agent) (count_over_time({STOPS} [1h]))", "the collector exports no agent"),
+        (f"quantile_over_time(0.5, {STOPS} | unwrap traced_tools_loop_cost [1h]) by (agent)", "exports no agent"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(query: str, finding: str) -> None:
+    ((selected,),) = read(query)
+    assert finding in "; ".join(misnamed(selected))
 
 
-@pytest.mark.parametrize("attribute", [names.USAGE_INPUT_TOKENS, names.LOOP_COST])
-def test_tokens_and_costs_are_added_up_by_agent(judged: Judged, attribute: str) -> None:
-    event, sums = names.LOOP_STOP_EVENT, defaultdict[Values, float](float)
-    for stop in judged.of(event, attribute):
-        sums[stop.get(names.AGENT_NAME)] += stop.attributes[attribute]
-    query = of_type(event, f"unwrap {label_name(attribute)}")
-    judged.check(f"sum by (gen_ai_agent_name) (sum_over_time({query} [1h]))", sums, names.AGENT_NAME)
+def test_every_query_of_a_board_selects_records_of_real_runs(records: list[Record]) -> None:
+    stops = [each.labels for each in records if each.labels["event_name"] == names.LOOP_STOP_EVENT.name]
+    run = next(labels for labels in stops if label_name(names.CONVERSATION_ID) in labels)
+    values = {"conversation": CONVERSATION, "run": run[label_name(names.RUN_ID)]}
+    selecting = {str(query) for query in QUERIES if "or vector(0)" in query.text}  # they count what never happens here
+    for query, selected in of_boards(**values):
+        found = [record for record in records if selected.selects(record.labels)]
+        selecting |= {str(query)} if found else set()
+        for label in selected.unwrapped:
+            assert {label in each.numbers for each in found if label in each.labels} == {True}, f"{query}: {label}"
+        for path in selected.extracted:
+            assert any(_value(each.body, path) for each in found), f"{query}: no body has {path}"
+    assert {str(query) for query in QUERIES} - selecting == set()
 
 
-def test_the_quantiles_of_the_sizes_of_results_are_exact(judged: Judged) -> None:
-    event, sizes = names.TOOL_OUTCOME_EVENT, defaultdict[Values, list[float]](list)
-    for outcome in judged.of(event, names.TOOL_RESULT_SIZE):
-        sizes[outcome.get(names.TOOL_NAME)].append(outcome.attributes[names.TOOL_RESULT_SIZE])
-    medians = {tool: median(each) for tool, each in sizes.items()}
-    query = of_type(event, f"unwrap {label_name(names.TOOL_RESULT_SIZE)}")
-    judged.check(f"quantile_over_time(0.5, {query} [1h]) by (gen_ai_tool_name)", medians, names.TOOL_NAME)
+def _value(body: str, path: str) -> Any:
+    value = json.loads(body)
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def test_the_records_of_a_conversation_are_found(judged: Judged) -> None:
-    found = judged.loki.records(f'{OF_SERVICE} | gen_ai_conversation_id="{CONVERSATION}"')
+def test_the_records_of_a_conversation_are_found(records: list[Record]) -> None:
+    ((selected,),) = read(f'{{service_name=~".+"}} | gen_ai_conversation_id="{CONVERSATION}"')
+    found = Counter(each.labels["event_name"] for each in records if selected.selects(each.labels))
     of_a_run = (names.TOOL_INTENT_EVENT, names.TOOL_DECISION_EVENT, names.TOOL_OUTCOME_EVENT, names.LOOP_STOP_EVENT)
-    assert Counter(record[EVENT_NAME] for record in found) == {event.name: 2 for event in of_a_run}
+    assert found == {event.name: 2 for event in of_a_run}
 
 
-def test_the_records_of_each_trace_are_found(judged: Judged) -> None:
-    traces = Counter(event.trace_id for event in judged.events).most_common(5)
-    for trace_id, count in traces:
-        found = judged.loki.records(f'{OF_SERVICE} | trace_id="{trace_id}"')
-        assert len(found) == count > 1
+LABELS = {"service_name": "travel", "tool": "pay", "by": "ann", "rounds": "5"}
 
 
-def test_every_query_of_a_board_has_data(judged: Judged) -> None:
-    run_id = judged.of(names.LOOP_STOP_EVENT, names.CONVERSATION_ID)[0].attributes[names.RUN_ID]
-
-    def check(query: BoardQuery) -> None:
-        text = query.resolve(conversation=CONVERSATION, run=run_id)
-        assert judged.loki.finds(text, is_instant=query.is_instant), text
-
-    check_each({str(query): query for query in all_queries() if query.language == "logql"}, check)
-
-
-def test_a_query_with_a_misspelt_attribute_has_no_data(judged: Judged) -> None:
-    good = of_type(names.LOOP_STOP_EVENT, 'traced_tools_loop_stop_reason="answered"')
-    for query, counts in ((good, True), (good.replace("stop_reason", "stopreason"), False)):
-        assert judged.loki.finds(query) is counts
-        assert judged.loki.finds(f"sum(count_over_time({query} [1h]))", is_instant=True) is counts
+@pytest.mark.parametrize(
+    ("filters", "selects"),
+    [
+        ('| tool="pay"', True),
+        ('| tool=~"p"', False),
+        ('| tool!~"allowed|approved"', True),
+        ('| missing=""', True),
+        ('| missing!=""', False),
+        ("| missing >= 1", False),
+        ("| rounds >= 5 | rounds < 6", True),
+        ('| (tool="pay" and by="") or (by="ann" and tool!="")', True),
+        ('| tool="pay" and by="" or tool="buy"', False),
+        ("| tool=~`pa.` | json digest=`arguments.digest`", True),
+    ],
+)
+def test_filters_select_records_as_loki_does(filters: str, selects: bool) -> None:
+    ((selected,),) = read(f'{{service_name=~".+", service_name="travel"}} {filters}')
+    assert selected.selects(LABELS) is selects

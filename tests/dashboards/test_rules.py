@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dashboards.__main__ import FOLDER
 from dashboards.alerts import GROUPS, RUNBOOKS
 from dashboards.boards import BOARDS
 from dashboards.outcomes import CANCELLED, FAILED, LIMITED, SUCCEEDED, WAITING
-from dashboards.rule_tests import CASES, UNTESTED
+from dashboards.rule_tests import CASES, CASES_OF_SMALL_LIMITS, SMALL_LIMIT, UNTESTED, rule_test_files
 from tests.judges.programs import ROOT, program
 from tests.judges.prometheus import PACKAGE
 from traced_tools.core.enums import STOP_REASONS
@@ -38,8 +40,19 @@ def test_each_alert_fires_when_it_must_and_is_silent_when_it_must(file: Path) ->
     assert "SUCCESS" in promtool("test", "rules", file)
 
 
+@pytest.mark.slow
+def test_an_alert_counts_the_series_of_each_process_alone(tmp_path: Path) -> None:
+    rules, test = tmp_path / "rules.yaml", tmp_path / "test.yaml"
+    (alert,) = (each for each in ALERTS if each.name == "TooManySeries")
+    small = replace(alert, condition=f"> {SMALL_LIMIT}")
+    rules.write_text((RULES / "alerts.yaml").read_text().replace(alert.text, small.text))
+    (content,) = rule_test_files(CASES_OF_SMALL_LIMITS).values()
+    test.write_text(yaml.safe_dump({**content, "rule_files": [str(rules)]}))
+    assert "SUCCESS" in promtool("test", "rules", test)
+
+
 def test_each_alert_has_a_test_or_a_reason_why_it_has_none() -> None:
-    assert sorted([*CASES, *UNTESTED]) == sorted(alert.name for alert in ALERTS)
+    assert sorted([*CASES, *CASES_OF_SMALL_LIMITS, *UNTESTED]) == sorted(alert.name for alert in ALERTS)
 
 
 def test_each_alert_has_a_runbook() -> None:

@@ -6,24 +6,16 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 import yaml
-from opentelemetry import trace
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
 
+from tests.dashboards.logql_reader import selections
 from tests.judges.collector import PROGRAM, TO_HAVE_IT
-from tests.judges.loki import TO_HAVE_IT as LOKI_TO_HAVE_IT
-from tests.judges.loki import Loki
-from tests.judges.programs import ROOT, environment, free_port, program, running, until
+from tests.judges.programs import ROOT, environment, program
 
 DEPLOY = ROOT / "deploy"
 FOLDER = DEPLOY / "compose"
@@ -296,42 +288,15 @@ def test_promtool_accepts_the_configuration_and_the_rules_that_it_loads(tmp_path
     assert f"{len(list(mounted[folder].glob(glob)))} rule files found" in ran.stdout
 
 
-@contextmanager
-def _loki(folder: Path) -> Iterator[Loki]:
-    """Run Loki with its configuration, but with its data in `folder` and on free ports of this machine."""
-    config = yaml.safe_load((FOLDER / "loki.yaml").read_text().replace(": /loki", f": {folder}"))
-    here = {"http_listen_address": "127.0.0.1", "grpc_listen_address": "127.0.0.1"}
-    config["server"] = {**here, "http_listen_port": free_port(), "grpc_listen_port": free_port(), "log_level": "warn"}
-    config["common"] |= {"instance_addr": "127.0.0.1"}
-    config["memberlist"] = {"bind_addr": ["127.0.0.1"], "bind_port": free_port()}
-    path = folder / "loki.yaml"
-    path.write_text(yaml.safe_dump(config))
-    url = f"http://127.0.0.1:{config['server']['http_listen_port']}"
-    command = [program("loki", LOKI_TO_HAVE_IT), f"-config.file={path}"]
-    with running(command, folder) as server, httpx.Client(base_url=url, timeout=30) as http:
-        until(lambda: http.get("/ready").is_success, 60, "Loki that is ready", server)
-        yield Loki(http)
-
-
-@pytest.mark.slow
-def test_loki_finds_the_logs_of_a_trace_in_the_stream_of_their_service(tmp_path: Path) -> None:
-    log_exporter = InMemoryLogRecordExporter()
-    resource = {"service.name": "agents", "service.instance.id": "1", "deployment.environment.name": "test"}
-    provider = LoggerProvider(Resource(resource))
-    provider.add_log_record_processor(SimpleLogRecordProcessor(log_exporter))
-    spans = [TracerProvider().get_tracer("test").start_span(name) for name in ("searched", "other")]
-    for span in spans:
-        with trace.use_span(span):
-            provider.get_logger("test").emit(event_name="ended", body=span.name)
-    trace_id = f"{spans[0].get_span_context().trace_id:032x}"
-    written = SOURCES["tempo"]["jsonData"]["tracesToLogsV2"]["query"]
-    query = written.replace("$${__tags}", 'service_name="agents"').replace("$${__trace.traceId}", trace_id)
-    with _loki(tmp_path) as loki:
-        loki.send(log_exporter.get_finished_logs())
-        (record,) = loki.records(query)
-        assert (record["line"], record["trace_id"]) == ("searched", trace_id)
-        assert record["service_instance_id"] == "1"
-        assert set(loki.ask("labels")) == {"service_name", "deployment_environment_name"}
+def test_the_logs_of_a_trace_are_looked_up_in_the_stream_of_their_service() -> None:
+    tempo = SOURCES["tempo"]["jsonData"]["tracesToLogsV2"]
+    query = tempo["query"].replace("$${__tags}", 'service_name="agents"').replace("$${__trace.traceId}", "0af7")
+    (selected,), (label,) = selections([query])[0], tempo["tags"]
+    logged = {label["value"]: "agents", "trace_id": "0af7"}
+    assert label["key"] == "service.name"
+    assert [selected.selects(logged | other) for other in ({}, {"trace_id": "1bf7"}, {label["value"]: "shop"})] == [
+        *(True, False, False)
+    ]
 
 
 @pytest.mark.slow

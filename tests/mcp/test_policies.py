@@ -112,8 +112,8 @@ def test_a_rule_with_a_name_that_no_tool_of_its_source_has_is_logged_once(
             run(mode, calling(bank, policy).prompt("?"))
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "policy: rule 'typo' is for the tool 'delet_all', and no known tool of 'bank' has that name: correct it",
-        "policy: rule 'spaced' is for the tool 'pay refund', and no known tool of 'bank' has that name: correct it",
+        "policy: rule 'typo' is for the tool 'delet_all', and no known tool of 'bank' has that name",
+        "policy: rule 'spaced' is for the tool 'pay refund', and no known tool of 'bank' has that name",
         "policy: rule 'own' allows no call of the tool 'delete_all' of 'bank', which is offered under another name: "
         "add the source to the rule, or use the offered name",
     ]

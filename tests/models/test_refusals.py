@@ -92,6 +92,8 @@ def test_an_error_object_has_the_class_of_its_code(sample: str, mode: str) -> No
         ("AnthropicChatModel", {"type": "error", "error": {"type": "rate_limit_error", "message": SECRET}}),
         ("GeminiChatModel", {"error": {"code": 429, "message": SECRET, "status": "RESOURCE_EXHAUSTED"}}),
         ("OllamaChatModel", {"error": SECRET, "status": 429}),
+        ("OllamaChatModel", {"error": "too many requests"}),
+        ("OpenAIChatModel", {"error": {"message": "Rate limit reached, try again later"}}),
     ],
 )
 def test_each_form_of_an_error_in_a_stream_is_read(sample: str, event: Any, mode: str) -> None:
@@ -102,10 +104,11 @@ def test_each_form_of_an_error_in_a_stream_is_read(sample: str, event: Any, mode
 BUSY = {"error": {"type": "overloaded_error", "code": 503, "message": SECRET}}
 
 
-@sweep(sample=SAMPLE_OF, mode=STREAMING_MODES)
-def test_a_stream_that_begins_with_a_refusal_is_requested_again(sample: str, mode: str) -> None:
-    provider = SAMPLE_OF[sample]
-    answer = Reply(provider.body(provider.closing, streamed=True), content_type=provider.content_type)
+@sweep(sample=SAMPLE_OF, mode=MODES)
+def test_an_answer_that_begins_with_a_refusal_is_requested_again(sample: str, mode: str) -> None:
+    provider, streamed = SAMPLE_OF[sample], "stream" in mode
+    content_type = provider.content_type if streamed else "application/json"
+    answer = Reply(provider.body(provider.closing, streamed=streamed), content_type=content_type)
     retries = RetryPolicy(retries=1, first_delay=0.001)
     with capture_telemetry() as captured, ReplayServer([body_with(provider, BUSY, mode), answer]) as server:
         model = provider.model_at(server.url, retries=retries)

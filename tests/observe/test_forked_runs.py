@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.captured import Telemetry, total
-from traced_tools import ChatClient, ToolCall
+from traced_tools import ChatClient, PendingStore, ToolCall, tool
 from traced_tools.observe import names, providers
 from traced_tools.testing import ScriptedChatModel
 
@@ -49,6 +50,28 @@ def test_active_runs_of_a_parent_are_not_active_in_its_child() -> None:
     model = ScriptedChatModel([ToolCall("fork"), "x"])
     response = ChatClient(model, tools=[fork], telemetry=telemetry.options).prompt("?").call()
     assert response.tool_results[0].content == "0"
+
+
+def test_a_child_leaves_what_its_parent_watches_to_the_parent(tmp_path: Path) -> None:
+    telemetry = Telemetry()
+    calls = [ToolCall("fork", id="c1")]
+    watched = (names.PENDING_STORE_CALLS, names.AUDIT_VERIFIED)
+
+    @tool(requires_approval=True)
+    def fork() -> None:
+        """Fork."""
+
+    def check() -> None:
+        assert not any(telemetry.metric(metric.name) for metric in watched)
+
+    with PendingStore(tmp_path / "pending.db") as store:
+        ChatClient(ScriptedChatModel([calls]), tools=[fork], pending_store=store).prompt("?").call()
+        store.report_metrics(telemetry.options)
+        instruments = providers.instruments_of(telemetry.meter_provider)
+        assert instruments is not None
+        instruments.audit.verified("audit.db", True, 1.0)
+        assert status_of_child(check) == 0
+        assert all(telemetry.metric(metric.name) for metric in watched)
 
 
 @pytest.mark.parametrize("lock", ["providers", "runs"])

@@ -362,8 +362,14 @@ def test_a_url_that_is_more_than_the_base_is_an_error(url: str) -> None:
     [
         ({"service_name": 1}, "service_name must be a str or None, not int"),
         ({"otlp": 4318}, "otlp must be True, False, None or the URL of a collector, not int"),
-        ({"prometheus": 1.5}, 'prometheus must be True, a port number, "host:port" or None, not float'),
-        ({"prometheus": 9464.0}, 'prometheus must be True, a port number, "host:port" or None, not float'),
+        (
+            {"prometheus": 1.5},
+            'prometheus must be True, a port number, "host:port", a CollectorRegistry or None, not float',
+        ),
+        (
+            {"prometheus": 9464.0},
+            'prometheus must be True, a port number, "host:port", a CollectorRegistry or None, not float',
+        ),
         ({"console": 1}, "console must be True or False, not int"),
         ({"capture": True}, "capture must be a ContentCapture, one of its modes, or None, not bool"),
     ],

@@ -25,6 +25,7 @@ from traced_tools.audit.records import (
     Subject,
     unix_nanoseconds,
 )
+from traced_tools.audit.schema import searchable
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.part_check import Checkable, PartCheck
@@ -332,8 +333,9 @@ class _Asked:
             contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
             fields |= _tool_fields(definition, text)
-        if self._observed.own_name not in (None, self._observed.call.name):
-            fields["own_name"] = self._observed.own_name
+        own_name = self._observed.own_name
+        if own_name is not None and own_name != self._observed.call.name:
+            fields["own_name"] = searchable(own_name)
         if self._observed.pin_changes:
             fields["pin_changes"] = list(self._observed.pin_changes)
         reason = self._observed.intent if reason is None else reason

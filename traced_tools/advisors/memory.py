@@ -133,10 +133,12 @@ class MemoryAdvisor(TranscriptAdvisor):
 
     async def resume(self, run: RunContext) -> None:
         """Read the conversation of a run that resumes, and refuse the run if the conversation went on."""
-        if run.conversation_id is not None:
-            session = MemorySession(self, self.memory, run, self._on_failure)
-            self._check_alone(session)
-            await session.begin(())
+        session = MemorySession(self, self.memory, run, self._on_failure)
+        self._check_alone(session)
+        known: Sequence[Message] = ()
+        if run.conversation_id is None and run.resumption is not None:  # only the state has what the run was sent
+            known = (*(run.first_request or ()), *run.resumption.paused.messages())
+        await session.begin([each for each in known if not isinstance(each, SystemMessage)])
 
     async def claim(self, run: RunContext) -> None:
         """Record that the calls which waited begin, if the log decides which run resumes."""

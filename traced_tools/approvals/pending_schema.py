@@ -51,6 +51,8 @@ RUNS: Final = Table(
     Column("created_at", BigInteger, nullable=False),  # microseconds of Unix time, like the other times
     Column("spent_at", BigInteger),
     Column("withdrawn_at", BigInteger),  # equals `spent_at` of a run that was withdrawn
+    Column("refused_at", BigInteger),
+    Column("refusal", Text),  # a `ResumeRefusal`: why the run can't resume
     Index(
         "pending_runs_unspent",
         *("created_at", "state_id"),
@@ -111,12 +113,17 @@ def _add_paths(connection: Connection) -> None:
     connection.execute(sql("ALTER TABLE pending_calls ADD COLUMN path TEXT"))
 
 
+def _add_refusals(connection: Connection) -> None:
+    connection.execute(sql("ALTER TABLE pending_runs ADD COLUMN refused_at BIGINT"))
+    connection.execute(sql("ALTER TABLE pending_runs ADD COLUMN refusal TEXT"))
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=5,
-    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted, 4: _add_paths},
+    version=6,
+    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted, 4: _add_paths, 5: _add_refusals},
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

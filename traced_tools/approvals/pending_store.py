@@ -35,10 +35,12 @@ from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
 from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
+from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
@@ -72,6 +74,7 @@ class WaitingApproval:
         input: the questions of the tool, if the call waits for input; empty for a call that waits for approval.
         is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
         decision: the decision, if the call was decided and its run has not resumed yet; else None.
+        refusal: why the run can't resume, if an attempt has shown it; else None.
         path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
             for a call of the run itself.
     """
@@ -92,6 +95,7 @@ class WaitingApproval:
     is_last: bool
     input: tuple[InputRequest, ...] = ()
     decision: CallDecision | None = None
+    refusal: ResumeRefusal | None = None
     path: tuple[str, ...] = ()
 
     @property
@@ -161,7 +165,7 @@ class PendingStore:
     def pending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
-        """Return the calls that can be decided now, the oldest first.
+        """Return the calls that can be decided now, the oldest first, without those of runs that can't resume.
 
         Args:
             agent: only calls of this client; None for all.
@@ -171,20 +175,46 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        query = _waiting(_now()).order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id)
-        query = query.limit(_most(limit))
-        if agent is not None:
-            query = query.where(RUNS.c.agent == agent)
-        if principal is not None:
-            query = query.where(RUNS.c.principal == principal)
-        with self._database.connect() as connection:
-            return [_waiting_approval(row) for row in connection.execute(query)]
+        return self._listed(_waiting(_now()), agent, principal, limit)
 
     async def apending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
     ) -> list[WaitingApproval]:
         """Return the calls that can be decided now, on asyncio; see `pending`."""
         return await Call[list[WaitingApproval]](self.pending, agent=agent, principal=principal, limit=limit).arun()
+
+    @_without_texts
+    def refused(
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
+    ) -> list[WaitingApproval]:
+        """Return the calls of runs that can't resume, whether decided or not, with their `refusal`, the oldest first.
+
+        Args:
+            agent: only calls of this client; None for all.
+            principal: only calls of runs on behalf of this principal; None for all.
+            limit: the maximum number of calls.
+
+        Raises:
+            PendingStoreError: if the store fails, or has a row that cannot be read.
+        """
+        return self._listed(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
+
+    async def arefused(
+        self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
+    ) -> list[WaitingApproval]:
+        """Return the calls of runs that can't resume, on asyncio; see `refused`."""
+        return await Call[list[WaitingApproval]](self.refused, agent=agent, principal=principal, limit=limit).arun()
+
+    def _listed(
+        self, query: Select[Any], agent: str | None, principal: str | None, limit: int | None
+    ) -> list[WaitingApproval]:
+        query = query.order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(_most(limit))
+        if agent is not None:
+            query = query.where(RUNS.c.agent == agent)
+        if principal is not None:
+            query = query.where(RUNS.c.principal == principal)
+        with self._database.connect() as connection:
+            return [_waiting_approval(row) for row in connection.execute(query)]
 
     @_without_texts
     def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -267,12 +297,13 @@ class PendingStore:
     def ready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states, as text, whose calls are all decided or expired, the oldest first.
 
+        A run that can't resume is not among them; see `refuse`.
+
         Args:
             agent: only states of this client; None for all.
             limit: the maximum number of states; None for all.
         """
-        has_open = exists().where(CALLS.c.state_id == RUNS.c.state_id, _is_open(CALLS, _now()))
-        query = select(RUNS.c.state).where(RUNS.c.spent_at.is_(None), ~has_open)
+        query = select(RUNS.c.state).where(_is_ready(_now()))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
@@ -303,6 +334,47 @@ class PendingStore:
     async def astate(self, id: str) -> str:
         """Return the state of a run that waits, on asyncio; see `state`."""
         return await Call[str](self.state, id).arun()
+
+    @_without_texts
+    def refuse(self, state: str, reason: ResumeRefusal) -> None:
+        """Record why a run can't resume, so that it is no longer ready, and no worker tries again.
+
+        A client does so if resuming fails with a `ResumeError` that has a `lasting` reason. The state is not spent:
+        `retry` makes the run ready again.
+
+        Args:
+            state: the text of the state, as `ready` returned it. If the store has another text, nothing changes.
+            reason: why the run can't resume.
+        """
+        expect("state", state, str, "a str: a state of the store")
+        if reason not in RESUME_REFUSALS:
+            raise ValueError(f"reason must be one of {', '.join(RESUME_REFUSALS)}")
+        with self._database.transaction() as connection:
+            run = and_(RUNS.c.state == state, RUNS.c.spent_at.is_(None))
+            connection.execute(change(RUNS).where(run).values(refused_at=_now(), refusal=reason))
+
+    async def arefuse(self, state: str, reason: ResumeRefusal) -> None:
+        """Record why a run can't resume, on asyncio; see `refuse`."""
+        await Call[None](self.refuse, state, reason).arun()
+
+    @_without_texts
+    def retry(self, run_id: str) -> bool:
+        """Make a run that could not resume ready again, such as after its tool is back.
+
+        Args:
+            run_id: the id of the run that paused.
+
+        Returns:
+            whether the run was kept apart as one that can't resume.
+        """
+        expect("run_id", run_id, str, "a str")
+        run = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None), _IS_REFUSED)
+        with self._database.transaction() as connection:
+            return connection.execute(change(RUNS).where(run).values(refused_at=None, refusal=None)).rowcount > 0
+
+    async def aretry(self, run_id: str) -> bool:
+        """Make a run that could not resume ready again, on asyncio; see `retry`."""
+        return await Call[bool](self.retry, run_id).arun()
 
     # What ends a wait without a decision.
 
@@ -393,7 +465,7 @@ class PendingStore:
     # For those on call.
 
     def report_metrics(self, telemetry: TelemetryOptions | None = None) -> None:
-        """Report how many calls wait for a decision, and the age of the oldest, as metrics by agent.
+        """Report the calls that wait, the runs that are ready, and the runs that can't resume, as metrics by agent.
 
         The store is read at each collection, until it is closed. Call this in one of the processes that share the
         store, such as the worker that resumes runs: each process that does reports the same calls.
@@ -404,21 +476,36 @@ class PendingStore:
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
         instruments = RunTelemetry(telemetry or TelemetryOptions(), agent="").instruments
         if instruments is not None:
-            instruments.pending_stores.watch(self._waiting_by_agent)
+            instruments.pending_stores.watch(self._counts)
 
     @_without_texts
-    def _waiting_by_agent(self) -> dict[str, tuple[int, float]]:
+    def _counts(self) -> list[PendingCounts]:
         if self._is_closed:
-            return {}
-        now, counted = (
-            _now(),
-            (RUNS.c.agent, func.count().label("calls"), func.min(CALLS.c.requested_at).label("oldest")),
-        )
-        query = select(*counted).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
-        query = query.where(RUNS.c.spent_at.is_(None), _is_open(CALLS, now)).group_by(RUNS.c.agent)
+            return []
+        now = _now()
+        # A run is ready since its last call was decided or has expired.
+        ready_since = func.max(func.coalesce(CALLS.c.decided_at, CALLS.c.expires_at)).label("since")
+        of_runs = RUNS.join(CALLS, RUNS.c.state_id == CALLS.c.state_id)
+        ready = select(RUNS.c.agent, ready_since).select_from(of_runs).where(_is_ready(now))
+        ready_runs = ready.group_by(RUNS.c.state_id, RUNS.c.agent).subquery()
+        waiting = select(RUNS.c.agent, func.count(), func.min(CALLS.c.requested_at)).select_from(of_runs)
         with self._database.connect() as connection:
-            found = connection.execute(query).all()
-        return {row.agent: (row.calls, max(0.0, (now - row.oldest) / 1_000_000)) for row in found}
+            calls = connection.execute(
+                waiting.where(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, _is_open(CALLS, now)).group_by(RUNS.c.agent)
+            ).all()
+            runs = connection.execute(
+                select(ready_runs.c.agent, func.count(), func.min(ready_runs.c.since)).group_by(ready_runs.c.agent)
+            ).all()
+            refused = connection.execute(
+                select(RUNS.c.agent, RUNS.c.refusal, func.count())
+                .where(RUNS.c.spent_at.is_(None), _IS_REFUSED)
+                .group_by(RUNS.c.agent, RUNS.c.refusal)
+            ).all()
+        return [
+            *(PendingCounts(agent, calls=count, oldest_call=_age(since, now)) for agent, count, since in calls),
+            *(PendingCounts(agent, ready=count, oldest_ready=_age(since, now)) for agent, count, since in runs),
+            *(PendingCounts(agent, refused={reason: count}) for agent, reason, count in refused),
+        ]
 
     def close(self) -> None:
         """Close the connections."""
@@ -483,7 +570,8 @@ class PendingStore:
             known = {(row.call_id, row.tool, row.arguments) for row in rows}
             if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
                 raise ResumeError(
-                    "the state has other calls than the store: resume with the text that the store returns"
+                    "the state has other calls than the store: resume with the text that the store returns",
+                    lasting="state_invalid",  # of the text of the store
                 )
             if strange := decisions.keys() - {row.call_id for row in rows}:
                 raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
@@ -509,7 +597,21 @@ def _now() -> int:
     return microseconds(datetime.now(UTC))
 
 
+def _age(since: int, now: int) -> float:
+    """Return the seconds since a time."""
+    return max(0.0, (now - since) / 1_000_000)
+
+
 # Queries.
+
+_IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
+
+
+def _is_ready(now: int) -> ColumnElement[bool]:
+    """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
+    calls = CALLS.alias()  # the calls are part of some of the queries themselves
+    has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls, now))
+    return and_(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, ~has_open)
 
 
 def _most(limit: int | None) -> int | None:
@@ -525,8 +627,8 @@ def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
 
 
 def _waiting(now: int) -> Select[Any]:
-    """Return the query for calls that can be decided, of all runs that wait."""
-    return _of_waiting_runs(now).where(_is_open(CALLS, now))
+    """Return the query for calls that can be decided, of all runs that wait and can resume."""
+    return _of_waiting_runs(now).where(~_IS_REFUSED, _is_open(CALLS, now))
 
 
 def _of_waiting_runs(now: int) -> Select[Any]:
@@ -535,7 +637,7 @@ def _of_waiting_runs(now: int) -> Select[Any]:
     has_others = exists().where(
         other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other, now)
     )
-    of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal)
+    of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal, RUNS.c.refusal)
     query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
     return query.where(RUNS.c.spent_at.is_(None))
 
@@ -685,6 +787,7 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 is_last=bool(row.is_last),
                 input=_questions(row),
                 decision=None if row.decided_at is None else _decision_of(row),
+                refusal=row.refusal,
                 path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_ch
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
 from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
-from traced_tools.core.enums import LOCAL, Decision, ToolOutcome
+from traced_tools.core.enums import LOCAL, Decision, ResumeRefusal, ToolOutcome
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value
+from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value, tool_message_of
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
@@ -335,7 +335,7 @@ class RunState(Value):
         signed_with = (each for each in keys if digest.startswith(f"{_SIGNED}:{each.id}:"))
         expected = _digest(state, next(signed_with, keys[0] if keys else None))
         if not hmac.compare_digest(digest.encode("utf-8", "surrogatepass"), expected.encode()):
-            raise ResumeError(_problem_of(digest, expected))
+            raise _refused(digest, expected)
         return cls._validated(state)
 
     @classmethod
@@ -350,7 +350,9 @@ class RunState(Value):
         except (ValidationError, RecursionError):  # its text may quote the state
             found = None
         if found is None or not found._has_all_calls():
-            raise ResumeError("the state cannot be read: its contents are none of a run that waits")
+            raise ResumeError(
+                "the state cannot be read: its contents are none of a run that waits", lasting="state_invalid"
+            )
         return found
 
     def _has_all_calls(self) -> bool:
@@ -380,6 +382,11 @@ class RunState(Value):
                 raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
 
+    def messages(self) -> tuple[Message, ...]:
+        """Return what the loop added to its first request, with the answer and the results of the calls that ran."""
+        parts = [each.result().part() for each in self.results]
+        return (*self.added, self.answer, *([tool_message_of(parts)] if parts else ()))
+
     def nested_runs(self) -> list[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
         return [(each.tool, each.nested) for each in self.waiting if each.nested is not None]
@@ -408,7 +415,8 @@ class RunState(Value):
             check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tool)
             assert tool is not None
             if text_digest(each.arguments) != each.arguments_digest:
-                raise ResumeError(f"the arguments of the waiting call {each.call_id!r} were altered")
+                problem = f"the arguments of the waiting call {each.call_id!r} were altered"
+                raise ResumeError(problem, lasting="state_invalid")
             pending[each.call_id] = each.pending(tool.definition)
         results = _in_call_order(self.answer, self.results, pending)
         leaves = tuple(leaf for each in pending.values() for leaf in each.leaves())
@@ -434,6 +442,9 @@ class KeepsPausedRuns(Protocol):
         Raises:
             ResumeError: if the state is spent or not known, or a call was decided otherwise.
         """
+
+    def refuse(self, state: str, reason: ResumeRefusal) -> None:
+        """Record, blocking, why a run can never resume from a text, so that it is no longer ready."""
 
     def withdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
@@ -468,7 +479,9 @@ def _parsed(text: str) -> tuple[object, str]:
         version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
         json.dumps(state)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ResumeError("the text is not the state of a run: pass `response.state` as it is") from None
+        raise ResumeError(
+            "the text is not the state of a run: pass `response.state` as it is", lasting="state_invalid"
+        ) from None
     if version != STATE_VERSION:
         raise ResumeError(
             f"the state is of another version than {STATE_VERSION}: resume it with the release that made it"
@@ -484,14 +497,16 @@ def _digest(state: object, key: StateKey | None) -> str:
     return f"{_SIGNED}:{key.id}:{key.digest(canonical)}"
 
 
-def _problem_of(digest: str, expected: str) -> str:
-    """Return why a state with another digest than expected is refused."""
+def _refused(digest: str, expected: str) -> ResumeError:
+    """Return why a state with another digest than expected is refused; a client with another key may accept it."""
     method, _, rest = digest.partition(":")
     wanted, _, own = expected.partition(":")
     if (method, wanted) == (_SIGNED, "sha256"):
-        return "the state is signed with a key: pass the same key as approval_key="
+        return ResumeError("the state is signed with a key: pass the same key as approval_key=")
     if (method, wanted) == ("sha256", _SIGNED):
-        return "the state is not signed with the configured key"
+        return ResumeError("the state is not signed with the configured key")
     if method == wanted == _SIGNED and rest.partition(":")[0] != own.partition(":")[0]:
-        return "the state is signed with a key that is not configured: pass the key in approval_key= as well"
-    return "the state was altered: its digest does not match"
+        return ResumeError(
+            "the state is signed with a key that is not configured: pass the key in approval_key= as well"
+        )
+    return ResumeError("the state was altered: its digest does not match", lasting="state_invalid")

@@ -8,6 +8,8 @@ from typing import Final
 
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
 
+MADE_UP_ID: Final = "ttcall_"
+"""The prefix of a call id that this package generated because the provider sent none."""
 NOT_RUN: Final = "The call was not run: "
 """Prefix of the result of a refused call."""
 UNKNOWN_OUTCOME: Final = "The outcome of the call is unknown, and it may have run: "
@@ -47,8 +49,8 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return a conversation that `with_results` returned, in which each result directly follows its call.
 
     Providers reject a conversation with a result elsewhere. A result before its call, or after a later message, moves
-    to the call. A result without a call, and a second result of a call, are omitted. If nothing changes, the same tuple
-    is returned.
+    to the call. A result without a call, and a second result of a call, are omitted. A call without an id, or with that
+    of another call of its answer, gets one. If nothing changes, the same tuple is returned.
     """
     if _are_paired(messages):
         return messages
@@ -72,12 +74,31 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
                 _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-            paired.append(ToolMessage(found))
+            paired[-1:] = _identified(paired[-1], index, found)
     return tuple(paired)
 
 
+def _identified(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:
+    """Return an answer and the results of its calls, in which each call has an id of its own.
+
+    Args:
+        answer: the answer.
+        index: its place in the conversation. A generated id contains it, so that the next request has the same id.
+        results: the results, in the order of the calls.
+    """
+    assert isinstance(answer, AssistantMessage)
+    ids: list[str] = []
+    for place, call in enumerate(answer.tool_calls):
+        ids.append(call.id if call.id and call.id not in ids else f"{MADE_UP_ID}{index}_{place}")
+    if ids != [call.id for call in answer.tool_calls]:
+        left = iter(ids)
+        parts = [part.replace(id=next(left)) if isinstance(part, ToolCall) else part for part in answer.parts]
+        answer = answer.replace(parts=parts)
+    return answer, ToolMessage([part.replace(call_id=ids[place]) for place, part in enumerate(results)])
+
+
 def _are_paired(messages: Sequence[Message]) -> bool:
-    """Return whether each result is in a message directly after its call, in the order of the calls."""
+    """Return whether each result is in a message directly after its call, in the order of the calls, which have ids."""
     calls: tuple[ToolCall, ...] = ()
     for message in messages:
         if message.role == "tool":
@@ -86,6 +107,8 @@ def _are_paired(messages: Sequence[Message]) -> bool:
             calls = ()
         elif message.role == "assistant":
             calls = message.tool_calls
+            if calls and (None in (ids := {call.id for call in calls}) or "" in ids or len(ids) < len(calls)):
+                return False
         else:
             calls = ()
     return True

@@ -120,6 +120,10 @@ COMPACTION_OUTCOMES: Final = get_args(CompactionOutcome)
 RetryReason = Literal["invalid_output", "evaluation"]
 RETRY_REASONS: Final = get_args(RetryReason)
 
+ResumeRefusal = Literal["state_invalid", "tool_missing", "tool_changed", "conversation_changed"]
+"""Why a run that waited can't resume, now or later."""
+RESUME_REFUSALS: Final[tuple[ResumeRefusal, ...]] = get_args(ResumeRefusal)
+
 Safeguarded = Literal["request", "response"]
 SAFEGUARDED: Final = get_args(Safeguarded)
 

@@ -108,7 +108,8 @@ class McpServer:
             runs.
         name: the name of the server, for clients, and for telemetry and the audit trail as that of the agent.
         instructions: how to use the tools, for the model of the client.
-        advisors: advisors in any order. Only their `advise_tool`, `decide_approval` and `on_event` are called.
+        advisors: advisors in any order. Only their `advise_tool`, `decide_approval`, `review_tools` and
+            `on_event` are called.
         tool_errors: the error policy: what clients read when a tool fails.
         tool_context: data for tools.
         telemetry: which telemetry to emit, and to which providers.

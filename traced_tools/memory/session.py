@@ -280,7 +280,10 @@ class MemorySession:
         if turns is None or self._is_out:
             return None if turns is None else Turn()
         if self._reader.log.conversation is None:
-            raise ResumeError("the conversation is no longer in the memory, so the run that waits cannot be resumed")
+            raise ResumeError(
+                "the conversation is no longer in the memory, so the run that waits cannot be resumed",
+                lasting="conversation_changed",
+            )
         is_nested = bool(self.ancestors)
         turn = _waiting_turn(turns, run_ids, is_nested=is_nested)
         if turn is None:  # later turns may have begun before the run paused
@@ -291,7 +294,8 @@ class MemorySession:
         if turn is None:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
-                "the run cannot be resumed; what ran before is in the audit trail"
+                "the run cannot be resumed; what ran before is in the audit trail",
+                lasting="conversation_changed",
             )
         return turn
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from traced_tools.core.conversation import MADE_UP_ID
 from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
@@ -28,10 +29,6 @@ from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import InvalidResponse
 from traced_tools.flow.workers import in_thread
-
-MADE_UP_ID = "ttcall_"
-"""The prefix of a call id that this package generated because the provider sent none."""
-
 
 CUT_OFF_REASONS = ("length", "content_filter")
 """The finish reasons of an answer that can end in the middle of a part."""

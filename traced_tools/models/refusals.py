@@ -1,14 +1,14 @@
 """From a provider's error object to a `ModelError`: the same class whether it comes with an HTTP status or in a stream.
 
 Providers name a failure by an HTTP status, a code, a type, or only by a message. A code or a type stands for the HTTP
-status that providers send with it. A message is only searched for what it says about the length of the request; it is
-never quoted.
+status that providers send with it. A message is only searched for words about the length of the request, and,
+without a code, about the load of the server; it is never quoted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from traced_tools.errors import (
@@ -44,6 +44,11 @@ _STATUS_OF_CODES: Final = (
 OpenAI: https://platform.openai.com/docs/guides/error-codes. Anthropic: https://docs.anthropic.com/en/api/errors.
 Google: https://cloud.google.com/apis/design/errors#handling_errors.
 """
+_STATUS_OF_WORDS: Final = (
+    (re.compile(r"rate_limit|too_many_requests"), 429),
+    (re.compile(r"overloaded|server_busy"), 503),
+)
+"""Words in an error without a code, and the HTTP status that providers send with such an error."""
 _ABOUT_THE_ANSWER: Final = re.compile(r"(tool_use|validate|parse)_failed$")
 """Codes of Groq for an answer that it could not read; the type beside them blames the request."""
 _OVERFLOW_CODES: Final = re.compile(
@@ -88,6 +93,9 @@ def error_in_answer(problem: str, provider: str, error: object) -> ModelError:
     codes = _codes(error)
     is_about_answer = any(_ABOUT_THE_ANSWER.search(str(code)) for code in codes)
     status = None if is_about_answer else next(filter(None, map(status_of_code, codes)), None)
+    if not codes:  # Ollama sends only a text
+        words = (re.sub(r"\W+", "_", text.lower()) for text in _texts(error))
+        status = next((status for text in words for pattern, status in _STATUS_OF_WORDS if pattern.search(text)), None)
     kind, retryable = (InvalidResponse, False) if status is None else error_kind(status, error)
     if _is_overflow(error) and kind is InvalidResponse:
         kind = ContextOverflow
@@ -150,5 +158,11 @@ def _is_overflow(error: object) -> bool:
     """Return whether an error object says that the request is longer than the model accepts."""
     if any(status_of_code(code) == 413 for code in _codes(error)):
         return True
-    texts = map(error.get, ("message", "error", "detail")) if isinstance(error, Mapping) else (error,)
-    return any(isinstance(text, str) and _OVERFLOW.search(text[:_SEARCHED_CHARACTERS]) is not None for text in texts)
+    return any(_OVERFLOW.search(text) is not None for text in _texts(error))
+
+
+def _texts(error: object) -> Iterator[str]:
+    """Yield the beginnings of the texts in an error object."""
+    for text in map(error.get, ("message", "error", "detail")) if isinstance(error, Mapping) else (error,):
+        if isinstance(text, str):
+            yield text[:_SEARCHED_CHARACTERS]

@@ -33,14 +33,14 @@ class ExporterTotals:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._queues: WeakSet[ExportStats] = WeakSet()
+        self._begin_at_zero()
+        on_fork(self._begin_at_zero)
+
+    def _begin_at_zero(self) -> None:
+        self._lock = threading.RLock()
         self.sent = 0
         self.lost: Counter[DropReason] = Counter()
-        self._queues: WeakSet[ExportStats] = WeakSet()
-        self._renew_lock()
-        on_fork(self._renew_lock)
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.RLock()
 
     @property
     def reasons(self) -> list[DropReason]:
@@ -82,7 +82,7 @@ class ExportStats:
 
     The log has the first loss of an outage, and its end: a batch that is sent whole when nothing was lost since the
     batch before it. If the stats are closed during an outage, the log has the sum. In a forked child the queue is
-    empty, and the counts go on.
+    empty, and the counts are zero.
 
     Args:
         name: the exporter's name, such as `otlp.traces`.
@@ -98,17 +98,17 @@ class ExportStats:
         self.capacity = capacity
         self.totals = totals or ExporterTotals(name)
         self._items = items
-        self._lost: Counter[DropReason] = Counter()
-        self._sent = 0
         self._closed = False
         self._problem: Callable[[], str | None] = lambda: None
-        self._begin_empty()
-        on_fork(self._begin_empty)
+        self._begin_at_zero()
+        on_fork(self._begin_at_zero)
         if capacity is not None:
             self.totals.join(self)
 
-    def _begin_empty(self) -> None:
+    def _begin_at_zero(self) -> None:
         self._lock = threading.RLock()  # a signal handler may come here while its thread is in here
+        self._lost: Counter[DropReason] = Counter()
+        self._sent = 0
         self._waiting = 0
         self._under_way = 0
         self._in_outage = False

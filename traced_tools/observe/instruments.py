@@ -10,7 +10,9 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -177,11 +179,11 @@ class LatestModelMetrics:
     def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
         """Record each kind of token. The modality is `unknown`, because providers don't report it."""
         counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for field, used in self._used.items():
-            if (count := getattr(usage, field)) is not None:
+        for kind, used in self._used.items():
+            if (count := getattr(usage, kind)) is not None:
                 used.add(count, counted, context)
-                if field in self._a_call:
-                    self._a_call[field].record(count, ended, context)
+                if kind in self._a_call:
+                    self._a_call[kind].record(count, ended, context)
 
 
 _TOKENS_USED = {
@@ -260,13 +262,17 @@ class AuditGauges:
 
     def __init__(self, meter: ApiMeter) -> None:
         self._lags: set[weakref.WeakMethod[Callable[[], float]]] = set()
-        self._verified: dict[str, tuple[bool, float]] = {}
+        self._forget_verified()
+        on_fork(self._forget_verified)
         for metric, observe in (
             (names.AUDIT_LAG, self._observe_lag),
             (names.AUDIT_VERIFIED, self._observe_verified),
             (names.AUDIT_LAST_VERIFIED, self._observe_last_verified),
         ):
             meter.observe_gauge(metric, observe)
+
+    def _forget_verified(self) -> None:
+        self._verified: dict[str, tuple[bool, float]] = {}
 
     def watch(self, lag: Callable[[], float]) -> None:
         """Report a trail's lag until the trail is garbage-collected. `lag` is a bound method that returns seconds."""
@@ -289,44 +295,100 @@ class AuditGauges:
         return [Observation(min(times))] if times else []
 
 
-WaitingByAgent = Mapping[str, tuple[int, float]]
-"""How many calls wait for a decision, and the age of the oldest in seconds, by the name of their agent."""
+@dataclass(frozen=True, slots=True)
+class PendingCounts:
+    """What a pending store has of an agent. Several counts of an agent add up.
+
+    Attributes:
+        agent: the agent's name.
+        calls: the calls that wait for a decision.
+        oldest_call: the age of the oldest of them in seconds.
+        ready: the runs whose calls are all decided or expired, and which have not resumed.
+        oldest_ready: the seconds since the first of them became ready.
+        refused: the runs that can't resume, by the reason.
+    """
+
+    agent: str
+    calls: int = 0
+    oldest_call: float = 0.0
+    ready: int = 0
+    oldest_ready: float = 0.0
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 class PendingStoreGauges:
     """Gauges of stores in which runs wait for approval, read at each collection.
 
     An agent that had waiting calls once is reported as 0 from then on, so that its graph returns to zero. A store that
-    fails is counted, and has no values meanwhile.
+    fails is counted, and has no values meanwhile. A forked child leaves the stores of its parent to the parent.
     """
 
     def __init__(self, meter: ApiMeter, failures: CounterRecorder) -> None:
-        self._reads: set[weakref.WeakMethod[Callable[[], WaitingByAgent]]] = set()
         self._failures = failures
-        self._agents: set[str] = set()
-        meter.observe_gauge(names.PENDING_STORE_CALLS, self._observe_calls)
-        meter.observe_gauge(names.PENDING_STORE_OLDEST, self._observe_oldest)
+        self._forget_stores()
+        on_fork(self._forget_stores)
+        meter.observe_gauge(names.PENDING_STORE_CALLS, self._observe_calls)  # called first, so it reads for the others
+        for metric, value_of in (
+            (names.PENDING_STORE_OLDEST, _oldest_call),
+            (names.PENDING_STORE_READY, _ready),
+            (names.PENDING_STORE_OLDEST_READY, _oldest_ready),
+        ):
+            meter.observe_gauge(metric, partial(self._observe, value_of))
+        meter.observe_gauge(names.PENDING_STORE_REFUSED, self._observe_refused)
 
-    def watch(self, read: Callable[[], WaitingByAgent]) -> None:
+    def _forget_stores(self) -> None:
+        self._reads: set[weakref.WeakMethod[Callable[[], list[PendingCounts]]]] = set()
+        self._counts: dict[str, list[PendingCounts]] = {}
+        self._refusals: set[tuple[str, str]] = set()
+        self._is_read = False  # as the last collection tried
+
+    def watch(self, read: Callable[[], list[PendingCounts]]) -> None:
         """Report what `read`, a bound method, returns until its store is garbage-collected."""
         self._reads.add(weakref.WeakMethod(read, self._reads.discard))
 
     def _observe_calls(self, options: CallbackOptions) -> Iterable[Observation]:
-        return self._observations(lambda waiting: sum(calls for calls, _ in waiting))
-
-    def _observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
-        return self._observations(lambda waiting: max((age for _, age in waiting), default=0.0))
-
-    def _observations(self, value_of: Callable[[Sequence[tuple[int, float]]], float]) -> list[Observation]:
-        waiting: dict[str, list[tuple[int, float]]] = {}
+        counts: dict[str, list[PendingCounts]] = {agent: [] for agent in self._counts}
         for each in [*self._reads]:
             try:
-                found = {} if (read := each()) is None else read()
+                found = [] if (read := each()) is None else read()
             except Exception as error:
                 report_failure(error, "the gauges of a pending store")
                 self._failures.add(1)
+                self._is_read = False
                 return []
-            for agent, calls in found.items():
-                waiting.setdefault(agent_name_label(agent), []).append(calls)
-        self._agents |= waiting.keys()
-        return [Observation(value_of(waiting.get(each, ())), {names.AGENT_NAME: each}) for each in sorted(self._agents)]
+            for count in found:
+                counts.setdefault(agent_name_label(count.agent), []).append(count)
+        self._counts, self._is_read = counts, True
+        self._refusals |= {(agent, why) for agent, found in counts.items() for each in found for why in each.refused}
+        return self._of_agents(lambda counts: sum(each.calls for each in counts))
+
+    def _observe(self, value_of: Callable[[list[PendingCounts]], float], _: CallbackOptions) -> list[Observation]:
+        return self._of_agents(value_of)
+
+    def _of_agents(self, value_of: Callable[[list[PendingCounts]], float]) -> list[Observation]:
+        """Return a value of each agent, as the stores had it when they were read."""
+        counts = sorted(self._counts.items()) if self._is_read else ()
+        return [Observation(value_of(found), {names.AGENT_NAME: agent}) for agent, found in counts]
+
+    def _observe_refused(self, options: CallbackOptions) -> Iterable[Observation]:
+        if not self._is_read:
+            return []
+        return [
+            Observation(
+                sum(each.refused.get(reason, 0) for each in self._counts[agent]),
+                {names.AGENT_NAME: agent, names.RESUME_REFUSAL: reason},
+            )
+            for agent, reason in sorted(self._refusals)
+        ]
+
+
+def _oldest_call(counts: list[PendingCounts]) -> float:
+    return max((each.oldest_call for each in counts), default=0.0)
+
+
+def _ready(counts: list[PendingCounts]) -> float:
+    return sum(each.ready for each in counts)
+
+
+def _oldest_ready(counts: list[PendingCounts]) -> float:
+    return max((each.oldest_ready for each in counts), default=0.0)

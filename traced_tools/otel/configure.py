@@ -23,6 +23,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
@@ -36,7 +37,13 @@ from traced_tools.otel.console import ConsoleProcessor
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.otel.handle import Provider, Telemetry
 from traced_tools.otel.otlp import GRPC, LOGS, METRICS, SIGNALS, TRACES, check_collector
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
+from traced_tools.otel.prometheus import (
+    PrometheusCollector,
+    PrometheusReader,
+    PrometheusServer,
+    RegisteredCollector,
+    parse_address,
+)
 from traced_tools.otel.prometheus_targets import TargetsFile
 from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers
 
@@ -47,7 +54,7 @@ def configure(
     *,
     service_name: str | None = None,
     otlp: bool | str | None = None,
-    prometheus: bool | int | str | None = None,
+    prometheus: bool | int | str | CollectorRegistry | None = None,
     prometheus_targets: str | PathLike[str] | None = None,
     console: bool = False,
     capture: ContentCapture | str | None = None,
@@ -67,7 +74,9 @@ def configure(
             variable is `none` is never sent.
         prometheus: the address of the metrics endpoint: a port of 127.0.0.1, or `host:port`; port 0 for any free port.
             `host:first-last` takes the first free port of a range. True collects the metrics without a server; the
-            application serves the handle's `asgi_app()` or `wsgi_app()`. None and False collect nothing.
+            application serves the handle's `asgi_app()` or `wsgi_app()`. A `CollectorRegistry` of prometheus-client
+            gets the metrics, so that the application's own page has them, until the handle is shut down. None and
+            False collect nothing.
         prometheus_targets: the path of a JSON file for Prometheus's `file_sd_configs`. Each worker process of a program
             lists its address there while it serves. The folder must exist, and all workers must use the same file.
         console: True prints each finished trace to stderr as a tree, without content.
@@ -91,7 +100,7 @@ def configure(
             )
         elif _current.inherited and settings.prometheus is not None:
             _serve_in_child(_current, settings.prometheus)
-        else:
+        elif not (_current.inherited and settings.registry is not None):  # a child serves its copy of the registry
             _LOG.warning("configure() was called before; this call changes nothing and returns the first call's handle")
         return _current
 
@@ -126,6 +135,7 @@ class _Settings:
     otlp: bool | str | None
     is_scraped: bool
     prometheus: _Endpoint | None
+    registry: CollectorRegistry | None
     console: bool
     capture: ContentCapture | None
 
@@ -143,19 +153,21 @@ class _Build:
     export_stats: list[ExportStats] = field(default_factory=list)
     server: PrometheusServer | None = None
     collector: PrometheusCollector | None = None
+    registered: RegisteredCollector | None = None
 
 
 def _checked(
     service_name: str | None,
     otlp: bool | str | None,
-    prometheus: bool | int | str | None,
+    prometheus: bool | int | str | CollectorRegistry | None,
     prometheus_targets: str | PathLike[str] | None,
     console: bool,
     capture: ContentCapture | str | None,
 ) -> _Settings:
     expect("service_name", service_name, (str, type(None)), "a str or None")
     expect("otlp", otlp, (bool, str, type(None)), "True, False, None or the URL of a collector")
-    expect("prometheus", prometheus, (bool, int, str, type(None)), 'True, a port number, "host:port" or None')
+    kinds = 'True, a port number, "host:port", a CollectorRegistry or None'
+    expect("prometheus", prometheus, (bool, int, str, CollectorRegistry, type(None)), kinds)
     expect("prometheus_targets", prometheus_targets, (str, PathLike, type(None)), "the path of a file or None")
     expect("console", console, bool, "True or False")
     if service_name is not None and not service_name.strip():
@@ -163,14 +175,15 @@ def _checked(
     if isinstance(otlp, str):
         check_collector(otlp)
     is_scraped, endpoint = prometheus is not None and prometheus is not False, None
-    if prometheus is not None and not isinstance(prometheus, bool):
+    registry = prometheus if isinstance(prometheus, CollectorRegistry) else None
+    if prometheus is not None and not isinstance(prometheus, (bool, CollectorRegistry)):
         targets = None if prometheus_targets is None else TargetsFile(Path(prometheus_targets).absolute())
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
         raise ConfigurationError("prometheus_targets needs a server: pass a port or an address as prometheus= as well")
     for read in (read_capture_mode, read_detail, read_openinference):
         read()
-    return _Settings(service_name, otlp, is_scraped, endpoint, console, as_capture(capture))
+    return _Settings(service_name, otlp, is_scraped, endpoint, registry, console, as_capture(capture))
 
 
 def _set_up(settings: _Settings) -> Telemetry:
@@ -226,7 +239,8 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
     if (instruments := instruments_of(None)) is not None:
         instruments.exports.show(parts.export_stats)
     made: list[Provider | None] = [tracers, loggers, meters]
-    return Telemetry([each for each in made if each is not None], parts.server, parts.export_stats, parts.collector)
+    providers = [each for each in made if each is not None]
+    return Telemetry(providers, parts.server, parts.export_stats, parts.collector, parts.registered)
 
 
 def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> TracerProvider:
@@ -265,6 +279,9 @@ def _meter_provider(settings: _Settings, resource: Resource, parts: _Build) -> M
     if parts.collector is not None and (endpoint := settings.prometheus) is not None:
         parts.server = PrometheusServer(parts.collector, endpoint.host, endpoint.ports, endpoint.targets)
         parts.undo.callback(parts.server.stop)
+    if parts.collector is not None and settings.registry is not None:
+        parts.registered = RegisteredCollector(parts.collector, settings.registry)
+        parts.undo.callback(parts.registered.unregister)
     return provider
 
 
@@ -300,6 +317,11 @@ def _warn_about_settings(settings: _Settings) -> None:
                 signal.exporter_variable,
                 ", ".join(unknown),
             )
+    if settings.registry is not None and environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        _LOG.warning(
+            "PROMETHEUS_MULTIPROC_DIR is set: the registry has the runs of this process only, and none in the files of "
+            "that folder; serve each worker's metrics with prometheus_targets=, or pass otlp="
+        )
     sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
     if not sent and not settings.is_scraped and not settings.console:
         _LOG.warning("configure() sends telemetry nowhere: pass otlp=, prometheus= or console=")

@@ -19,7 +19,8 @@ from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadlin
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, make_registry
+from traced_tools.otel.forking import restart_metrics
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, RegisteredCollector, make_registry
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -52,6 +53,7 @@ class Telemetry:
         providers: the providers to flush and stop; empty if the application owns them.
         server: the Prometheus server, if there is one.
         collector: the metrics for Prometheus, if they are collected.
+        registered: the metrics in a registry of the application, if they are in one.
         export_stats: the counts of items that each exporter sent and lost.
     """
 
@@ -61,6 +63,7 @@ class Telemetry:
         server: PrometheusServer | None = None,
         export_stats: Sequence[ExportStats] = (),
         collector: PrometheusCollector | None = None,
+        registered: RegisteredCollector | None = None,
     ) -> None:
         self._providers = [(provider, TaskWorker("traced_tools-telemetry")) for provider in providers]
         self._start_threads()
@@ -68,6 +71,7 @@ class Telemetry:
         self._export_stats = export_stats
         self._address = None if server is None else server.address
         self._collector = collector
+        self._registered = registered
         self._stopper = 0
         self._stopped = False
         self._done = threading.Event()
@@ -148,6 +152,8 @@ class Telemetry:
         run_deferred()
         if self._server is not None:
             _quietly(self._server.stop)
+        if self._registered is not None:
+            _quietly(self._registered.unregister)
         _do([(worker, Task(partial(_quietly, provider.shutdown))) for provider, worker in self._providers], deadline)
 
     @property
@@ -180,7 +186,9 @@ class Telemetry:
             worker.start()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child, close the socket; the parent continues to serve on it."""
+        """In a forked child, count from zero and close the socket; the parent exports its counts and serves on it."""
+        for provider, _ in self._providers:
+            restart_metrics(provider)
         self._start_threads()
         self._lock = threading.RLock()
         self._inherited = True

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -118,16 +119,16 @@ class PrometheusCollector(Collector):
     """
 
     def __init__(self, reader: PrometheusReader) -> None:
-        self.skipped: Counter[str] = Counter()
         self._reader = reader
-        self._reset_lock()
-        on_fork(self._reset_lock)
+        self._begin()
+        on_fork(self._begin)  # the exemplars and creation times are those of the parent's series
+
+    def _begin(self) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self._exemplars: dict[tuple[Series, int], Exemplar] = {}
         self._created: dict[Series, float] = {}
         self._scraped = time.time()
-
-    def _reset_lock(self) -> None:
-        self._lock = threading.Lock()
 
     def collect(self) -> list[Family]:
         """Return the current families. Scrapes run one at a time."""
@@ -146,10 +147,11 @@ class PrometheusCollector(Collector):
         for metric in iter_metrics(data):
             problem = scrape.add(metric)
             if problem is not None:
-                self._skip(metric.name, problem)
+                self.skip(metric.name, problem)
         return list(scrape.families.values())
 
-    def _skip(self, name: str, problem: str) -> None:
+    def skip(self, name: str, problem: str) -> None:
+        """Count a metric that is skipped, and log the problem the first time."""
         self.skipped[name] += 1
         if self.skipped[name] == 1:
             _LOG.warning("the metric %s is not, or only partly, exposed to Prometheus: %s", name, problem)
@@ -251,6 +253,43 @@ class _Scrape:
                 ids = {"trace_id": f"{exemplar.trace_id:032x}", "span_id": f"{exemplar.span_id:016x}"}
                 found = Exemplar(ids, exemplar.value, exemplar.time_unix_nano / 1_000_000_000)
                 self._exemplars[series, bisect_left(bounds, exemplar.value)] = found
+
+
+class RegisteredCollector(Collector):
+    """The metrics of a collector in a registry of the application, until they are unregistered.
+
+    A family whose name the application's metrics have is skipped, because a page with both would be invalid. So is
+    `target_info` if the registry has its own.
+
+    Args:
+        collector: the metrics.
+        registry: the application's registry.
+    """
+
+    def __init__(self, collector: PrometheusCollector, registry: CollectorRegistry) -> None:
+        self._collector = collector
+        self._registry = registry
+        registry.register(self)
+
+    def describe(self) -> list[Family]:
+        """Return no families, so that registering collects nothing: instruments come later."""
+        return []
+
+    def collect(self) -> list[Family]:
+        """Return the current families."""
+        taken = self._registry._names_to_collectors.keys()
+        families = []
+        for family in self._collector.collect():
+            if taken.isdisjoint((family.name, *(sample.name for sample in family.samples))):
+                families.append(family)
+            elif family.name != "target":
+                self._collector.skip(family.name, "a metric of the application has the same name in its registry")
+        return families
+
+    def unregister(self) -> None:
+        """Remove the metrics from the registry. A second call does nothing."""
+        with suppress(KeyError):  # the application may have removed them
+            self._registry.unregister(self)
 
 
 class PrometheusServer:

@@ -33,9 +33,7 @@ class MissingName:
                 f"rule {self.rule!r} allows no call of the tool {self.name!r} of {where}, which is offered under "
                 "another name: add the source to the rule, or use the offered name"
             )
-        return (
-            f"rule {self.rule!r} is for the tool {self.name!r}, and no known tool of {where} has that name: correct it"
-        )
+        return f"rule {self.rule!r} is for the tool {self.name!r}, and no known tool of {where} has that name"
 
 
 def missing_names(rules: Iterable[Rule], tools: Mapping[str, SourceNames]) -> Iterator[MissingName]:

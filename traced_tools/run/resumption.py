@@ -56,6 +56,9 @@ class PausedRun(Protocol):
     def is_logged(self) -> bool:
         """Whether only the log of the conversation decides which run resumes, because no store keeps the state."""
 
+    def messages(self) -> tuple[Message, ...]:
+        """Return what the loop added to its first request, with the answer and the results of the calls that ran."""
+
     def nested_runs(self) -> Sequence[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
 

@@ -109,14 +109,17 @@ def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: Too
         ResumeError: if the tool is gone, or has another definition or source.
     """
     if tool is None:
-        raise ResumeError(f"the tool {name!r} of the waiting call {call_id!r} is gone: pass it in tools=")
+        problem = f"the tool {name!r} of the waiting call {call_id!r} is gone: pass it in tools="
+        raise ResumeError(problem, lasting="tool_missing")
     if definition_digest(tool.definition) != digest:
         raise ResumeError(
             f"the definition of the tool {name!r} has changed since the call {call_id!r} began to wait: "
-            "a decision about it is for the former definition"
+            "a decision about it is for the former definition",
+            lasting="tool_changed",
         )
     if tool.metadata.source != source:
         raise ResumeError(
             f"the tool {name!r} comes from {tool.metadata.source!r}, and from {source!r} when the call {call_id!r} "
-            "began to wait: a decision about it is for the former tool"
+            "began to wait: a decision about it is for the former tool",
+            lasting="tool_changed",
         )

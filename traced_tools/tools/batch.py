@@ -27,10 +27,10 @@ from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.execution import ToolExecution
 from traced_tools.tools.refusals import (
     denied_result,
+    ended_result,
     interrupted_result,
     rejected_result,
     waiting_result,
-    without_input,
 )
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.toolset import ToolSet
@@ -163,7 +163,6 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         if self._decide_below(call_id or "", decision):
             return
         waited = self._waited.get(call_id or "")
-        has_begun = waited is not None and waited.has_begun
         asked = None if waited is None else waited.input
         check_decision(call_id or "", None if asked is None else asked.requests, decision)
         if waited is not None and isinstance(decision, Approve | Provide):
@@ -174,11 +173,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             if isinstance(decision, Reject):
                 code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
                 result = rejected_result(call.id or "", call.name, decision, code, rule)
-                self._set(index, without_input(result, decision.reason) if has_begun else result)
+                self._set(index, ended_result(result, waited, decision.reason))
             elif isinstance(decision, Denied):
                 result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
                 result = result if waited is None else replace(result, rule=waited.policy_rule)
-                self._set(index, without_input(result, decision.reason) if has_begun else result)
+                self._set(index, ended_result(result, waited, decision.reason))
             elif isinstance(decision, Provide):
                 assert waited is not None and asked is not None
                 self._given[index] = GivenInput(asked, decision, waited.arguments)

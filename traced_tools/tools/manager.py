@@ -297,7 +297,8 @@ class ToolCallingManager:
                 `on_limit="raise"`, an error is raised after the other calls have run.
             tool_errors: the error policy: what happens when a tool fails.
             telemetry: which telemetry to emit, and to which providers.
-            advisors: advisors in any order. Only their `advise_tool`, `decide_approval` and `on_event` are called.
+            advisors: advisors in any order. Only their `advise_tool`, `decide_approval`, `review_tools` and
+            `on_event` are called.
             decisions: the decisions about calls that require approval, such as `{"call_1": Approve(by="ana")}`. Without
                 one, such a call is in `pending` of the result and does not run.
             earlier: the result of an earlier execution of this response. Only its pending calls are then decided; the

@@ -68,6 +68,11 @@ def test_each_message_becomes_blocks_of_a_turn_and_system_messages_a_separate_fi
     ]
 
 
+def test_a_text_of_the_model_that_is_to_continue_ends_without_blanks() -> None:
+    assert turns(UserMessage("a"), AssistantMessage("It is \n"))[1]["content"] == [text("It is")]
+    assert turns(UserMessage("a"), AssistantMessage("It is "), UserMessage("b"))[1]["content"] == [text("It is ")]
+
+
 @pytest.mark.parametrize("last", [[THOUGHT], [REDACTED], [REDACTED, THOUGHT]])
 def test_a_turn_never_ends_with_thinking(last: list[dict[str, Any]]) -> None:
     parts: dict[str, Any] = {"thinking": ReasoningPart("hm", signature="sealed")}

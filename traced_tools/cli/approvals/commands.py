@@ -72,14 +72,21 @@ def list_calls(
     limit: Limit = None,
     json: _Json = False,
 ) -> None:
-    """List the calls that wait for a decision, oldest first, without their arguments and reasons: see show."""
+    """List the calls that wait for a decision, oldest first, without their arguments and reasons: see show.
+
+    The calls of runs that can't resume follow, with the reason: see retry and withdraw.
+    """
     with _opened(store) as pending:
         if json:
             calls = pending.pending(agent=agent, principal=principal, limit=limit)
-            print(json_text([_listed_json(each) for each in calls]))
+            refused = pending.refused(agent=agent, principal=principal, limit=limit)
+            print(json_text([_listed_json(each) for each in (*calls, *refused)]))
         else:
             calls = pending.pending(agent=agent, principal=principal)
-            _print_list(make_console(sys.stdout), calls[: limit or MOST_LISTED], len(calls))
+            refused = pending.refused(agent=agent, principal=principal)
+            console, most = make_console(sys.stdout), limit or MOST_LISTED
+            _print_list(console, calls[:most], len(calls))
+            _print_refused(console, refused[:most], len(refused))
 
 
 @app.command()
@@ -152,6 +159,17 @@ def withdraw(
         print(f"withdrawn {escape(run)}: it never resumes")
 
 
+@app.command()
+def retry(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
+) -> None:
+    """Let a run that could not resume be resumed again, such as after its tool is back. Exit with status 1 if none."""
+    with _opened(store) as pending:
+        if not pending.retry(run):
+            raise NotWaiting(f"no run with the id {run!r} is refused: it is unknown, has resumed or was withdrawn")
+        print(f"retrying {escape(run)}: it resumes once its calls are decided")
+
+
 @contextmanager
 def _opened(url: str) -> Iterator[PendingStore]:
     """Open a store that exists, so that a mistyped URL creates none."""
@@ -191,6 +209,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
         "requested_at": call.requested_at.isoformat(),
         "expires_at": None if call.expires_at is None else call.expires_at.isoformat(),
         "is_last": call.is_last,
+        **({} if call.refusal is None else {"refusal": call.refusal}),
     }
 
 
@@ -208,6 +227,21 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], total: int) 
     console.print(f"\n{listed_of(len(calls), total, 'oldest')}{advice(len(calls), total)}")
 
 
+def _print_refused(console: Console, calls: Sequence[WaitingApproval], total: int) -> None:
+    if not calls:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("requested (UTC)", "call", "run", "agent", "tool", "can't resume"):
+        table.add_column(heading, overflow="fold")
+    for each in calls:
+        table.add_row(
+            _time(each.requested_at), *map(as_text, (each.call_id, each.run_id, each.agent, each.tool, each.refusal))
+        )
+    console.print()
+    console.print(table)
+    console.print(f"\n{listed_of(len(calls), total, 'oldest')} of runs that can't resume{advice(len(calls), total)}")
+
+
 def _print_call(console: Console, call: WaitingApproval) -> None:
     facts = {
         "call": call.call_id,
@@ -223,6 +257,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         "waits for": _waits_for(call),
         "requested": _time(call.requested_at),
         "expires": _time(call.expires_at),
+        "refused": call.refusal,
     }
     for name, value in facts.items():
         if value is not None:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from traced_tools.cli.audit.formatting import escape
 from traced_tools.cli.dashboards import files
+from traced_tools.cli.dashboards.exporting import export_dashboards
 from traced_tools.cli.dashboards.files import Schema
+from traced_tools.cli.dashboards.limits import DEFAULTS, Limits
 from traced_tools.errors import ConfigurationError
 
 _SCHEMA = "classic for Grafana 10 and later, or v2 for Grafana 13 and later."
+
+
+def _limit(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel="Limits")
+
 
 app = typer.Typer(no_args_is_help=True, help="Export the dashboards and rules as files, or import them into Grafana.")
 
@@ -26,15 +33,64 @@ app = typer.Typer(no_args_is_help=True, help="Export the dashboards and rules as
 def export(
     dir: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files. It is created if missing.")],
     schema: Annotated[Schema, typer.Option(help=_SCHEMA)] = Schema.CLASSIC,
+    runbooks: Annotated[
+        str | None, typer.Option(metavar="URL", help="The page of your runbooks, to which the alerts link.")
+    ] = None,
+    grafana: Annotated[str | None, typer.Option(metavar="URL", help="Grafana, to which the alerts link.")] = None,
+    run_success: Annotated[float, _limit("The objective: the share of runs that don't fail.")] = DEFAULTS.run_success,
+    run_latency: Annotated[
+        float, _limit("The objective: the share of runs that are fast enough.")
+    ] = DEFAULTS.run_latency,
+    slow_run_seconds: Annotated[
+        float, _limit("The seconds that a fast run takes at most; a boundary of the histogram's buckets.")
+    ] = DEFAULTS.slow_run_seconds,
+    model_success: Annotated[
+        float, _limit("The objective: the share of model calls that don't fail.")
+    ] = DEFAULTS.model_success,
+    model_errors: Annotated[float, _limit("The share of a model's calls that may fail.")] = DEFAULTS.model_errors,
+    tool_errors: Annotated[float, _limit("The share of a tool's calls that may fail.")] = DEFAULTS.tool_errors,
+    limited_runs: Annotated[float, _limit("The share of runs that limits may end.")] = DEFAULTS.limited_runs,
+    first_chunk_seconds: Annotated[
+        float, _limit("The 95th percentile of the time to the first chunk.")
+    ] = DEFAULTS.first_chunk_seconds,
+    stuck_run_seconds: Annotated[float, _limit("The age of the oldest active run.")] = DEFAULTS.stuck_run_seconds,
+    stuck_tool_seconds: Annotated[
+        float, _limit("The age of the oldest running tool call.")
+    ] = DEFAULTS.stuck_tool_seconds,
+    approval_seconds: Annotated[
+        float, _limit("The age of the oldest call whose run waits for approval.")
+    ] = DEFAULTS.approval_seconds,
+    pending_seconds: Annotated[
+        float, _limit("The age of the oldest call in a pending store.")
+    ] = DEFAULTS.pending_seconds,
+    ready_seconds: Annotated[float, _limit("How long a decided run may wait for a worker.")] = DEFAULTS.ready_seconds,
+    daily_cost: Annotated[float, _limit("The US dollars that a service may cost in a day.")] = DEFAULTS.daily_cost,
+    cost_factor: Annotated[float, _limit("How many times the median hour an hour may cost.")] = DEFAULTS.cost_factor,
 ) -> None:
-    """Write the dashboards to DIR, and the recording and alert rules of Prometheus to DIR/rules."""
+    """Write the dashboards to DIR, and the recording and alert rules of Prometheus to DIR/rules.
+
+    The other options change the limits of the rules, and where the boards draw them.
+    """
     try:
-        targets = {dir / source.name: source for source in files.boards(schema)}
-        targets |= {dir / "rules" / source.name: source for source in files.rules()}
-        for target, source in targets.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.read_bytes())
-            typer.echo(escape(str(target)))
+        limits = Limits(
+            run_success=run_success,
+            run_latency=run_latency,
+            slow_run_seconds=slow_run_seconds,
+            model_success=model_success,
+            model_errors=model_errors,
+            tool_errors=tool_errors,
+            limited_runs=limited_runs,
+            first_chunk_seconds=first_chunk_seconds,
+            stuck_run_seconds=stuck_run_seconds,
+            stuck_tool_seconds=stuck_tool_seconds,
+            approval_seconds=approval_seconds,
+            pending_seconds=pending_seconds,
+            ready_seconds=ready_seconds,
+            daily_cost=daily_cost,
+            cost_factor=cost_factor,
+        )
+        for path in export_dashboards(dir, schema=schema, limits=limits, runbooks=runbooks, grafana=grafana):
+            typer.echo(escape(str(path)))
     except ConfigurationError as error:
         _exit(2, str(error))
     except OSError as error:

@@ -6,7 +6,10 @@ token.
 
 from __future__ import annotations
 
+import json
 import ssl
+import time
+import zlib
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -20,6 +23,9 @@ from traced_tools.errors import ConfigurationError, TracedToolsError
 
 FOLDER: Final = {"uid": "traced-tools", "title": "traced_tools"}
 _TIMEOUT: Final = 30.0
+_MOST_BYTES: Final = 1_048_576
+"""The size of an answer, before and after decompression. Grafana's are a few hundred bytes."""
+_INFLATABLE: Final = ("gzip", "deflate")
 _CONFLICT: Final = (409, 412)
 """What Grafana answers if the folder exists: 409, or 412 in releases that compare versions first."""
 _REASONS: Final = {
@@ -32,6 +38,43 @@ _REASONS: Final = {
 
 class ImportFailed(TracedToolsError):
     """Grafana cannot be reached, or refuses a request."""
+
+
+class _TooLarge(Exception):
+    """An answer is larger than any of Grafana's."""
+
+
+class _Answer:
+    """An answer whose body is within the limit.
+
+    Args:
+        response: its status and headers.
+        body: its body, decompressed.
+    """
+
+    def __init__(self, response: httpx.Response, body: bytes) -> None:
+        self.status_code = response.status_code
+        self.headers = response.headers
+        self.is_success = response.is_success
+        self.is_redirect = response.is_redirect
+        self.body = body
+
+
+def _inflated(raw: bytes, encoding: str) -> bytes:
+    """Return a body without its compression, or nothing if it cannot be read.
+
+    Raises:
+        _TooLarge: it exceeds the limit, compressed or not.
+    """
+    body = raw
+    if encoding in _INFLATABLE:
+        try:
+            body = zlib.decompressobj(wbits=47).decompress(raw, _MOST_BYTES + 1)  # gzip or zlib, as its header says
+        except zlib.error:
+            body = b""
+    if len(body) > _MOST_BYTES:
+        raise _TooLarge
+    return body
 
 
 class Grafana:
@@ -48,7 +91,7 @@ class Grafana:
     def __init__(self, url: str, token: str) -> None:
         self._url = _checked_url(url)
         self._token = _checked_token(token)
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._http = httpx.Client(base_url=self._url, headers=headers, timeout=_TIMEOUT)
 
     def __enter__(self) -> Self:
@@ -96,9 +139,20 @@ class Grafana:
             self._no_grafana(what, answer)
         return f"{self._url}/d/{board['uid']}"
 
-    def _request(self, what: str, method: str, path: str, body: object = None) -> httpx.Response:
+    def _request(self, what: str, method: str, path: str, body: object = None) -> _Answer:
+        deadline = time.monotonic() + _TIMEOUT
         try:
-            return self._http.request(method, path, json=body)
+            with self._http.stream(method, path, json=body) as answer:
+                raw = bytearray()
+                for piece in answer.iter_raw():
+                    raw += piece
+                    if len(raw) > _MOST_BYTES:
+                        break
+                    if time.monotonic() > deadline:
+                        raise httpx.ReadTimeout("the answer does not end")
+                return _Answer(answer, _inflated(bytes(raw), answer.headers.get("content-encoding", "")))
+        except _TooLarge:
+            problem = f"the answer of {self._url} has more than {_MOST_BYTES // 1024} KiB, so it is not that of Grafana"
         except httpx.TimeoutException:
             problem = f"{self._url} did not answer in {_TIMEOUT:g} seconds: check the address and the network"
         except httpx.TransportError as error:
@@ -111,11 +165,11 @@ class Grafana:
                 problem = f"{self._url} cannot be reached ({type(error).__name__}): check the address, and that it runs"
         raise ImportFailed(f"{what}: {problem}")
 
-    def _result(self, what: str, answer: httpx.Response) -> dict[str, Any]:
+    def _result(self, what: str, answer: _Answer) -> dict[str, Any]:
         """Return the JSON object of a successful answer; raise what to do about any other answer."""
         try:
-            result = answer.json()
-        except ValueError:
+            result = json.loads(answer.body)
+        except (ValueError, RecursionError):
             result = None
         fields = result if isinstance(result, dict) else {}
         said = self._quoted(fields)
@@ -148,7 +202,7 @@ class Grafana:
         message = fields.get("message")
         return f": {escape(message.replace(self._token, '[token]'))}" if isinstance(message, str) else ""
 
-    def _no_grafana(self, what: str, answer: httpx.Response) -> NoReturn:
+    def _no_grafana(self, what: str, answer: _Answer) -> NoReturn:
         raise ImportFailed(
             f"{what}: the answer of {self._url} ({answer.status_code}) is not that of Grafana: pass Grafana's address"
         )

@@ -73,13 +73,14 @@ def check(
         first, last = options.parse_period(since, until)
         calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
         replayed = [*replay(rules, calls, advisor)]
-        naming_sources = [rule for rule in rules.rules if rule.names_sources]  # any other may be for a tool elsewhere
-        missing = [*missing_names(naming_sources, _known_names(calls, pins))]
+        known = _known_names(calls, pins)
+        missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), known)]
+        unseen = [*missing_names((rule for rule in rules.rules if not rule.names_sources), known)]
         command.status = NEGATIVE if _of(replayed, "changed") or _of(replayed, "not_replayed") or missing else 0
         if json:
-            print(json_text(_json(rules, replayed, missing)))
+            print(json_text(_json(rules, replayed, missing, unseen)))
         else:
-            _print(make_console(sys.stdout), rules, replayed, missing, is_replayed=audit is not None)
+            _print(make_console(sys.stdout), rules, replayed, missing, unseen, is_replayed=audit is not None)
 
 
 def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str, SourceNames]:
@@ -98,7 +99,9 @@ def _of(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
     return [each for each in replayed if each.finding == finding]
 
 
-def _json(policy: Policy, replayed: Sequence[Replayed], missing: Sequence[MissingName]) -> dict[str, Any]:
+def _json(
+    policy: Policy, replayed: Sequence[Replayed], missing: Sequence[MissingName], unseen: Sequence[MissingName]
+) -> dict[str, Any]:
     counts = Counter(each.finding for each in replayed)
     findings: tuple[Finding, ...] = ("changed", "unchanged", "not_replayed", "not_decided")
     listed: dict[str, Any] = {
@@ -109,9 +112,14 @@ def _json(policy: Policy, replayed: Sequence[Replayed], missing: Sequence[Missin
         "not_replayed": [
             {**call_json(each.call), "rule": each.rule, "lacks": each.lacks} for each in _of(replayed, "not_replayed")
         ],
-        "missing_names": [{"rule": each.rule, "name": each.name, "sources": each.sources} for each in missing],
+        "missing_names": _names_json(missing),
+        "unseen_names": _names_json(unseen),
     }
     return {"rules": len(policy.rules), "counts": {each: counts[each] for each in findings}, **listed}
+
+
+def _names_json(names: Sequence[MissingName]) -> list[dict[str, Any]]:
+    return [{"rule": each.rule, "name": each.name, "sources": each.sources} for each in names]
 
 
 def _print(
@@ -119,12 +127,15 @@ def _print(
     policy: Policy,
     replayed: Sequence[Replayed],
     missing: Sequence[MissingName],
+    unseen: Sequence[MissingName],
     *,
     is_replayed: bool,
 ) -> None:
     console.print(f"the policy is valid: {pluralize(len(policy.rules), 'rule')}, default {policy.default}")
     for each in missing:
         console.print(as_text(f"NO SUCH TOOL: {each}", "bold red", most=1_000))
+    for each in unseen:  # a rule for any source may be for a tool of which no call is recorded
+        console.print(as_text(f"not seen: {each}", "yellow", most=1_000))
     if not is_replayed:
         return
     changed, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")

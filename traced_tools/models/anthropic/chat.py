@@ -354,6 +354,8 @@ def _encode_messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
     """Yield the conversation's turns: user and assistant alternate, and tool results come first in a turn."""
     ids = _CallIdMap()
     blocks = [(_role(message), ids.map_ids(block)) for message in messages for block in _encode_message(message)]
+    if blocks and blocks[-1][0] == "assistant" and (text := blocks[-1][1].get("text")):
+        blocks[-1] = ("assistant", {**blocks[-1][1], "text": text.rstrip()})  # the API refuses blanks at the end
     for role, turn in groupby(_without_last_thinking(blocks), key=itemgetter(0)):
         content = [block for _, block in turn]
         yield {"role": role, "content": sorted(content, key=lambda block: block.get("type") != "tool_result")}

@@ -29,7 +29,7 @@ class RetryPolicy:
     """When to send a request again.
 
     A request is retried if it could not be sent, if the server closed the connection without an answer, if the answer's
-    HTTP status is 408, 409, 429 or 500 and above, and if a stream begins with an error that stands for such a status.
+    HTTP status is 408, 409, 429 or 500 and above, and if an answer begins with an error that stands for such a status.
 
     Args:
         retries: the maximum number of further attempts after the first.

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import httpx
@@ -68,14 +69,26 @@ class HttpTransport:
     def call(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
         """Send `body`, blocking, and return the decoded answer; raises `ModelError`."""
         deadline = self.deadline()
-        answer = b"".join(self._read(path, body, ResponseBody.pieces, deadline))
-        return self._decode(decode, answer, deadline)
+        for attempt in count():
+            answer = b"".join(self._read(path, body, ResponseBody.pieces, deadline))
+            try:
+                return self._decode(decode, answer, deadline)
+            except ModelError as error:
+                refusal = error
+            call(self.wait_after_refusal(refusal, attempt, deadline))
+        raise AssertionError("the last attempt raises")
 
     async def acall(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
         """Send `body` on asyncio and return the decoded answer; raises `ModelError`."""
         deadline = self.deadline()
-        answer = b"".join([piece async for piece in self._aread(path, body, ResponseBody.apieces, deadline)])
-        return self._decode(decode, answer, deadline)
+        for attempt in count():
+            answer = b"".join([piece async for piece in self._aread(path, body, ResponseBody.apieces, deadline)])
+            try:
+                return self._decode(decode, answer, deadline)
+            except ModelError as error:
+                refusal = error
+            await acall(self.wait_after_refusal(refusal, attempt, deadline))
+        raise AssertionError("the last attempt raises")
 
     def stream(self, path: str, body: Mapping[str, Any], framing: Framing, deadline: float | None) -> Generator[str]:
         """Send `body`, blocking, and yield the data of each event as it arrives; raises `ModelError`."""
@@ -88,7 +101,7 @@ class HttpTransport:
         return self._aread(path, body, framing.aevents, deadline)
 
     async def wait_after_refusal(self, failure: ModelError, attempt: int, deadline: float | None) -> None:
-        """Wait before the request is sent again whose stream began with `failure`, as a flow; else raise it."""
+        """Wait before the request is sent again whose answer is or begins with `failure`, as a flow; else raise it."""
         delay = self._delay(attempt, failure, deadline)
         if delay is None:
             raise failure
@@ -122,11 +135,7 @@ class HttpTransport:
             raise failure
 
     def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        try:
-            decoded = decode_answer(decode, answer, self.provider)
-        except ModelError as error:
-            call_here().failed(error, None)
-            raise
+        decoded = decode_answer(decode, answer, self.provider)
         return decoded if deadline is None else check_deadline(deadline, self.provider, decoded)
 
     def _read(

@@ -86,13 +86,13 @@ class FastMeter(ApiMeter):
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(meter)
+        self._consumer = _consumer_of(meter)
+        self._begin()
+        on_fork(self._begin)  # the parent aggregates the values that wait in it
+
+    def _begin(self) -> None:
         self.waiting: deque[_Value] = deque()  # appending takes no lock
         self._by_target: dict[_Target, list[_Value]] = {}
-        self._consumer = _consumer_of(meter)
-        self._renew_lock()
-        on_fork(self._renew_lock)
-
-    def _renew_lock(self) -> None:
         self._lock = threading.RLock()
         self._is_aggregating = False
 

@@ -17,6 +17,7 @@ from traced_tools.core.enums import (
     OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
     REPAIRS,
+    RESUME_REFUSALS,
     RETRY_REASONS,
     SAFEGUARDED,
     STOP_REASONS,
@@ -323,6 +324,9 @@ APPROVAL_BY: Final = _attribute(
     "string",
     "The person or service that approved or refused the call, as named by the application if content is captured, "
     "else a keyed pseudonym; never a metric label.",
+)
+RESUME_REFUSAL: Final = _attribute(
+    "traced_tools.resume.refusal", "string", "Why a run that waited in a pending store can't resume.", RESUME_REFUSALS
 )
 INTENT: Final = _attribute("traced_tools.intent", "string", "The model's stated reason for the call.")
 MEMORY_LEFT_OUT: Final = _attribute(

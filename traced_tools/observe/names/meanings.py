@@ -97,6 +97,12 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "not_run": "The tool did not start, and the model was told so.",
         "unknown": "The tool may have run, and the model was told that its outcome is unknown.",
     },
+    at.RESUME_REFUSAL: {
+        "state_invalid": "The store's state of the run, or a call in it, was altered.",
+        "tool_missing": "The client has no tool of the name that a waiting call has.",
+        "tool_changed": "The definition or the source of a waiting call's tool has changed.",
+        "conversation_changed": "The conversation went on without the run, or was deleted.",
+    },
     at.RETRY_REASON: {
         "invalid_output": "The answer was no valid output.",
         "evaluation": "A judge scored the answer below the threshold.",

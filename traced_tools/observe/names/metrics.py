@@ -347,6 +347,27 @@ PENDING_STORE_OLDEST: Final = _metric(
     "Age of the oldest tool call in a pending store that waits for a decision.",
     (at.AGENT_NAME,),
 )
+PENDING_STORE_READY: Final = _metric(
+    "traced_tools.pending_store.ready",
+    "gauge",
+    "{run}",
+    "Runs in a pending store whose calls are all decided or expired, and which have not resumed.",
+    (at.AGENT_NAME,),
+)
+PENDING_STORE_OLDEST_READY: Final = _metric(
+    "traced_tools.pending_store.oldest_ready",
+    "gauge",
+    "s",
+    "Time since the first of the runs in a pending store that have not resumed became ready to resume.",
+    (at.AGENT_NAME,),
+)
+PENDING_STORE_REFUSED: Final = _metric(
+    "traced_tools.pending_store.refused",
+    "gauge",
+    "{run}",
+    "Runs in a pending store that can't resume, until they are withdrawn or retried.",
+    (at.AGENT_NAME, at.RESUME_REFUSAL),
+)
 TOOL_OLDEST_ACTIVE: Final = _metric(
     "traced_tools.tool.oldest_active",
     "gauge",
