@@ -25,6 +25,7 @@ NAMED: Final = {
     "orange": "#ff9830",
     "blue": "#5794f2",
     "light-blue": "#8ab8ff",
+    "super-light-blue": "#c0d8ff",
     "purple": "#b877d9",
     "text": "#9a9ca8",
     "dark-red": "#c4162a",

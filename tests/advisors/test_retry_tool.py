@@ -110,7 +110,7 @@ def test_a_pattern_chooses_tools_that_are_safe_to_repeat_and_a_name_any_tool(
         (lambda error: 1, OSError("gone"), False),
         (lambda error: 1 / 0 > 0, OSError("gone"), False),
     ],
-    ids=repr,
+    ids=["of its type", "of one of its types", "of another type", "chosen", "not chosen", "not True", "broken"],
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_only_the_given_errors_are_retried(

@@ -43,7 +43,6 @@ from traced_tools import (
     ToolInvocation,
     ToolMessage,
     ToolResult,
-    ToolResultPart,
     Usage,
     UserMessage,
     tool,
@@ -136,14 +135,13 @@ def test_a_checker_that_says_no_leaves_the_calls_to_the_caller(mode: str) -> Non
 def test_a_checker_that_says_yes_makes_a_round_even_without_calls(mode: str) -> None:
     class Inventive(ToolCallingManager):
         async def execute(self, run: Any, messages: Any, response: Any, tools: Any, **place: Any) -> Any:
-            note = ToolMessage([ToolResultPart(call_id="x", name="x", content="made up")])
-            return ToolExecutionResult((*messages, response.message, note))
+            return ToolExecutionResult((*messages, response.message, UserMessage("You may.")))
 
     loop = ToolCallingAdvisor(Inventive(), is_tool_call=lambda response: response.content.endswith("?"))
     model = ScriptedChatModel(["may I ?", "done"])
     response = run(mode, ChatClient(model, tool_calling_advisor=loop).prompt("hi"))
     assert response.content == "done"
-    assert isinstance(model.requests[1].messages[-1], ToolMessage)
+    assert model.requests[1].messages[-1] == UserMessage("You may.")
 
 
 def test_the_next_request_holds_the_whole_conversation(mode: str) -> None:

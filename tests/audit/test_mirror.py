@@ -32,6 +32,7 @@ from traced_tools.audit.records import (
     AuditRecord,
     hash_of,
 )
+from traced_tools.audit.verifying.reporting import report_verification
 from traced_tools.audit.writing import mirror
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
@@ -203,7 +204,7 @@ def test_text_that_utf_8_cannot_encode_is_replaced(telemetry: Telemetry) -> None
 def test_without_telemetry_nothing_is_emitted_or_raised() -> None:
     mirror.mirror_records(rows_of(*one_of_each()))
     mirror.mirror_records([], TelemetryOptions())
-    mirror.verified("store", True, 1.0)
+    report_verification("store", True, 1.0)
     mirror.watch_lag(Waiting(1.0).lag)
     assert mirror.flush(PATIENCE)
 
@@ -378,12 +379,12 @@ def found(telemetry: Telemetry) -> Sequence[float]:
 
 def test_the_verification_metrics_report_the_worst_store(telemetry: Telemetry) -> None:
     assert found(telemetry) == []
-    mirror.verified("one", True, 100.0, telemetry.options)
+    report_verification("one", True, 100.0, telemetry.options)
     assert found(telemetry) == [1, 100.0]
-    mirror.verified("two", False, 200.0, telemetry.options)
+    report_verification("two", False, 200.0, telemetry.options)
     assert found(telemetry) == [0, 100.0]
-    mirror.verified("two", True, 300.0, telemetry.options)
-    mirror.verified("one", True, 400.0, telemetry.options)
+    report_verification("two", True, 300.0, telemetry.options)
+    report_verification("one", True, 400.0, telemetry.options)
     assert found(telemetry) == [1, 300.0]
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dashboards.boards import BOARDS
+from dashboards.outcomes import COLORS
 from dashboards.panels import (
     Board,
     Column,
@@ -139,6 +140,10 @@ def test_a_picture_shows_every_panel_within_its_edges(
 def test_each_board_has_a_committed_picture_of_its_panels(board: Board) -> None:
     svg = ElementTree.fromstring((PICTURES / f"{board.uid}.svg").read_text())
     assert {panel.title for panel in board.panels} <= {*texts(svg)}, "run `make pictures`"
+
+
+def test_pictures_have_each_color_of_a_stop_reason() -> None:
+    assert {*COLORS.values()} <= NAMED.keys()
 
 
 def test_no_picture_is_left_from_a_board_that_is_gone() -> None:

@@ -52,6 +52,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
+from traced_tools.audit.verifying.reporting import report_verification
 from traced_tools.audit.writing import mirror
 from traced_tools.core.approval import ApprovalAnswer
 from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStarted
@@ -409,7 +410,7 @@ def audit(telemetry: Telemetry) -> None:
     """Mirror a trail's records and verify its store. The trail's own telemetry is tested in `tests/audit`."""
     mirror.mirror_records(rows_of(*one_of_each()), telemetry.options)
     mirror.watch_lag(WAITING.lag, telemetry.options)
-    mirror.verified("audit.db", True, time.time(), telemetry.options)
+    report_verification("audit.db", True, time.time(), telemetry.options)
     losses = mirror.CheckpointLosses(telemetry.options)
     losses.failed(OSError())
     losses.lost(1)

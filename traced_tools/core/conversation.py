@@ -49,10 +49,11 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return a conversation that `with_results` returned, in which each result directly follows its call.
 
     Providers reject a conversation with a result elsewhere. A result before its call, or after a later message, moves
-    to the call. A result without a call, and a second result of a call, are omitted. A call without an id, or with that
-    of another call of its answer, gets one. If nothing changes, the same tuple is returned.
+    to the call. A result without a call, and a second result of a call, are omitted, unless the conversation has only
+    results, whose calls the server may have. A call without an id, or with that of another call of its answer, gets
+    one. If nothing changes, the same tuple is returned.
     """
-    if _are_paired(messages):
+    if _are_paired(messages) or all(message.role in ("system", "tool") for message in messages):
         return messages
     rounds: dict[int, tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]] = {}
     loose: list[tuple[int, ToolResultPart]] = []

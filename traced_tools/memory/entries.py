@@ -59,7 +59,7 @@ class LoggedPause(Value):
     Args:
         keeper: what decides whether a run has resumed: `store` if a pending store keeps the state of the run, or `log`
             if the run that resumes says so in the log before the calls run.
-        begun: the ids of the calls that wait for input, whose tools have begun.
+        begun: the ids of the calls whose tools have begun, such as those that wait for input.
     """
 
     keeper: PauseKeeper

@@ -56,7 +56,7 @@ from traced_tools.audit.verifying.findings import (
     record_after_end,
     truncated_chain,
 )
-from traced_tools.audit.writing import mirror
+from traced_tools.audit.verifying.reporting import report_verification
 
 if TYPE_CHECKING:
     from traced_tools.observe.run_telemetry import TelemetryOptions
@@ -93,7 +93,7 @@ def verify(
         ConfigurationError: for an invalid key, a key without `cryptography`, or a time without a zone.
     """
     result = examine(store, checkpoints, public_key, archived_before, None)
-    mirror.verified(Store(store).name, result.ok, time.time(), telemetry)
+    report_verification(Store(store).name, result.ok, time.time(), telemetry)
     return result
 
 

@@ -127,19 +127,6 @@ def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None)
         instruments.audit.watch(lag)
 
 
-def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
-    """Report the result of a verification in this process as metrics.
-
-    Args:
-        store: identifies the store in this process; never exported.
-        ok: whether the verification found no problem.
-        time: when it ended, in seconds of Unix time.
-        options: the providers; None for the current global providers.
-    """
-    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
-        instruments.audit.verified(store, ok, time)
-
-
 def flush(timeout: float = 5.0) -> bool:
     """Wait until all queued records are emitted, and return whether they are after `timeout` seconds."""
     return _QUEUE.flush(timeout)
