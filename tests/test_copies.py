@@ -136,7 +136,7 @@ def data_of(response: ChatClientResponse) -> dict[str, Any]:
     names = [each.name for each in dataclasses.fields(response)]
     found = {name: getattr(response, name) for name in names if name not in ("run", "offered", "tool_results")}
     found |= {name: getattr(response, name) for name in ("content", "text", "run_id", "trace_id", "conversation_id")}
-    kept = ("call_id", "name", "content", "images", "decision", "outcome", "error_type", "reason_code")
+    kept = ("call_id", "tool", "content", "images", "decision", "outcome", "error_type", "reason_code")
     return {**found, "results": [[getattr(each, name) for name in kept] for each in response.tool_results]}
 
 

@@ -249,6 +249,8 @@ def test_messages(content: list[Any], places: list[int]) -> None:
     ]
     message = checked(codec, {"content": content, "usage": used, "stop_reason": "end_turn"}, events)
     back = [block for turn in sent(codec, message)["messages"][1:] for block in turn["content"]]
+    while content and content[-1]["type"] in ("thinking", "redacted_thinking"):
+        content = content[:-1]  # the API refuses it at the end of a turn
     assert back == joined(content, lambda block: block["type"] == "text", "type")
 
 

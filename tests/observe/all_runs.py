@@ -59,6 +59,7 @@ from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStart
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
+from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
@@ -420,8 +421,8 @@ def audit(telemetry: Telemetry) -> None:
 class Inbox:
     """Stands for a store in which calls wait."""
 
-    def waiting(self) -> dict[str, tuple[int, float]]:
-        return {"desk": (2, 90.0)}
+    def counts(self) -> list[PendingCounts]:
+        return [PendingCounts("desk", 2, 90.0, 1, 30.0, {"tool_changed": 1})]
 
 
 INBOX = Inbox()
@@ -431,7 +432,7 @@ def calls_that_wait_in_a_store(telemetry: Telemetry) -> None:
     """Report the calls in a store. The store itself is tested in `tests/approvals`."""
     instruments = RunTelemetry(telemetry.options, agent="").instruments
     assert instruments is not None
-    instruments.pending_stores.watch(INBOX.waiting)
+    instruments.pending_stores.watch(INBOX.counts)
 
 
 RUNS: tuple[Callable[[Telemetry], None], ...] = (
