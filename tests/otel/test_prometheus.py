@@ -33,6 +33,7 @@ def test_every_metric_of_a_run_is_exposed_under_its_prometheus_name(exposed: Exp
         "gen_ai_invoke_agent_tool_calls": "histogram",
         "traced_tools_advisor_duration_seconds": "histogram",
         "traced_tools_iteration_duration_seconds": "histogram",
+        "traced_tools_run_time_seconds": "histogram",
         "traced_tools_loop_iterations": "histogram",
         "traced_tools_run_active": "gauge",
         "traced_tools_run_oldest_active_seconds": "gauge",

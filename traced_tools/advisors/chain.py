@@ -17,8 +17,7 @@ from traced_tools.core.enums import TimeKind
 from traced_tools.errors import AdvisorChainError, ResumeError
 from traced_tools.models.base import ChatChunk, ChatModel
 from traced_tools.models.model_call import call_model
-from traced_tools.observe.observations import observe_hook
-from traced_tools.observe.scopes.run import report_failed_listener
+from traced_tools.observe.observations import observe_failed_chunk, observe_hook
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
 from traced_tools.run.streamed_text import Delivery, Release
@@ -225,7 +224,7 @@ class AdvisorChain:
             try:
                 shown: Any = on_chunk(chunk)
             except Exception as error:
-                report_failed_listener(telemetry, "on_chunk", name, advisor.order, request.iteration, error, began)
+                observe_failed_chunk(telemetry, name, advisor.order, request.iteration, error, began)
                 raise
             telemetry.listened("on_chunk", name, perf_counter_ns() - began)
             if shown is None:

@@ -18,7 +18,7 @@ from traced_tools.observe.scopes.memory import (
     report_missing_results,
 )
 from traced_tools.observe.scopes.model_call import ChatScope
-from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope
+from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope, report_failed_listener
 from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
 from traced_tools.observe.scopes.tool_search import RetrievalScope, count_discoveries, record_withheld
 from traced_tools.observe.stages.approval import ApprovalObservation
@@ -123,6 +123,13 @@ def observe_hook(
     """
     booked = run.ledger if ledger is None else ledger
     return HookScope(run, hook, name, order, iteration, booked, kind) if run.enabled else OFF
+
+
+def observe_failed_chunk(
+    run: RunTelemetry, name: str, order: int, iteration: int, error: Exception, began: int
+) -> None:
+    """Report that `on_chunk` of an advisor raised an error; the arguments are those of `report_failed_listener`."""
+    report_failed_listener(run, "on_chunk", name, order, iteration, error, began)
 
 
 def observe_model_call(run: ObservedRun, model: ObservedModel, asked: ModelInput) -> ModelCallObservation:

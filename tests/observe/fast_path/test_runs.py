@@ -37,8 +37,9 @@ def otlp(span: ReadableSpan) -> Any:
     for each in exported["attributes"]:
         if each["key"] in TIMES:
             each["value"] = "…"
-    for each in IDS & exported.keys():
-        del exported[each]
+    for identified in (exported, *exported.get("links", ())):
+        for each in IDS & identified.keys():
+            del identified[each]
     return request
 
 
