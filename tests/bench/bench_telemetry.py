@@ -110,7 +110,7 @@ def _iteration(run: RunContext) -> None:
 
 
 def _advise(run: RunContext) -> None:
-    with observe_hook(run.telemetry, "advise", LOOP.name, LOOP.order, 0, clock=run.telemetry.clock):
+    with observe_hook(run.telemetry, "advise", LOOP.name, LOOP.order, 0):
         pass
 
 
@@ -134,7 +134,7 @@ def _embeddings(run: RunContext) -> None:
 
 
 def _execute_tool(run: RunContext) -> None:
-    queued = {"queued": 0.001, "may_refuse": False, "refused": False}
+    queued = {"queued": 0.001, "may_refuse": False, "refused": False, "ledger": run.telemetry.ledger}
     with observe_tool_call(run, ASKED, ADD, 2, (0, 1), **queued) as observed:
         observed.repaired(())
         observed.started()
@@ -145,7 +145,7 @@ def _execute_tool(run: RunContext) -> None:
 
 
 def _refuse_tool(run: RunContext) -> None:
-    queued = {"queued": 0.001, "may_refuse": False, "refused": True}
+    queued = {"queued": 0.001, "may_refuse": False, "refused": True, "ledger": run.telemetry.ledger}
     with observe_tool_call(run, ASKED, ADD, 2, (0, 1), **queued) as observed:
         observed.repaired(())
         observed.decided(REFUSED)
