@@ -88,7 +88,12 @@ class ChatClientRequest:
 
     def chat_request(self) -> ChatRequest:
         """Return the request in the form that models accept."""
-        return ChatRequest(with_paired_results(self.messages), self.tools.definitions, self.options)
+        messages, run = self.messages, self.run
+        if messages is not run.paired:
+            messages = with_paired_results(messages)
+            if messages is self.messages:
+                run.paired = messages
+        return ChatRequest(messages, self.tools.definitions, self.options)
 
     def __repr__(self) -> str:
         sizes = f"{len(self.messages)} messages, {len(self.tools)} tools"

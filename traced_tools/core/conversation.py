@@ -108,7 +108,9 @@ def _are_paired(messages: Sequence[Message]) -> bool:
             calls = ()
         elif message.role == "assistant":
             calls = message.tool_calls
-            if calls and (None in (ids := {call.id for call in calls}) or "" in ids or len(ids) < len(calls)):
+            if len(calls) == 1 and not calls[0].id:
+                return False
+            if len(calls) > 1 and (not all(ids := [call.id for call in calls]) or len(set(ids)) < len(ids)):
                 return False
         else:
             calls = ()

@@ -12,6 +12,8 @@ _FENCE = "```"
 _FENCE_OPENING = re.compile(r"``` *[\w-]*")
 _EMPTY_OBJECTS = re.compile(r"(\{\s*\}\s*)+(?=\{)")
 """Empty objects before the arguments: some gateways stream one before the pieces of the arguments."""
+_BEFORE_LAST = ("{", " ", "\n", "\r", "\t")
+"""The characters before the last one of a text that may end with an empty object."""
 _MAX_WRAPPINGS = 3
 
 
@@ -40,9 +42,9 @@ def _unwrap_once(text: str) -> tuple[str, Repair | None]:
     opening = _FENCE_OPENING.match(text)
     if opening and text.endswith(_FENCE, opening.end()):
         return text[opening.end() : -len(_FENCE)], "code_fence"
-    if empty := _EMPTY_OBJECTS.match(text):
+    if text[1:2] != '"' and (empty := _EMPTY_OBJECTS.match(text)):
         return text[empty.end() :], "empty_object"
-    if text.endswith("}") and (before := text[:-1].rstrip()).endswith("{"):
+    if text[-2:-1] in _BEFORE_LAST and text[-1] == "}" and (before := text[:-1].rstrip()).endswith("{"):
         first = before[:-1].rstrip()
         if first.endswith("}"):
             return first, "empty_object"

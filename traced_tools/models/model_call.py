@@ -44,34 +44,30 @@ async def call_model(
         ModelError: if there is no answer.
     """
 
-    async def ask_once(answering: ChatModel, request: ChatRequest, has_streamed: bool) -> tuple[ChatResponse, bool]:
-        with observe_model_call(run, answering, observable) as observed:
-            if deliver is None:
-                step: CallModel[Any] = CallModel(answering, request, observed.timer, _withhold)
-            else:
-                step = CallModel(answering, request, observed.timer, deliver, observed.deltas)
-            run.totals.inference_calls += 1
-            try:
-                response = await step
-            except ModelError as error:
-                error.streamed = error.streamed or has_streamed
-                raise
-            cost = run.cost_of(answering, response)
-            run.totals.add(response.usage, cost)
-            observed.answered(response, cost)
-            has_streamed = has_streamed or step.has_streamed
-            _check_is_answer(response, answering.provider, has_streamed)
-        return response, has_streamed
-
     async def ask(answering: ChatModel) -> ChatResponse:
-        response, has_streamed = await ask_once(answering, request, False)
-        for _ in range(_MOST_PAUSES):
-            if response.finish_reason != PAUSE or response.tool_calls:
-                return response
-            begun = response.message
-            continued = ChatRequest((*request.messages, begun), request.tools, request.options)
-            rest, has_streamed = await ask_once(answering, continued, has_streamed)
-            response = rest.continuing(response)
+        asked, begun, has_streamed = request, None, False
+        for _ in range(1 + _MOST_PAUSES):
+            with observe_model_call(run, answering, observable) as observed:
+                if deliver is None:
+                    step: CallModel[Any] = CallModel(answering, asked, observed.timer, _withhold)
+                else:
+                    step = CallModel(answering, asked, observed.timer, deliver, observed.deltas)
+                run.totals.inference_calls += 1
+                try:
+                    response = await step
+                except ModelError as error:
+                    error.streamed = error.streamed or has_streamed
+                    raise
+                cost = run.cost_of(answering, response)
+                run.totals.add(response.usage, cost)
+                observed.answered(response, cost)
+                has_streamed = has_streamed or step.has_streamed
+                _check_is_answer(response, answering.provider, has_streamed)
+            whole = response if begun is None else response.continuing(begun)
+            if whole.finish_reason != PAUSE or whole.tool_calls:
+                return whole
+            begun = whole
+            asked = ChatRequest((*request.messages, whole.message), request.tools, request.options)
         problem = f"the model paused its turn more than {_MOST_PAUSES} times"
         raise InvalidResponse(problem, provider=answering.provider, streamed=has_streamed)
 

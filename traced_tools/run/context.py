@@ -118,6 +118,7 @@ class RunContext:
         parent_id: the id of the enclosing run; None if there is none.
         interrupted: what is known of the results of tools that an error or the caller interrupted; None before that.
         complete: the last conversation that was found to have a result for each tool call.
+        paired: the last conversation in which each result was found to follow its call.
         results: the results of the tool calls that loops have run so far.
         reached: each tuple of results that `all_results` has returned.
         resumption: what the run starts from, if it resumes a paused one; else None.
@@ -149,6 +150,7 @@ class RunContext:
         "id",
         "interrupted",
         "limits",
+        "paired",
         "parent_id",
         "pause",
         "principal",
@@ -219,6 +221,7 @@ class RunContext:
         self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
         self.tally = LimitTally(limits)
         self.complete: tuple[Message, ...] | None = None
+        self.paired: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []
         self.reached: list[tuple[ToolResult, ...]] = []
         self.delivery: Delivery | None = None

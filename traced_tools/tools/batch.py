@@ -324,7 +324,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
             self._shown.get(index),
-            self._given.get(index) or self._goes_on(index),
+            self._given.get(index) or (self._goes_on(index) if self._waited else None),
         )
 
     def _goes_on(self, index: int) -> DecidedPause | None:

@@ -529,9 +529,9 @@ class ToolExecution:
         observed.started()
         try:
             if failure is None:
-                asked, agent = perf_counter(), own_tool(self._tool)
+                asked = perf_counter()
                 step = tool.step(bound.value, context)
-                if self._decided is not None and isinstance(agent, AgentToolCallback):
+                if self._decided is not None and isinstance(agent := own_tool(self._tool), AgentToolCallback):
                     step = agent.step_of_pause(self._decided, context)
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))

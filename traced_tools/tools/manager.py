@@ -210,7 +210,7 @@ class ToolCallingManager:
         ended_by = next((result for result in results if result.ends_run), None)
         # if an advisor ended the run, nobody decides about the calls that wait
         waiting = [] if ended_by else [result.pending for result in results if result.pending is not None]
-        pending = tuple(chain.from_iterable(each.leaves() for each in waiting))
+        pending = tuple(chain.from_iterable(call.leaves() for call in waiting)) if waiting else ()
         parts = [result.part() for result in results if ended_by or result.pending is None]
         if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))
@@ -218,6 +218,8 @@ class ToolCallingManager:
         history = (*messages, message, *answered)
         if messages is run.complete and not pending:  # so that the history isn't scanned again
             run.complete = history
+            if messages is run.paired:
+                run.paired = history
         return ToolExecutionResult(history, is_direct, results, ended_by, pending)
 
     async def completed(self, run: RunContext, tools: ToolSet, calls: Iterable[ToolCall]) -> ToolSet:
