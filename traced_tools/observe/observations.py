@@ -166,7 +166,7 @@ def observe_tool_call(
     may_refuse: bool,
     refused: bool,
     skipped: bool = False,
-    ledger: TimeLedger,
+    ledger: TimeLedger | None,
 ) -> ToolCallObservation:
     """Return the observation of one requested call; the arguments are those of `ToolCallObservation`."""
     telemetry, events = run.telemetry, run.events
@@ -191,7 +191,7 @@ def observe_tool_call(
 
 
 def observe_approval(
-    run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int, ledger: TimeLedger
+    run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int, ledger: TimeLedger | None
 ) -> ApprovalObservation:
     """Return the observation of the wait for a decision about a call; the tool call's own has the events of it."""
     observed: ApprovalObservation = OFF

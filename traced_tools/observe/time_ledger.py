@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -25,11 +26,11 @@ class TimeLedger:
 
     def __init__(self) -> None:
         self.downstream_ns = 0
-        self.booked_ns: dict[TimeKind, int] = {}
+        self.booked_ns: defaultdict[TimeKind, int] = defaultdict(int)
 
     def book(self, kind: TimeKind, nanoseconds: int) -> None:
         """Add time to a kind."""
-        self.booked_ns[kind] = self.booked_ns.get(kind, 0) + nanoseconds
+        self.booked_ns[kind] += nanoseconds
 
     def book_downstream(self, kind: TimeKind, nanoseconds: int) -> None:
         """Add time to a kind that the innermost open scope does not count as its own."""
@@ -67,6 +68,14 @@ class TimeLedger:
             left -= share
         self.book(otherwise, left)
         self.downstream_ns += nanoseconds
+
+    def mark(self) -> tuple[int, defaultdict[TimeKind, int]]:
+        """Return what is booked so far, for `return_to`."""
+        return self.downstream_ns, self.booked_ns.copy()
+
+    def return_to(self, mark: tuple[int, defaultdict[TimeKind, int]]) -> None:
+        """Forget what was booked since `mark`."""
+        self.downstream_ns, self.booked_ns = mark
 
     def seconds(self) -> Mapping[TimeKind, float]:
         """Return the seconds of each kind that took any time."""

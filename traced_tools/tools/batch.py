@@ -359,9 +359,13 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
     def book(self, ledger: TimeLedger, nanoseconds: int) -> None:
         """Book the time of the step: what the calls have taken, in proportion, and what the caller of the run has."""
-        ledger.book_downstream("reader", self._held_back_ns)
-        calls = [execution.ledger for execution in self._under_way]
-        ledger.book_parallel(nanoseconds - self._held_back_ns, calls, otherwise="tool")
+        if self._held_back_ns:
+            ledger.book_downstream("reader", self._held_back_ns)
+        calls = [execution.ledger for execution in self._under_way if execution.ledger is not None]
+        if calls:
+            ledger.book_parallel(nanoseconds - self._held_back_ns, calls, otherwise="tool")
+        else:
+            ledger.book_downstream("tool", nanoseconds - self._held_back_ns)
 
     def cancel(self) -> None:
         """Start no further tool, and mark the running ones as cancelled."""

@@ -139,7 +139,9 @@ class ToolExecution:
         is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
         # the application may raise an error when it receives additional arguments, so that the tool does not run
         self._is_plain = is_plain and not isinstance(self._tool, AugmentedTool)
-        self.ledger: Final = TimeLedger()
+        # a single call without advisors and listeners has nothing to separate: all its time is the tool's
+        separates = not self._is_plain or place[1] > 1 or run.events.wanted
+        self.ledger: Final = TimeLedger() if separates and run.telemetry.enabled else None
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -209,7 +211,8 @@ class ToolExecution:
 
     def _observed(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
         queued = perf_counter() - self._queued_at
-        self.ledger.book("queue", int(queued * 1_000_000_000))
+        if self.ledger is not None:
+            self.ledger.book("queue", int(queued * 1_000_000_000))
         return observe_tool_call(
             self._run,
             self._call,
@@ -312,12 +315,14 @@ class ToolExecution:
             observed: the observation of the call.
             checking: the advisors that the call has passed and must pass again if its arguments change.
         """
-        if not advisors:
-            began, downstream = perf_counter_ns(), self.ledger.downstream_ns
+        if not advisors and (ledger := self.ledger) is not None:
+            began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
                 return await self._approve(invocation, observed, checking)
             finally:  # the waiting for approval and the tool's time don't count as the advisors' own time
-                self.ledger.book_since("tool", began, downstream)
+                ledger.book_since("tool", began, downstream)
+        if not advisors:
+            return await self._approve(invocation, observed, checking)
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 

@@ -172,7 +172,7 @@ class ToolCallingManager:
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
         ledger = run.telemetry.ledger
-        began, downstream, booked = perf_counter_ns(), ledger.downstream_ns, dict(ledger.booked_ns)
+        began, before = perf_counter_ns(), ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
@@ -184,8 +184,9 @@ class ToolCallingManager:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
         finally:  # models that tools have asked in the run have booked their time here: it is the time of the tools
-            ledger.downstream_ns, ledger.booked_ns = downstream, booked
-            step.book(ledger, perf_counter_ns() - began)
+            if run.telemetry.enabled:
+                ledger.return_to(before)
+                step.book(ledger, perf_counter_ns() - began)
         for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
             if result.pending is None and (result.outcome is not None or result.decision == "answered"):
                 run.tally.record_result(asked, result)

@@ -26,7 +26,7 @@ class ApprovalScope(Scope):
 
     kind = "approval"
 
-    def __init__(self, run: RunTelemetry, observed: ApprovalObservation, ledger: TimeLedger) -> None:
+    def __init__(self, run: RunTelemetry, observed: ApprovalObservation, ledger: TimeLedger | None) -> None:
         self.run = run
         self.ledger = ledger
         self._observed = observed

@@ -141,7 +141,7 @@ class Scope:
             own = elapsed - ledger.downstream_ns
             self.self_time = own / 1_000_000_000
             ledger.downstream_ns = self._outer_downstream_ns + elapsed
-            ledger.book(self.kind, own)
+            ledger.booked_ns[self.kind] += own
         if error is not None and self._is_own(error):
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error

@@ -87,7 +87,7 @@ class ToolCallObservation(Observation):
         may_refuse: whether advisors stand between here and the tool.
         refused: whether the call is refused already.
         skipped: whether the call never starts, because the run has ended.
-        ledger: where the time of the call is booked.
+        ledger: where the time of the call is booked; None if its time is all the tool's.
 
     Attributes:
         call, tool, iteration, queued, may_refuse, refused, skipped, ledger: as above; `queued` grows by the waits for a
@@ -148,7 +148,7 @@ class ToolCallObservation(Observation):
         may_refuse: bool,
         refused: bool,
         skipped: bool = False,
-        ledger: TimeLedger,
+        ledger: TimeLedger | None,
     ) -> None:
         self.ledger = ledger
         self.call = call
