@@ -47,6 +47,7 @@ EMITTED = (
     names.ITERATION_DURATION,
     names.ADVISOR_DURATION,
     names.TOOL_DECISIONS,
+    names.RUN_TIME,
     names.TOOL_RESULT_SIZE_METRIC,
     names.TOOL_RETRIES,
     names.TOOL_ACTIVE,
@@ -181,7 +182,10 @@ def test_a_duration_is_the_sum_of_its_spans(scraped: Scraped) -> None:
         spans = scraped.agent.of(operation)
         assert scraped.value(metric, "_count", **of_operation) == len(spans) > 0, metric.name
         seconds = math.fsum(span["seconds"] for span in spans)
-        assert scraped.value(metric, "_sum", **of_operation) == pytest.approx(seconds), metric.name
+        if operation == names.CHAT:  # without the time of those who receive streamed answers
+            assert 0 < scraped.value(metric, "_sum", **of_operation) <= seconds
+        else:
+            assert scraped.value(metric, "_sum", **of_operation) == pytest.approx(seconds), metric.name
 
 
 def test_each_run_is_counted_with_its_calls(scraped: Scraped) -> None:
@@ -246,7 +250,11 @@ def test_each_duration_leads_to_the_span_that_took_it(scraped: Scraped) -> None:
         for exemplar in found:
             span = spans[exemplar["labels"]["span_id"]]
             assert span["trace_id"] == exemplar["labels"]["trace_id"]
-            assert span["seconds"] == pytest.approx(float(exemplar["value"]))
+            took = float(exemplar["value"])
+            if metric is names.OPERATION_DURATION:  # without the time of those who receive streamed answers
+                assert took <= span["seconds"] * (1 + 1e-6)
+            else:
+                assert span["seconds"] == pytest.approx(took)
             assert float(exemplar["series"]["le"]) == bucket_of(metric, float(exemplar["value"]))
 
 
