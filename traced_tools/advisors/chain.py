@@ -72,6 +72,7 @@ class AdvisorChain:
             event_listeners(inside, deltas=True),
             call_listeners(inside),
         )
+        self._loop = loops[0] if loops else None
         self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
@@ -226,7 +227,8 @@ class AdvisorChain:
             except Exception as error:
                 observe_failed_chunk(telemetry, name, advisor.order, request.iteration, error, began)
                 raise
-            telemetry.listened("on_chunk", name, perf_counter_ns() - began)
+            if advisor is not self._loop:  # whose time is the package's own
+                telemetry.listened("on_chunk", name, perf_counter_ns() - began)
             if shown is None:
                 changes += ((reached, ""),)
                 if _restarts(chunk):

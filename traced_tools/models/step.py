@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Generic, Protocol, TypeVar
 
-from traced_tools.core.enums import TimeKind
 from traced_tools.errors import ModelError
 from traced_tools.flow.flow import StreamingStep
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
@@ -24,8 +23,14 @@ class ChunkTimer(Protocol):
     def chunk(self, now: int) -> None:
         """Called when a chunk has arrived."""
 
-    def paused(self, kind: TimeKind, began: int) -> None:
-        """Called when the model goes on after others have worked since `began`."""
+    def delivered(self, arrived: int, seen: int) -> None:
+        """Called when the next chunk is requested: advisors have had the chunk until `seen`, then the reader.
+
+        If an advisor fails, `seen` is 0.
+        """
+
+    def held_back(self, began: int) -> None:
+        """Called if whoever drives the run has let the call wait since `began`."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
@@ -75,12 +80,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
-                if (visible := self._receive(chunk)) is not None:
-                    began = perf_counter_ns()
-                    try:
+                arrived, seen = perf_counter_ns(), 0
+                try:
+                    visible = self._receive(chunk, arrived)
+                    seen = perf_counter_ns()
+                    if visible is not None:
                         yield visible
-                    finally:
-                        self._clock.paused("reader", began)
+                finally:
+                    self._clock.delivered(arrived, seen)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -96,12 +103,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:
-                if (visible := self._receive(chunk)) is not None:
-                    began = perf_counter_ns()
-                    try:
+                arrived, seen = perf_counter_ns(), 0
+                try:
+                    visible = self._receive(chunk, arrived)
+                    seen = perf_counter_ns()
+                    if visible is not None:
                         yield visible
-                    finally:
-                        self._clock.paused("reader", began)
+                finally:
+                    self._clock.delivered(arrived, seen)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -112,22 +121,18 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
 
     def held_back_since(self, began: int) -> None:
         """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
-        self._clock.paused("reader", began)
+        self._clock.held_back(began)
 
-    def _receive(self, chunk: Any) -> C | None:
+    def _receive(self, chunk: Any, now: int) -> C | None:
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
-        arrived = perf_counter_ns()
-        self._clock.chunk(arrived)
+        self._clock.chunk(now)
         self._fold.add(chunk)
         if not self.has_streamed:
             self.has_streamed = chunk.has_content
-        try:
-            if self._observe is not None:
-                self._observe(self._fold.with_call_identity(chunk))
-            return self._deliver(chunk)
-        finally:
-            self._clock.paused("chunk", arrived)
+        if self._observe is not None:
+            self._observe(self._fold.with_call_identity(chunk))
+        return self._deliver(chunk)
 
     def normalize_response(self, response: Any) -> ChatResponse:
         """Return the answer with its provider and an id on each call, and without a call that was cut off.

@@ -25,7 +25,8 @@ class NullScope:
         """The no-op object itself."""
         return self
 
-    chunk = streaming = paused = answered = failed = sent_again = requested = began = ended = close = ignore
+    chunk = streaming = delivered = held_back = ignore
+    answered = failed = sent_again = requested = began = ended = close = ignore
     repaired = stated = approved = provided = advised = started = progressed = stopped = waited = ignore
     retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore

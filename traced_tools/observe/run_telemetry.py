@@ -6,6 +6,7 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -165,7 +166,7 @@ class RunTelemetry:
         self.conventions: Conventions = read_conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.ledger = TimeLedger()
-        self.listener_ns: dict[tuple[Hook, str], int] = {}
+        self.listener_ns: defaultdict[tuple[Hook, str], int] = defaultdict(int)
         self.is_compacted = False
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
         self._failed_listeners: dict[int, BaseException] = {}  # the references keep the ids unique
@@ -208,8 +209,7 @@ class RunTelemetry:
 
     def listened(self, hook: Hook, advisor: str, nanoseconds: int) -> None:
         """Add to the time of an advisor's `on_chunk` or `on_event`, which are too frequent for a measurement each."""
-        key = (hook, advisor)
-        self.listener_ns[key] = self.listener_ns.get(key, 0) + nanoseconds
+        self.listener_ns[hook, advisor] += nanoseconds
 
     def listener_failed(self, error: BaseException) -> None:
         """Record that an error arose in `on_chunk` or `on_event`: it is no error of the model or the tool around it."""

@@ -240,7 +240,7 @@ class GeminiChunkDecoder:
         self._partial: PartialCall | None = None
         self._has_partial_calls = False
         self.done = False
-        self._counts: dict[str, Any] | None = None
+        self._counts: dict[str, int] | None = None
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Decode the data of one event; raises `InvalidResponse`."""
@@ -258,10 +258,12 @@ class GeminiChunkDecoder:
             self._partial = None
         if event.usage_metadata is not None:
             # each event has the counts so far; a count that a server omits or sends as zero at the end is known before
-            known = self._counts or {}
-            later = event.usage_metadata.model_dump(by_alias=True, exclude_none=True)
-            self._counts = known | {name: count for name, count in later.items() if count or name not in known}
-        usage = GeminiUsage(**self._counts).to_usage() if self._counts is not None and self.done else None
+            counts = self._counts = self._counts or {}
+            for name, count in vars(event.usage_metadata).items():
+                if count or (count is not None and name not in counts):
+                    counts[name] = count
+        has_usage = self._counts is not None and self.done
+        usage = GeminiUsage.model_construct(None, **self._counts or {}).to_usage() if has_usage else None
         native = unknown_reason(candidate.finish_reason, reason)
         return build_chunks(contents, (), usage, reason, event.response_id, event.model_version, native)
 

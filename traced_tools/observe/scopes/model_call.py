@@ -29,7 +29,7 @@ from traced_tools.observe.sanitize import (
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Conventions, TimeKind
+    from traced_tools.core.enums import Conventions
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
@@ -253,12 +253,24 @@ class ChatScope(ModelScope["ModelAnswer"]):
             record = self.run.instruments.models.time_per_output_chunk.record
             self.run.guarded(record, seconds, self._labels, self._context)
 
-    def paused(self, kind: TimeKind, began: int) -> None:
-        """Record that the model goes on after advisors or the reader of the stream have worked since `began`."""
+    def delivered(self, arrived: int, seen: int) -> None:
+        """Record that advisors have had a chunk until `seen`, and then the reader of the stream until now.
+
+        If an advisor failed, `seen` is 0, and no reader has had the chunk.
+        """
         self._waiting_since = now = perf_counter_ns()
-        if kind == "reader":
-            self._reader_ns += now - began
-        self.run.ledger.book_downstream(kind, now - began)
+        seen = seen or now
+        self._reader_ns += now - seen
+        ledger = self.run.ledger
+        ledger.booked_ns["chunk"] += seen - arrived  # not by `book_downstream`: each chunk comes this way
+        ledger.booked_ns["reader"] += now - seen
+        ledger.downstream_ns += now - arrived
+
+    def held_back(self, began: int) -> None:
+        """Record that whoever drives the run has let the call wait since `began`."""
+        waited = perf_counter_ns() - began
+        self._reader_ns += waited
+        self.run.ledger.book_downstream("reader", waited)
 
     def _final_attributes(self) -> Attributes:
         attributes = super()._final_attributes()
