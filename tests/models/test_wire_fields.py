@@ -147,7 +147,8 @@ def test_the_calls_of_other_tools_still_stream_their_arguments(mode: str) -> Non
         modes.run(mode, ChatClient(model, tools=[other, odd], advisors=[watching]).prompt("?"), model)
     pieces = [event for event in watching.events if isinstance(event, ToolArgumentsDelta)]
     assert len([piece for piece in pieces if piece.arguments]) > len(CITIES)
-    assert other.given == [{"city": city} for city in CITIES]
+    cities = [given["city"] for given in other.given]  # in any order, because the calls run in parallel
+    assert sorted(cities) == sorted(CITIES)
 
 
 @pytest.mark.parametrize("mode", MODES)
