@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from traced_tools.cli.demo.run import run_demo
+from traced_tools.demo.run import run_demo
 
 PICTURE = Path(__file__).parent / "images" / "demo.svg"
 

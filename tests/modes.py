@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.waiting import patiently
-from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.client import ChatClientRequestSpec
+from traced_tools.loop.exchange import ChatClientResponse
 
 if TYPE_CHECKING:
     from traced_tools.models.http.model import HttpChatModel

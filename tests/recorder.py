@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traced_tools import Advisor, ChatClientRequest, ChatClientResponse
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 
 
 class Recorder(Advisor):

@@ -41,7 +41,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest
 from traced_tools.testing import ScriptedChatModel
 

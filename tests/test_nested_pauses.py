@@ -60,8 +60,8 @@ from traced_tools import (
 from traced_tools.errors import NestedRunWaits, ToolExecutionError
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
+from traced_tools.search import RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import RegexToolIndex
 
 DONE: list[str] = []
 ONE = Usage(input_tokens=10, output_tokens=5)

@@ -25,7 +25,7 @@ ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = (
     *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
-    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.tools.search"),
+    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search"),
 )
 
 ROOMS = (
@@ -300,7 +300,7 @@ HEAVY = (
         "import traced_tools.models, traced_tools.testing",
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
         "from traced_tools import InMemoryChatMemoryRepository, MessageEntry",
-        "from traced_tools.tools.search import RegexToolIndex; RegexToolIndex()",
+        "from traced_tools.search import RegexToolIndex; RegexToolIndex()",
         "import traced_tools.mcp",
         "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
     ],

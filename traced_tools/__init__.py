@@ -12,31 +12,17 @@ from traced_tools._lazy import lazy_exports
 if TYPE_CHECKING:
     from traced_tools._version import __version__ as __version__
     from traced_tools.advisors.approval import ApprovalAdvisor as ApprovalAdvisor
-    from traced_tools.advisors.audit import AuditAdvisor as AuditAdvisor
-    from traced_tools.advisors.base import MEMORY_ORDER as MEMORY_ORDER
-    from traced_tools.advisors.base import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
-    from traced_tools.advisors.base import Advisor as Advisor
-    from traced_tools.advisors.base import BaseAdvisor as BaseAdvisor
-    from traced_tools.advisors.base import ToolLoopAdvisor as ToolLoopAdvisor
-    from traced_tools.advisors.base import TranscriptAdvisor as TranscriptAdvisor
     from traced_tools.advisors.cache_tool import CacheToolAdvisor as CacheToolAdvisor
-    from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
     from traced_tools.advisors.evaluation import EvaluationAdvisor as EvaluationAdvisor
-    from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
-    from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
     from traced_tools.advisors.function import advisor as advisor
     from traced_tools.advisors.log import LoggingAdvisor as LoggingAdvisor
-    from traced_tools.advisors.memory import MemoryAdvisor as MemoryAdvisor
     from traced_tools.advisors.model_judge import ModelJudge as ModelJudge
-    from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
-    from traced_tools.advisors.policy import PolicyAdvisor as PolicyAdvisor
     from traced_tools.advisors.retry_tool import RetryToolAdvisor as RetryToolAdvisor
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
-    from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
-    from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor as ToolSearchToolCallingAdvisor
     from traced_tools.approvals.pending_store import PendingStore as PendingStore
     from traced_tools.approvals.pending_store import WaitingApproval as WaitingApproval
+    from traced_tools.audit.advisor import AuditAdvisor as AuditAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
     from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
@@ -122,9 +108,21 @@ if TYPE_CHECKING:
     from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
     from traced_tools.errors import UnreadableConversation as UnreadableConversation
+    from traced_tools.events.observer import ObserverAdvisor as ObserverAdvisor
     from traced_tools.flow.flow import Step as Step
     from traced_tools.flow.steps import perform as perform
     from traced_tools.flow.workers import WorkerPool as WorkerPool
+    from traced_tools.loop.advisor import MEMORY_ORDER as MEMORY_ORDER
+    from traced_tools.loop.advisor import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
+    from traced_tools.loop.advisor import Advisor as Advisor
+    from traced_tools.loop.advisor import BaseAdvisor as BaseAdvisor
+    from traced_tools.loop.advisor import ToolLoopAdvisor as ToolLoopAdvisor
+    from traced_tools.loop.advisor import TranscriptAdvisor as TranscriptAdvisor
+    from traced_tools.loop.chain import AdvisorChain as AdvisorChain
+    from traced_tools.loop.exchange import ChatClientRequest as ChatClientRequest
+    from traced_tools.loop.exchange import ChatClientResponse as ChatClientResponse
+    from traced_tools.loop.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
+    from traced_tools.memory.advisor import MemoryAdvisor as MemoryAdvisor
     from traced_tools.memory.chat_memory import ChatMemory as ChatMemory
     from traced_tools.memory.compacting import CompactingChatMemory as CompactingChatMemory
     from traced_tools.memory.entries import CompactionEntry as CompactionEntry
@@ -148,12 +146,14 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
+    from traced_tools.policy.advisor import PolicyAdvisor as PolicyAdvisor
     from traced_tools.policy.policy import Policy as Policy
     from traced_tools.policy.rule import Rule as Rule
     from traced_tools.run.log_filter import RunIdFilter as RunIdFilter
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
     from traced_tools.run_handles import ChatStream as ChatStream
+    from traced_tools.search.advisor import ToolSearchToolCallingAdvisor as ToolSearchToolCallingAdvisor
     from traced_tools.tools.approval import ApprovalRequest as ApprovalRequest
     from traced_tools.tools.augmentation import augmented as augmented
     from traced_tools.tools.augmented_tool import AugmentedArguments as AugmentedArguments
@@ -170,10 +170,10 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
-    "MEMORY_ORDER": "traced_tools.advisors.base",
-    "TOOL_LOOP_ORDER": "traced_tools.advisors.base",
-    "Advisor": "traced_tools.advisors.base",
-    "AdvisorChain": "traced_tools.advisors.chain",
+    "MEMORY_ORDER": "traced_tools.loop.advisor",
+    "TOOL_LOOP_ORDER": "traced_tools.loop.advisor",
+    "Advisor": "traced_tools.loop.advisor",
+    "AdvisorChain": "traced_tools.loop.chain",
     "AdvisorChainError": "traced_tools.errors",
     "AlreadyDecided": "traced_tools.errors",
     "ApprovalAdvisor": "traced_tools.advisors.approval",
@@ -181,19 +181,19 @@ _EXPORTS = {
     "Approve": "traced_tools.core.approval",
     "AssistantMessage": "traced_tools.core.messages",
     "AsyncChatStream": "traced_tools.run_handles",
-    "AuditAdvisor": "traced_tools.advisors.audit",
+    "AuditAdvisor": "traced_tools.audit.advisor",
     "AuditError": "traced_tools.errors",
     "AuditTrail": "traced_tools.audit.trail",
     "AuditUnavailable": "traced_tools.errors",
     "AugmentedArguments": "traced_tools.tools.augmented_tool",
     "AuthenticationError": "traced_tools.errors",
-    "BaseAdvisor": "traced_tools.advisors.base",
+    "BaseAdvisor": "traced_tools.loop.advisor",
     "CacheToolAdvisor": "traced_tools.advisors.cache_tool",
     "CallModel": "traced_tools.models.step",
     "ChatClient": "traced_tools.client",
-    "ChatClientRequest": "traced_tools.advisors.exchange",
+    "ChatClientRequest": "traced_tools.loop.exchange",
     "ChatClientRequestSpec": "traced_tools.client",
-    "ChatClientResponse": "traced_tools.advisors.exchange",
+    "ChatClientResponse": "traced_tools.loop.exchange",
     "ChatMemory": "traced_tools.memory.chat_memory",
     "ChatMemoryError": "traced_tools.errors",
     "ChatMemoryRepository": "traced_tools.memory.repository",
@@ -238,7 +238,7 @@ _EXPORTS = {
     "McpToolError": "traced_tools.errors",
     "McpToolsChanged": "traced_tools.errors",
     "McpUnavailable": "traced_tools.errors",
-    "MemoryAdvisor": "traced_tools.advisors.memory",
+    "MemoryAdvisor": "traced_tools.memory.advisor",
     "MemoryEntry": "traced_tools.memory.entries",
     "Message": "traced_tools.core.messages",
     "MessageEntry": "traced_tools.memory.entries",
@@ -250,7 +250,7 @@ _EXPORTS = {
     "NestedRunWaits": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
     "NotWaiting": "traced_tools.errors",
-    "ObserverAdvisor": "traced_tools.advisors.observer",
+    "ObserverAdvisor": "traced_tools.events.observer",
     "OutputValidationError": "traced_tools.errors",
     "PartCheck": "traced_tools.core.part_check",
     "PendingCall": "traced_tools.core.approval",
@@ -259,7 +259,7 @@ _EXPORTS = {
     "PendingStoreError": "traced_tools.errors",
     "PendingStoreUnavailable": "traced_tools.errors",
     "Policy": "traced_tools.policy.policy",
-    "PolicyAdvisor": "traced_tools.advisors.policy",
+    "PolicyAdvisor": "traced_tools.policy.advisor",
     "PriceTable": "traced_tools.core.prices",
     "Provide": "traced_tools.core.tool_input",
     "ProviderPart": "traced_tools.core.messages",
@@ -287,7 +287,7 @@ _EXPORTS = {
     "ToolCallback": "traced_tools.core.tool_definition",
     "ToolCallbackProvider": "traced_tools.tools.selection",
     "ToolCallbackResolver": "traced_tools.core.tool_definition",
-    "ToolCallingAdvisor": "traced_tools.advisors.tool_calling",
+    "ToolCallingAdvisor": "traced_tools.loop.tool_calling",
     "ToolCallingManager": "traced_tools.tools.manager",
     "ToolContent": "traced_tools.core.result_conversion",
     "ToolContext": "traced_tools.core.tool_context",
@@ -298,7 +298,7 @@ _EXPORTS = {
     "ToolExecutionResult": "traced_tools.core.tool_result",
     "ToolIndexError": "traced_tools.errors",
     "ToolInvocation": "traced_tools.tools.invocation",
-    "ToolLoopAdvisor": "traced_tools.advisors.base",
+    "ToolLoopAdvisor": "traced_tools.loop.advisor",
     "ToolMessage": "traced_tools.core.messages",
     "ToolMetadata": "traced_tools.core.tool_definition",
     "ToolNotFoundError": "traced_tools.errors",
@@ -306,10 +306,10 @@ _EXPORTS = {
     "ToolParam": "traced_tools.tools.schema.signature",
     "ToolResult": "traced_tools.core.tool_result",
     "ToolResultPart": "traced_tools.core.messages",
-    "ToolSearchToolCallingAdvisor": "traced_tools.advisors.tool_search",
+    "ToolSearchToolCallingAdvisor": "traced_tools.search.advisor",
     "ToolTimeout": "traced_tools.errors",
     "TracedToolsError": "traced_tools.errors",
-    "TranscriptAdvisor": "traced_tools.advisors.base",
+    "TranscriptAdvisor": "traced_tools.loop.advisor",
     "Turns": "traced_tools.memory.triggers",
     "Undecided": "traced_tools.core.approval",
     "UnreadableConversation": "traced_tools.errors",

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from typing_extensions import TypeForm
 
-from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
-from traced_tools.advisors.chain import AdvisorChain
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, OutputT
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
-from traced_tools.advisors.tool_calling import ToolCallingAdvisor
-from traced_tools.approvals.state import KeepsPausedRuns, RunState
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
@@ -50,6 +45,11 @@ from traced_tools.errors import (
 from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
+from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor, TranscriptAdvisor
+from traced_tools.loop.chain import AdvisorChain
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, OutputT
+from traced_tools.loop.state import KeepsPausedRuns, RunState
+from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type

@@ -9,7 +9,6 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Final, Generic, Self
 
-from traced_tools.advisors.exchange import ChatClientResponse, OutputT
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import Abandoned
 from traced_tools.flow.flow import (
@@ -25,6 +24,7 @@ from traced_tools.flow.flow import (
 )
 from traced_tools.flow.streams import AsyncStream, Stream
 from traced_tools.flow.workers import Canceller
+from traced_tools.loop.exchange import ChatClientResponse, OutputT
 from traced_tools.models.step import CallModel
 from traced_tools.tools.batch import ExecuteTools
 

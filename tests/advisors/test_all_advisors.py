@@ -48,11 +48,11 @@ from traced_tools import (
     advisor,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.audit import AuditReader
 from traced_tools.events import Event, EventExporter
+from traced_tools.loop.advisor import AdviseNext
+from traced_tools.search import RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import RegexToolIndex
 
 
 class Forecast(BaseModel):

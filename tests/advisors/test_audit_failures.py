@@ -19,7 +19,7 @@ from traced_tools import (
     ToolCall,
     ToolCallingAdvisor,
 )
-from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.testing import ScriptedChatModel
@@ -63,7 +63,7 @@ def test_with_warn_the_tool_runs_and_the_log_says_so_once_for_each_outage(
     for is_out, said in ((True, 1), (False, 1), (True, 2)):
         trail.is_out = is_out
         assert run(mode, client.prompt("?")).content == "x"
-        assert len([each for each in caplog.records if each.name == "traced_tools.advisors.audit"]) == said
+        assert len([each for each in caplog.records if each.name == "traced_tools.audit.advisor"]) == said
     assert "audit: the record is not durable in time; tools run before their record" in caplog.text
     assert trail.stories() == [RAN] * 9
 

@@ -27,10 +27,10 @@ from traced_tools import (
     ToolErrors,
     tool,
 )
-from traced_tools.advisors.audit import AuditAdvisor
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.events import Event
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.observe.typed_events.types import Delta
 from traced_tools.testing import ScriptedChatModel
 

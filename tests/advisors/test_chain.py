@@ -29,7 +29,7 @@ from traced_tools import (
     UserMessage,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

@@ -20,7 +20,7 @@ from traced_tools import (
     UserMessage,
     advisor,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
 
 

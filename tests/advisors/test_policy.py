@@ -88,7 +88,7 @@ def test_a_predicate_that_fails_denies_the_call_and_its_text_is_not_logged(
     rule = Rule("broken", then="allow", where=broken)
     (result,) = ask(mode, Policy([rule], default="allow")).tool_results
     assert decided(result) == ("denied", "policy_error", "policy")
-    (record,) = [each for each in caplog.records if each.name == "traced_tools.advisors.policy"]
+    (record,) = [each for each in caplog.records if each.name == "traced_tools.policy.advisor"]
     assert record.levelno == logging.WARNING
     assert record.getMessage() == "policy: the predicate of rule broken failed: LookupError; the call is denied"
     assert SECRET not in caplog.text + result.content + repr(result)

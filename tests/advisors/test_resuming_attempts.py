@@ -32,7 +32,7 @@ from traced_tools import (
     Undecided,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
 
 

@@ -18,11 +18,11 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.advisors.base import AdviseNext
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.messages import Usage
 from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ToolExecutionError
+from traced_tools.loop.advisor import AdviseNext
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.testing import ScriptedChatModel
 
 

@@ -42,7 +42,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat

@@ -35,7 +35,7 @@ from traced_tools import (
     UserMessage,
     tool_callbacks,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

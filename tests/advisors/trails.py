@@ -8,7 +8,7 @@ from typing import Any, cast
 from tests.captured import Telemetry, total
 from tests.sample_tools import add, fail
 from traced_tools import Advisor, ChatClient, Step, ToolInvocation, ToolResult, perform
-from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.errors import AuditUnavailable
 from traced_tools.observe import names

@@ -11,8 +11,8 @@ import sys
 
 from tests.approvals.made import claimed
 from traced_tools import AlreadyDecided, PendingStore, Reject
-from traced_tools.approvals.state import RunState
 from traced_tools.errors import ResumeError
+from traced_tools.loop.state import RunState
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from traced_tools import AssistantMessage, PendingInput, PendingStore, ToolCall, UserMessage
-from traced_tools.approvals.state import KeptInput, RunState, WaitingCall, text_digest
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.flow.flow import call
+from traced_tools.loop.state import KeptInput, RunState, WaitingCall, text_digest
 
 NOW = 1_800_000_000.0
 """When the calls of these runs began to wait, in seconds since 1970."""

@@ -25,11 +25,11 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.advisors.base import AdviseNext
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.approvals import pending_store
-from traced_tools.approvals.state import RunState
 from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
+from traced_tools.loop.advisor import AdviseNext
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.loop.state import RunState
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
 from traced_tools.observe import names

@@ -36,9 +36,9 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.approvals.state import RunState
 from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable
 from traced_tools.flow.flow import call
+from traced_tools.loop.state import RunState
 from traced_tools.memory import log_reader
 from traced_tools.memory.entries import MemoryEntry
 from traced_tools.memory.log_reader import LogReader

@@ -34,10 +34,10 @@ from traced_tools import (
     TracedToolsError,
     WaitingApproval,
 )
-from traced_tools.approvals.state import RunState
 from traced_tools.core.approval import Denied
 from traced_tools.errors import ResumeError
 from traced_tools.flow.flow import acall
+from traced_tools.loop.state import RunState
 from traced_tools.testing import ScriptedChatModel
 
 HOUR = timedelta(hours=1)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.approvals.made import claimed, kept, paused
 from traced_tools import AlreadyDecided, Approve, NotWaiting, PendingStore, Reject
-from traced_tools.approvals.state import RunState
 from traced_tools.core.approval import Denied
 from traced_tools.errors import ResumeError
+from traced_tools.loop.state import RunState
 
 LIFE = 10
 """Seconds until a call expires. The calls of a run begin to wait a second after each other."""

@@ -30,7 +30,7 @@ from traced_tools import (
     ToolMessage,
     tool,
 )
-from traced_tools.approvals.state import RunState
+from traced_tools.loop.state import RunState
 from traced_tools.memory import log_reader
 from traced_tools.run_handles import ChatRun
 from traced_tools.testing import ScriptedChatModel

@@ -19,7 +19,7 @@ import time
 
 from tests.audit.trails import KEY
 from traced_tools import ChatClient, ToolCall, tool
-from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.testing import ScriptedChatModel
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.audit.postgresql import READER, Database
 from tests.modes import run
 from traced_tools import ChatClient, tool
-from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import GENESIS, AuditRecord, Content, Draft, Subject
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.core.messages import ToolCall

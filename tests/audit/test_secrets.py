@@ -19,8 +19,8 @@ from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec
 from tests.sweeps import sweep
 from tests.waiting import until
 from traced_tools import LoopLimits
-from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit import AuditTrail
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.writing import mirror
 from traced_tools.errors import AuditUnavailable
 

@@ -27,7 +27,7 @@ from tests.audit.postgresql import Database, serving
 from tests.bench.report import Row, Section
 from tests.bench.workload import NO_LIMITS, CountingModel, async_add
 from traced_tools import ChatClient
-from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import Content, Draft, Subject

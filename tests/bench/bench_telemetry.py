@@ -51,11 +51,11 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.core.enums import Detail
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
 from traced_tools.observe.observations import (
     observe_hook,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.otel.processes import in_a_process
 from tests.waiting import PATIENCE
-from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.core import fork as _fork
 from traced_tools.events import EventFeed
+from traced_tools.events.observer import ObserverAdvisor
 
 PRELUDE = """
 import atexit, multiprocessing, warnings

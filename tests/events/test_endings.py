@@ -29,8 +29,8 @@ from traced_tools import (
     Usage,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.events import Event, IterationFinished, RunFinished, ToolFinished
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 

@@ -13,7 +13,6 @@ from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
 from traced_tools import ChatClient, ToolCall
-from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import (
     ConsoleEventExporter,
     EventExporter,
@@ -23,6 +22,7 @@ from traced_tools.events import (
     Subscription,
     WebhookExporter,
 )
+from traced_tools.events.observer import ObserverAdvisor
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 

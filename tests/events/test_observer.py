@@ -19,8 +19,8 @@ from tests.modes import MODES, run
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
-from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed
+from traced_tools.events.observer import ObserverAdvisor
 from traced_tools.flow.background import deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats, totals_of_events

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # each test starts processes
 
 PRELUDE = """
 import threading, time
-from traced_tools.advisors.observer import ObserverAdvisor
+from traced_tools.events.observer import ObserverAdvisor
 from traced_tools.events import EventExporter, ExportFailed
 class Printing(EventExporter):
     name, interval = "printing", 60

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 
 from tests.captured import Telemetry
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 
 

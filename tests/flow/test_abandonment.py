@@ -12,7 +12,7 @@ from tests.captured import Telemetry
 from tests.flow.models import Spanning, StreamedModel, client_of
 from tests.waiting import PATIENCE, patiently
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, perform
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 
 
 def check(model: StreamedModel, telemetry: Telemetry) -> None:

@@ -21,8 +21,8 @@ from traced_tools import (
     ToolCall,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

@@ -27,8 +27,8 @@ from traced_tools import (
     ToolResult,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel

@@ -27,7 +27,7 @@ from traced_tools import (
     ToolCallingAdvisor,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.run_handles import AsyncChatStream, ChatStream
 from traced_tools.testing import ScriptedChatModel

@@ -25,9 +25,9 @@ from traced_tools import (
     UserMessage,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage
 from traced_tools.flow.flow import Execution, call
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.batch import ExecuteTools

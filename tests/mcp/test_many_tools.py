@@ -24,8 +24,8 @@ from traced_tools import (
     tool,
 )
 from traced_tools.mcp import McpToolset
+from traced_tools.search import KeywordToolIndex
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import KeywordToolIndex
 
 PAINT = str(HERE / "paint_server.py")
 

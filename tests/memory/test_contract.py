@@ -11,8 +11,8 @@ import pytest
 
 from traced_tools import ChatMemoryRepository, InMemoryChatMemoryRepository
 from traced_tools.memory import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.contract import CONTRACT
 from traced_tools.testing import check_chat_memory_repository
-from traced_tools.testing.chat_memory import CONTRACT
 
 
 def test_each_repository_fulfils_the_contract(open_repository: Callable[[], ChatMemoryRepository]) -> None:

@@ -35,7 +35,7 @@ from traced_tools import (
     recall_tool,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.memory import Conversation
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel

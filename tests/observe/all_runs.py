@@ -56,17 +56,17 @@ from traced_tools.audit.verifying.reporting import report_verification
 from traced_tools.audit.writing import mirror
 from traced_tools.core.approval import ApprovalAnswer
 from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStarted
+from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
+from traced_tools.mcp.server_scope import McpServerScope
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
-from traced_tools.observe.scopes.mcp_server import McpServerScope
+from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
-from traced_tools.tools.search import RegexToolIndex, ToolMatch
 
 _EXPORTER = ExportStats("otlp.traces", "spans", 1)
 

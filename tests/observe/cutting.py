@@ -25,8 +25,8 @@ from traced_tools import (
     ToolCallingManager,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.flow.workers import WorkerPool
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel

@@ -26,7 +26,7 @@ from traced_tools import (
     ToolResult,
     Usage,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext

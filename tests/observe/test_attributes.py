@@ -28,9 +28,9 @@ from traced_tools import (
 )
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
+from traced_tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
-from traced_tools.tools.search import DecisionToolIndex, RegexToolIndex
 
 
 @pytest.mark.parametrize("mode", MODES)

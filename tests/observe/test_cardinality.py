@@ -26,11 +26,11 @@ from traced_tools import (
     TelemetryOptions,
     ToolCall,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
+from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope
 from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 WARM_UP = 4 * names.MAX_LABEL_VALUES

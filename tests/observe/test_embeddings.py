@@ -32,7 +32,7 @@ from traced_tools import (
     UserMessage,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse, EmbeddingModel, EmbeddingResponse, OpenAIEmbeddingModel
 from traced_tools.models.http.model import HttpModel
 from traced_tools.observe import names

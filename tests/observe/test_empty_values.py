@@ -19,8 +19,8 @@ from traced_tools import (
     ToolInvocation,
     ToolResult,
 )
-from traced_tools.advisors.base import Advisor
 from traced_tools.events import OtlpEventExporter
+from traced_tools.loop.advisor import Advisor
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel

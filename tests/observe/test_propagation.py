@@ -36,7 +36,7 @@ from traced_tools import (
     ToolCall,
     perform,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, OpenAIEmbeddingModel
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel

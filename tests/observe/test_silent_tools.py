@@ -32,7 +32,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel

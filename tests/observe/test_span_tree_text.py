@@ -9,9 +9,9 @@ from opentelemetry.trace.status import Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from tests.markers import MARKER
-from traced_tools.advisors.base import BaseAdvisor
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall, Usage
+from traced_tools.loop.advisor import BaseAdvisor
 from traced_tools.observe import names
 from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, format_seconds, render_text, summarize
 from traced_tools.testing.scripted import ScriptedChatModel

@@ -29,7 +29,7 @@ from traced_tools import (
     ToolExecutionError,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel

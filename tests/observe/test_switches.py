@@ -30,8 +30,8 @@ from traced_tools import (
     ToolCall,
     configure,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.enums import HOOKS
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names, settings
 from traced_tools.observe.scopes.scope import Scope

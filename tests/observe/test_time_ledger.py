@@ -29,8 +29,8 @@ from traced_tools import (
     ToolResult,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.events import Event
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest
 from traced_tools.observe import names
 from traced_tools.observe.time_ledger import TimeLedger

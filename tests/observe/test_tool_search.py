@@ -47,9 +47,9 @@ from traced_tools.observe.observations import observe_discovery, observe_tool_se
 from traced_tools.observe.off import OFF
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 from traced_tools.run.context import RunContext
+from traced_tools.search import DecisionToolIndex, RegexToolIndex
+from traced_tools.search.catalogue import estimate_tokens
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import DecisionToolIndex, RegexToolIndex
-from traced_tools.tools.search.catalogue import estimate_tokens
 
 LABELS = {names.TOOL_SEARCH_INDEX: "regex", names.AGENT_NAME: "assistant"}
 

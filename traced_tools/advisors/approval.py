@@ -13,8 +13,6 @@ from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
-from traced_tools.approvals.state import AnyText
 from traced_tools.core.approval import ApprovalAnswer, Approve, Denied, Reject, Undecided
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.core.enums import STANDING_APPROVAL
@@ -25,6 +23,8 @@ from traced_tools.errors import ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.steps import Call, perform
 from traced_tools.flow.workers import UnboundedPool, UsePool
+from traced_tools.loop.advisor import TOOL_LOOP_ORDER, Advisor
+from traced_tools.loop.state import AnyText
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.approval import ApprovalRequest

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.approvals.state import AnyText, Messages
 from traced_tools.core.messages import AssistantMessage, Message, Usage, UsageSum, UserMessage, Value
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.loop.state import AnyText, Messages
 from traced_tools.models.base import ChatResponse
 
 

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.advisors.tool_patterns import ToolPatterns
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.expiring import ExpiringStore
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.loop.advisor import TOOL_LOOP_ORDER, Advisor
 from traced_tools.tools.callback import running_parts
 from traced_tools.tools.invocation import CallNext, ToolInvocation
 

@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 from pydantic import Field
 
 from traced_tools.advisors.attempts import Attempts, KeptAnswer, KeptAttempts, RestartMark
-from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
 from traced_tools.advisors.model_judge import ModelJudge
-from traced_tools.approvals.state import AnyText
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.messages import Value
 from traced_tools.flow.steps import perform
+from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, Advisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
+from traced_tools.loop.state import AnyText
 from traced_tools.observe.answers import observe_answer_retry, observe_evaluation
 from traced_tools.run.context import RunContext
 from traced_tools.tools.schema.output import InvalidOutput

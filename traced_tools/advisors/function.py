@@ -7,9 +7,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import overload
 
-from traced_tools.advisors.base import AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_whole
+from traced_tools.loop.advisor import AdviseNext, Advisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 
 AdviseFunction = Callable[[ChatClientRequest, AdviseNext], Awaitable[ChatClientResponse]]
 

@@ -7,12 +7,12 @@ import sys
 from time import perf_counter
 from typing import Any
 
-from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import AssistantMessage
 from traced_tools.core.readable import readable_json
 from traced_tools.flow.deferred import defer, is_in_finalizer
+from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, Advisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.content import LazyContent

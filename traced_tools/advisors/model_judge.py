@@ -7,12 +7,12 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect
 from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.errors import EvaluationError
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.models.base import ChatModel
 from traced_tools.models.model_call import call_model
 from traced_tools.tools.schema.output import InvalidOutput, OutputFormat, output_format

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.advisors.tool_patterns import ToolPatterns
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.tool_definition import RetryPredicate, ToolAnnotations, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.flow.steps import Pause
+from traced_tools.loop.advisor import TOOL_LOOP_ORDER, Advisor
 from traced_tools.observe.observations import observe_tool_retry
 from traced_tools.run.context import current_run
 from traced_tools.tools.invocation import CallNext, ToolInvocation

@@ -7,11 +7,11 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from traced_tools.advisors.base import MEMORY_ORDER, AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.messages import AssistantMessage, Message, ReasoningPart, TextPart, ToolMessage
 from traced_tools.flow.steps import perform
+from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, Advisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.answers import observe_block

@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 from pydantic import Field
 
 from traced_tools.advisors.attempts import Attempts, KeptAnswer, KeptAttempts, RestartMark
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, Advisor
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
-from traced_tools.approvals.state import AnyText
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.messages import SystemMessage, Value
 from traced_tools.errors import OutputValidationError
+from traced_tools.loop.advisor import TOOL_LOOP_ORDER, AdviseNext, Advisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, ValidatedOutput
+from traced_tools.loop.state import AnyText
 from traced_tools.models.base import CUT_OFF_REASONS
 from traced_tools.observe.answers import observe_answer_retry
 from traced_tools.run.context import RunContext

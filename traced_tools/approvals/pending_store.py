@@ -31,7 +31,6 @@ from sqlalchemy import (
 from sqlalchemy import update as change
 
 from traced_tools.approvals.pending_schema import CALLS, DELETED, PENDING_STORE, RUNS
-from traced_tools.approvals.state import KeptInput, KeptQuestion, RunState
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect, expect_whole
@@ -40,6 +39,7 @@ from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
+from traced_tools.loop.state import KeptInput, KeptQuestion, RunState
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.stores.columns import microseconds, time_of

@@ -11,11 +11,11 @@ from traced_tools._version import __version__
 from traced_tools.cli.approvals.commands import app as approvals
 from traced_tools.cli.audit.commands import app as audit
 from traced_tools.cli.dashboards.commands import app as dashboards
-from traced_tools.cli.demo.load import run_load
-from traced_tools.cli.demo.run import run_demo
 from traced_tools.cli.doctor.command import doctor
 from traced_tools.cli.mcp.commands import app as mcp
 from traced_tools.cli.policy.commands import app as policy
+from traced_tools.demo.load import run_load
+from traced_tools.demo.run import run_demo
 from traced_tools.errors import TracedToolsError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

@@ -59,12 +59,12 @@ from traced_tools.mcp.progress import ProgressSender
 from traced_tools.mcp.request_states import LIFETIME, RequestStates
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
+from traced_tools.mcp.server_scope import McpServerScope
 from traced_tools.mcp.toolset import McpToolset
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.observe.scopes.mcp_server import McpServerScope
 from traced_tools.tools.advice import ToolAdvice, check_advisors
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.selection import ToolSelection

@@ -32,10 +32,10 @@ from mcp_types import (
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.workers import in_thread
+from traced_tools.mcp.client_scope import McpEndpoint
 from traced_tools.mcp.messages import UnreadableMessage, read_message
 from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.scopes.mcp import McpEndpoint
 
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one ends the connection to a process, and fails a request over HTTP."""

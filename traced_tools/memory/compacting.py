@@ -23,8 +23,8 @@ from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_compaction
 
 if TYPE_CHECKING:
+    from traced_tools.memory.observation import CompactionObservation
     from traced_tools.memory.session import MemorySession
-    from traced_tools.observe.stages.memory import CompactionObservation
 
 _LOG = logging.getLogger(__name__)
 _MOST_IDS: Final = 500

@@ -9,30 +9,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from traced_tools.observe.off import OFF
-from traced_tools.observe.scopes.approval import ApprovalScope, report_decided_wait
-from traced_tools.observe.scopes.memory import (
+from traced_tools.memory.emitter import CompactionEventEmitter, MemoryEventEmitter
+from traced_tools.memory.observation import CompactionObservation, MemoryObservation
+from traced_tools.memory.scope import (
     CompactionScope,
     MemoryScope,
     count_memory_failure,
     report_missing_results,
 )
+from traced_tools.observe.off import OFF
+from traced_tools.observe.scopes.approval import ApprovalScope, report_decided_wait
 from traced_tools.observe.scopes.model_call import ChatScope
 from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope, report_failed_listener
 from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
-from traced_tools.observe.scopes.tool_search import RetrievalScope, count_discoveries, record_withheld
 from traced_tools.observe.stages.approval import ApprovalObservation
 from traced_tools.observe.stages.iteration import IterationObservation
-from traced_tools.observe.stages.memory import CompactionObservation, MemoryObservation
 from traced_tools.observe.stages.model_call import ModelCallObservation
 from traced_tools.observe.stages.run import RunObservation
 from traced_tools.observe.stages.tool_call import ToolCallObservation
-from traced_tools.observe.stages.tool_search import ToolSearchObservation
 from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
-from traced_tools.observe.typed_events.memory import CompactionEventEmitter, MemoryEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
-from traced_tools.observe.typed_events.tool_search import ToolSearchEventEmitter, emit_discovery
 from traced_tools.observe.typed_events.types import MissingResultsAnswered, ToolsChanged
+from traced_tools.search.emitter import ToolSearchEventEmitter, emit_discovery
+from traced_tools.search.observation import ToolSearchObservation
+from traced_tools.search.scope import RetrievalScope, count_discoveries, record_withheld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -119,7 +119,7 @@ def _tracing(provider: trace.TracerProvider) -> Tracing | None:
 def _recorder(tracer: trace.Tracer) -> ApiTracer:
     """Return what starts the spans of a tracer: the fast path, if the tracer is one of the SDK that it knows."""
     if "opentelemetry.sdk.trace" in sys.modules:  # whose import takes long
-        from traced_tools.observe.fast_path.tracer import FastTracer, is_known_tracer
+        from traced_tools.fast_path.tracer import FastTracer, is_known_tracer
 
         if is_known_tracer(tracer):
             return FastTracer(tracer)
@@ -134,7 +134,7 @@ def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
 def _creator(meter: metrics.Meter) -> ApiMeter:
     """Return what creates the instruments of a meter: the fast path, if the meter is one of the SDK that it knows."""
     if "opentelemetry.sdk.metrics" in sys.modules:
-        from traced_tools.observe.fast_path.meter import FastMeter, is_known_meter
+        from traced_tools.fast_path.meter import FastMeter, is_known_meter
 
         if is_known_meter(meter):
             return FastMeter(meter)
@@ -149,7 +149,7 @@ def _logger(provider: _logs.LoggerProvider) -> ApiLogger | None:
 def _emitter(logger: _logs.Logger) -> ApiLogger:
     """Return what emits the events of a logger: the fast path, if the logger is one of the SDK that it knows."""
     if "opentelemetry.sdk._logs" in sys.modules:
-        from traced_tools.observe.fast_path.logger import FastLogger, is_known_logger
+        from traced_tools.fast_path.logger import FastLogger, is_known_logger
 
         if is_known_logger(logger):
             return FastLogger(logger)

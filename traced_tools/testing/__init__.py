@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from traced_tools.testing.chat_memory import check_chat_memory_repository as check_chat_memory_repository
+    from traced_tools.demo.scenario.history import write_history as write_history
+    from traced_tools.demo.scenario.outcomes import OUTCOMES as OUTCOMES
+    from traced_tools.demo.scenario.scenario import Scenario as Scenario
+    from traced_tools.memory.contract import check_chat_memory_repository as check_chat_memory_repository
     from traced_tools.testing.reply import Delay as Delay
     from traced_tools.testing.reply import Fault as Fault
     from traced_tools.testing.reply import Reply as Reply
     from traced_tools.testing.reply import split as split
-    from traced_tools.testing.scenario.history import write_history as write_history
-    from traced_tools.testing.scenario.outcomes import OUTCOMES as OUTCOMES
-    from traced_tools.testing.scenario.scenario import Scenario as Scenario
     from traced_tools.testing.scripted import ScriptedChatModel as ScriptedChatModel
     from traced_tools.testing.server import Received as Received
     from traced_tools.testing.server import ReplayServer as ReplayServer
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from traced_tools.testing.telemetry import capture_telemetry as capture_telemetry
 
 _EXPORTS = {
-    "check_chat_memory_repository": "traced_tools.testing.chat_memory",
+    "check_chat_memory_repository": "traced_tools.memory.contract",
     "Delay": "traced_tools.testing.reply",
     "Fault": "traced_tools.testing.reply",
     "Reply": "traced_tools.testing.reply",
     "split": "traced_tools.testing.reply",
-    "OUTCOMES": "traced_tools.testing.scenario.outcomes",
-    "Scenario": "traced_tools.testing.scenario.scenario",
-    "write_history": "traced_tools.testing.scenario.history",
+    "OUTCOMES": "traced_tools.demo.scenario.outcomes",
+    "Scenario": "traced_tools.demo.scenario.scenario",
+    "write_history": "traced_tools.demo.scenario.history",
     "ScriptedChatModel": "traced_tools.testing.scripted",
     "Received": "traced_tools.testing.server",
     "ReplayServer": "traced_tools.testing.server",

@@ -17,8 +17,8 @@ from traced_tools import (
     tool_callbacks,
 )
 from traced_tools.models import ChatRequest
+from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import RegexToolIndex, ToolMatch
 
 SEARCH = "search_tools"
 ANIMALS = (

@@ -52,12 +52,12 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.base import AdviseNext
 from traced_tools.errors import ToolExecutionError
+from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest
 from traced_tools.models.model_call import call_model
+from traced_tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
 
 # What the model is offered.
 

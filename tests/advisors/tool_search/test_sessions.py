@@ -44,8 +44,8 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.core import eviction
+from traced_tools.search import Always, Composite, Eviction, Lru, Never, ToolMatch, Ttl
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import Always, Composite, Eviction, Lru, Never, ToolMatch, Ttl
 
 PLACES = {"outside": 200, "inside": 400}
 

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
-from traced_tools.tools.search.index import ToolIndex, ToolMatch, best_matches, definitions_of
-from traced_tools.tools.search.words import words_of
+from traced_tools.search.index import ToolIndex, ToolMatch, best_matches, definitions_of
+from traced_tools.search.words import words_of
 
 _SATURATION = 1.2
 _LENGTH = 0.75

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.bench.search.plain_bm25 import PlainBm25
 from tests.bench.search.sets import Query, QuerySet, query_sets
-from traced_tools.tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
+from traced_tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
 
 INDEXES: dict[str, Callable[[], ToolIndex]] = {
     "plain BM25, for comparison": PlainBm25,

@@ -19,7 +19,7 @@ from tests.bench.search.quality import INDEXES
 from tests.bench.search.sets import livemcp_definitions, query_sets
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import EmbeddingModel, EmbeddingResponse
-from traced_tools.tools.search import ToolIndex, VectorToolIndex
+from traced_tools.search import ToolIndex, VectorToolIndex
 
 TOOLS = 10_000
 _SEARCHES = 200

@@ -16,7 +16,7 @@ from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import ChatRequest
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.servers import resolve_server
-from traced_tools.tools.search import KeywordToolIndex
+from traced_tools.search import KeywordToolIndex
 from traced_tools.tools.selection import tool_callbacks
 
 SIZES = (10, 50, 200, 500)

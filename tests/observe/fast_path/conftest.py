@@ -3,7 +3,7 @@ from __future__ import annotations
 from opentelemetry.sdk.version import __version__
 
 from tests.judges.programs import missing
-from traced_tools.observe.fast_path.known_sdk import is_known_version
+from traced_tools.fast_path.known_sdk import is_known_version
 
 
 def pytest_runtest_setup() -> None:

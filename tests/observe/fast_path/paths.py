@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.captured import LogTexts
-from traced_tools.observe.fast_path import known_sdk
+from traced_tools.fast_path import known_sdk
 
 
 @contextmanager

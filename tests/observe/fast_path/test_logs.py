@@ -34,8 +34,8 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 from tests.observe.fast_path.paths import captured_log, path
 from tests.observe.fast_path.test_spans import comparable
+from traced_tools.fast_path.logger import FastLogger
 from traced_tools.observe import names
-from traced_tools.observe.fast_path.logger import FastLogger
 from traced_tools.observe.logger import ApiLogger
 from traced_tools.observe.providers import logger_of
 

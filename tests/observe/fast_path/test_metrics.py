@@ -39,10 +39,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 
 from tests.observe.fast_path.paths import captured_log, path
 from tests.waiting import PATIENCE
+from traced_tools.fast_path import meter as fast_meter
+from traced_tools.fast_path.meter import FastInstrument
 from traced_tools.flow.deferred import in_finalizer
 from traced_tools.observe import names
-from traced_tools.observe.fast_path import meter as fast_meter
-from traced_tools.observe.fast_path.meter import FastInstrument
 from traced_tools.observe.instruments import Instruments
 from traced_tools.observe.providers import instruments_of, tracing_of
 

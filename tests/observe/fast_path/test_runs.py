@@ -20,9 +20,9 @@ from tests.observe.fast_path.test_spans import comparable
 from tests.observe.test_closed_list import SMALL
 from tests.sweeps import sweep
 from traced_tools import ChatClient
+from traced_tools.fast_path.meter import FastInstrument
+from traced_tools.fast_path.tracer import FastTracer
 from traced_tools.observe import names
-from traced_tools.observe.fast_path.meter import FastInstrument
-from traced_tools.observe.fast_path.tracer import FastTracer
 from traced_tools.observe.providers import instruments_of, tracing_of
 from traced_tools.testing import ScriptedChatModel
 

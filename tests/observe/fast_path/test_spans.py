@@ -62,8 +62,8 @@ from opentelemetry.trace import Span as ApiSpan
 from tests.observe.fast_path.paths import captured_log, path
 from tests.sweeps import sweep
 from tests.waiting import PATIENCE
+from traced_tools.fast_path.tracer import FastSpan, FastTracer, is_known_tracer
 from traced_tools.observe.attributes import Attributes
-from traced_tools.observe.fast_path.tracer import FastSpan, FastTracer, is_known_tracer
 from traced_tools.observe.providers import tracing_of
 from traced_tools.observe.tracer import ApiTracer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from traced_tools import AssistantMessage, Usage
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
-from traced_tools.tools.search.words import query_words, words_of
+from traced_tools.search.words import query_words, words_of
 
 USAGE = Usage(input_tokens=100, output_tokens=10)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.tools.search.deciding import DecidingModel, WordEmbeddings
 from traced_tools import tool
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import (
+from traced_tools.search import (
     DecisionToolIndex,
     HybridToolIndex,
     KeywordToolIndex,

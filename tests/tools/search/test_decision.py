@@ -14,8 +14,8 @@ from tests.tools.search.deciding import DecidingModel, answering, asked
 from traced_tools import Advisor, ChatClient, ModelError, SystemMessage, Usage
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, FallbackModel
+from traced_tools.search import DecisionToolIndex, HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolMatch
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import DecisionToolIndex, HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolMatch
 
 TOOLS = [
     ToolDefinition(name="weather_now", description="Return the weather of a city now."),

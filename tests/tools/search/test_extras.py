@@ -9,7 +9,7 @@ import pytest
 
 from traced_tools import ConfigurationError
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import InMemoryVectorStore, KeywordToolIndex, RegexToolIndex, VectorToolIndex
+from traced_tools.search import InMemoryVectorStore, KeywordToolIndex, RegexToolIndex, VectorToolIndex
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
+from traced_tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
 
 
 def filled(index: ToolIndex, **tools: str) -> ToolIndex:

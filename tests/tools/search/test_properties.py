@@ -14,7 +14,7 @@ from tests.fixtures import livemcp_tools
 from tests.otel.processes import in_a_process
 from tests.tools.search.deciding import WordEmbeddings
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
+from traced_tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
 
 INDEXES: dict[str, Callable[[], ToolIndex]] = {
     "regex": RegexToolIndex,
@@ -128,7 +128,7 @@ def test_ten_thousand_tools_are_searched_and_changed(make: Callable[[], ToolInde
 FORK = """
 import signal
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import KeywordToolIndex, VectorToolIndex
+from traced_tools.search import KeywordToolIndex, VectorToolIndex
 for index in (KeywordToolIndex(), VectorToolIndex()):
     index.add([ToolDefinition(name="weather")])
     with index._lock if isinstance(index, KeywordToolIndex) else index._vectors._lock:

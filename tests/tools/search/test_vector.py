@@ -14,8 +14,8 @@ from tests.tools.search.deciding import WordEmbeddings
 from traced_tools import Advisor, ChatClient, ModelError
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import EmbeddingResponse
+from traced_tools.search import InMemoryVectorStore, ToolIndex, ToolVector, VectorToolIndex
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.search import InMemoryVectorStore, ToolIndex, ToolVector, VectorToolIndex
 
 TOOLS = [
     ToolDefinition(name="getWeather", description="Return the weather.", input_schema={"properties": {"city": {}}}),

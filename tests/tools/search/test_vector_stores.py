@@ -16,7 +16,7 @@ from tests.markers import MARKER
 from tests.tools.search.deciding import WordEmbeddings
 from traced_tools import ConfigurationError, ToolIndexError
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search import (
+from traced_tools.search import (
     InMemoryVectorStore,
     PgVectorStore,
     ToolMatch,
@@ -24,7 +24,7 @@ from traced_tools.tools.search import (
     VectorStore,
     VectorToolIndex,
 )
-from traced_tools.tools.search.pgvector import VECTORS, deletion, digests_of, nearest_to, upsert
+from traced_tools.search.pgvector import VECTORS, deletion, digests_of, nearest_to, upsert
 
 NOWHERE = "postgresql+psycopg://somebody:hidden@127.0.0.1:1/vectors"
 EAST, NORTH = ToolVector("east", "1", (2.0, 0.0)), ToolVector("north", "2", (0.0, 0.5))

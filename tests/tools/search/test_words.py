@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.tools.search.stems import query_stems, stems_of
-from traced_tools.tools.search.texts import texts_of
-from traced_tools.tools.search.words import query_words, words_of
+from traced_tools.search.stems import query_stems, stems_of
+from traced_tools.search.texts import texts_of
+from traced_tools.search.words import query_words, words_of
 
 
 @pytest.mark.parametrize(

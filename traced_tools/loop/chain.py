@@ -1,0 +1,272 @@
+"""The ordered chain of advisors that ends with the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+
+from traced_tools.core.enums import TimeKind
+from traced_tools.errors import AdvisorChainError, ResumeError
+from traced_tools.loop.advisor import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.loop.state import KeptByAdvisor
+from traced_tools.models.base import ChatChunk, ChatModel
+from traced_tools.models.model_call import call_model
+from traced_tools.observe.observations import observe_failed_chunk, observe_hook
+from traced_tools.observe.typed_events.dispatch import EventListeners
+from traced_tools.run.context import RunContext
+from traced_tools.run.streamed_text import Delivery, Release
+from traced_tools.tools.advice import (
+    advising_tools,
+    approving,
+    call_listeners,
+    check_advisors,
+    event_listeners,
+    overrides,
+    reviewing,
+    sort_advisors,
+)
+from traced_tools.tools.toolset import ToolSet, names_by_source
+
+
+class AdvisorChain:
+    """A chain of advisors, sorted by `order`, that ends with a model. It keeps no state of runs.
+
+    Args:
+        advisors: the advisors in any order; advisors with equal orders keep the order given.
+        model: the model at the end of the chain.
+
+    Raises:
+        AdvisorChainError: if there are two tool loops, or an advisor has no name or no order.
+    """
+
+    def __init__(self, advisors: Sequence[Advisor], model: ChatModel) -> None:
+        check_advisors(advisors)
+        self.model = model
+        self.advisors = sort_advisors(advisors)
+        self.tool_advisors = advising_tools(self.advisors)
+        self.approvers = approving(self.advisors)
+        self._reviewers = reviewing(self.advisors)
+        self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
+        self._on_chunk = tuple(
+            (each, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
+        )
+        self._keeping = _by_name_and_place(each for each in self.advisors if overrides(each, Advisor, "paused_state"))
+        self._entries: tuple[AdviseNext, ...] = (
+            *(partial(self._advise, index) for index in range(len(self._around))),
+            self._ask,
+        )
+        self._stages = self._stages_of_entries()
+        loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
+        place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
+        self.transcripts = tuple(each for each in self.advisors[place:] if isinstance(each, TranscriptAdvisor))
+        inside = self.advisors[place:]
+        self.listeners = EventListeners(
+            event_listeners(inside),
+            event_listeners(self.advisors[:place]),
+            event_listeners(inside, deltas=True),
+            call_listeners(inside),
+        )
+        self._loop = loops[0] if loops else None
+        self.own_tools = loops[0].own_tools if loops else ()
+        if len(loops) > 1:
+            named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
+            raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
+
+    def review(self, run: RunContext, tools: ToolSet) -> None:
+        """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
+        if self._reviewers:
+            own = self.own_tools
+            names = names_by_source((*tools, *own)) if own else tools.names_by_source
+            for advisor in self._reviewers:
+                advisor.review_tools(run, names)
+
+    def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
+        """Pass `request` through the whole chain."""
+        return self._entries[0](request)
+
+    def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
+        """Return the stages where text reaches and leaves each entry, as numbers of `on_chunk` methods passed."""
+        stages, passed = [(0, 0)], 0
+        for advisor in reversed(self.advisors):
+            reached = passed
+            passed += overrides(advisor, Advisor, "on_chunk")
+            if overrides(advisor, Advisor, "advise"):
+                stages.insert(0, (reached, passed))
+        return tuple(stages)
+
+    def new_delivery(self) -> Delivery:
+        """Return a new record of the text that a streamed run delivers."""
+        return Delivery(self._stages)
+
+    def paused_states(self, run: RunContext) -> list[KeptByAdvisor]:
+        """Return what the advisors keep of a run that pauses."""
+        kept = [(name, place, each.paused_state(run)) for (name, place), each in self._keeping.items()]
+        return [
+            KeptByAdvisor(name=name, place=place, state=json.dumps(dict(state)))
+            for name, place, state in kept
+            if state is not None
+        ]
+
+    def restore(self, run: RunContext, kept: Sequence[KeptByAdvisor]) -> None:
+        """Return to the advisors what they have kept of the run that `run` resumes.
+
+        Raises:
+            ResumeError: if an advisor cannot read what it has kept.
+        """
+        for each in kept:
+            advisor = self._keeping.get((each.name, each.place))
+            if advisor is None:
+                continue
+            try:
+                advisor.restore(run, json.loads(each.state))
+                continue
+            except ValueError:
+                pass  # its text may quote the state
+            raise ResumeError(f"the advisor {advisor.name!r} cannot read what it has kept of the run that waits")
+
+    async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
+        if not isinstance(request, ChatClientRequest):
+            raise self._no_request(index, request)
+        advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
+        if delivery is not None:
+            delivery.entered(index)
+        kind: TimeKind = "own" if isinstance(advisor, ToolLoopAdvisor) else "hook"
+        with observe_hook(telemetry, "advise", advisor.name, advisor.order, request.iteration, kind=kind):
+            response: Any = advisor.advise(request, self._entries[index + 1])
+            if hasattr(response, "__await__"):
+                response = await response
+        if not isinstance(response, ChatClientResponse):
+            raise TypeError(
+                f"advise of {advisor.name} must return a ChatClientResponse, not {type(response).__name__}; "
+                "return the result of `await call_next(request)`"
+            )
+        if request.iteration and response.iteration != request.iteration:  # such as a response cached from another run
+            response = response.replace(iteration=request.iteration)
+        answer: ChatClientResponse = response
+        if delivery is not None:
+            await self._complete(delivery, index, request, answer)
+        return answer
+
+    async def _complete(
+        self, delivery: Delivery, index: int, request: ChatClientRequest, response: ChatClientResponse
+    ) -> None:
+        """Deliver the text of an entry's answer that no chunk contained to the outer advisors and the consumer."""
+        if text := delivery.answered(index, response):
+            delivery.passed.append(response.iteration)
+            last = request.replace(iteration=response.iteration, context=response.context)
+            ledger = request.run.telemetry.ledger
+            began, downstream = perf_counter_ns(), ledger.downstream_ns
+            try:
+                delta = ChatChunk(text=text, restarts=delivery.replaces)
+                await Release(partial(self.deliver, last, delta, self._stages[index][1], closing=True))
+            finally:  # the consumer's time doesn't count as the advisors' own time
+                ledger.book_since("reader", began, downstream)
+
+    def _no_request(self, index: int, given: object) -> TypeError:
+        """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
+        return TypeError(
+            f"advise of {self._around[index - 1].name} must pass a ChatClientRequest to call_next, "
+            f"not {type(given).__name__}"
+        )
+
+    async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
+        if not isinstance(request, ChatClientRequest):
+            raise self._no_request(len(self._around), request)
+        run = request.run
+        if run.delivery is not None:
+            run.delivery.entered(len(self._around))
+            run.delivery.passed.append(request.iteration)
+        response = await call_model(run, self.model, request.chat_request(), request, partial(self.deliver, request))
+        answer = ChatClientResponse(
+            run,
+            response,
+            request.messages + (response.message,),  # noqa: RUF005  # it copies once, not twice
+            response.usage,
+            "answered",
+            (),
+            request.context,
+            request.iteration,
+            request.tools,
+        )
+        if run.delivery is not None:
+            await self._complete(run.delivery, len(self._around), request, answer)
+        return answer
+
+    def deliver(
+        self, request: ChatClientRequest, delta: ChatChunk, stage: int = 0, *, closing: bool = False
+    ) -> ChatClientResponse | None:
+        """Return the chunk that the consumer of a stream receives for `delta`, or None if an advisor drops it.
+
+        The chunk passes each advisor's `on_chunk`, the innermost first.
+
+        Args:
+            request: the request that the chunk answers.
+            delta: the piece of the answer that arrived.
+            stage: how many of the innermost `on_chunk` methods to skip, because the chunk comes from an outer advisor.
+            closing: whether the chunk comes from an advisor and not from the model.
+        """
+        chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
+        delivery, text = request.run.delivery, delta.visible_text
+        if delta.restarts and delivery is not None and not closing:
+            delivery.restarted()
+        restart = 0 if delivery is None else delivery.restart
+        if stage and 0 < restart <= stage:
+            chunk, restart = _restarting(chunk), 0
+        changes: tuple[tuple[int, str], ...] = ()
+        telemetry = request.run.telemetry
+        for reached, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
+            name, began = advisor.name, perf_counter_ns()
+            try:
+                shown: Any = on_chunk(chunk)
+            except Exception as error:
+                observe_failed_chunk(telemetry, name, advisor.order, request.iteration, error, began)
+                raise
+            if advisor is not self._loop:  # whose time is the package's own
+                telemetry.listened("on_chunk", name, perf_counter_ns() - began)
+            if shown is None:
+                changes += ((reached, ""),)
+                if _restarts(chunk):
+                    restart = reached
+                break
+            if shown is not chunk:
+                if not isinstance(shown, ChatClientResponse):
+                    raise TypeError(
+                        f"on_chunk of {name} must return a ChatClientResponse or None, not {type(shown).__name__}"
+                    )
+                changes += ((reached, shown.text),)
+                chunk = _restarting(shown) if _restarts(chunk) else shown
+            if reached == restart:
+                chunk, restart = _restarting(chunk), 0
+        else:
+            shown = chunk
+        if delivery is not None and restart != delivery.restart:
+            delivery.restart = restart
+        if delivery is not None and (text or changes):
+            delivery.passed.append((stage, text, changes) if changes or stage else text)
+        seen: ChatClientResponse | None = shown
+        return seen
+
+
+def _by_name_and_place(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
+    """Return the advisors by their names and their places among those of the same name."""
+    places: dict[tuple[str, int], Advisor] = {}
+    for advisor in advisors:
+        place = next(place for place in count() if (advisor.name, place) not in places)
+        places[advisor.name, place] = advisor
+    return places
+
+
+def _restarts(chunk: ChatClientResponse) -> bool:
+    return chunk.delta is not None and chunk.delta.restarts
+
+
+def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
+    """Return `chunk` marked as a restart of the answer, because an `on_chunk` dropped the marked chunk."""
+    delta = chunk.delta or ChatChunk(text=chunk.text)
+    return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))
