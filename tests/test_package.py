@@ -28,12 +28,18 @@ PUBLIC = (
     *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search"),
 )
 
-ROOMS = (
+SPINE = (
     *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("mcp", "stores", "tools.search", "policy", "memory", "events", "otel"),
-    *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
-    *("approvals", "advisors", "client", "testing", "cli"),
+    *("loop", "advisors", "client"),
 )
+"""The rooms that every agent uses."""
+ANNEXES = (
+    *("stores", "fast_path", "otel", "policy", "events", "memory", "search", "mcp"),
+    *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail", "audit.advisor"),
+    *("approvals", "testing", "demo", "cli"),
+)
+"""The rooms that only some agents use. The spine does without them."""
+ROOMS = (*SPINE, *ANNEXES)
 """Each room imports from itself and from rooms before it, for types as well."""
 BESIDE = {
     "_lazy": "core",
@@ -198,12 +204,12 @@ def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, 
 
 
 def test_models_and_tools_never_import_advisors() -> None:
-    upper = [f"traced_tools.{each}" for each in ("advisors", "client", "run_handles")]
+    upper = [f"traced_tools.{each}" for each in ("loop", "advisors", "client", "run_handles")]
     assert importing(*upper, inside=("models", "tools")) == []
 
 
 def test_only_otel_and_the_fast_path_import_the_sdk() -> None:
-    assert importing("opentelemetry.sdk", outside=("otel", "observe.fast_path")) == []
+    assert importing("opentelemetry.sdk", outside=("otel", "fast_path")) == []
 
 
 def test_only_otel_imports_exporters_and_prometheus_client() -> None:
@@ -225,7 +231,7 @@ def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None
 
 def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
     sinks = ("scopes", "logger", "typed_events.tool_call")
-    stages = ("advisors", "client", "run_handles", "tools")
+    stages = ("loop", "advisors", "client", "run_handles", "tools")
     assert importing(*(f"traced_tools.observe.{sink}" for sink in sinks), inside=stages) == []
 
 
@@ -238,7 +244,7 @@ def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> N
 
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
     forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
-    assert importing(*forbidden, inside=("advisors", "tools", "client", "run_handles")) == []
+    assert importing(*forbidden, inside=("loop", "advisors", "tools", "client", "run_handles")) == []
 
 
 def test_only_configure_sets_the_global_providers() -> None:

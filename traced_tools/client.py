@@ -50,13 +50,12 @@ from traced_tools.loop.chain import AdvisorChain
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, OutputT
 from traced_tools.loop.state import KeepsPausedRuns, RunState
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
-from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
-from traced_tools.run.context import RunContext
+from traced_tools.run.context import RunContext, current_run
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
@@ -360,7 +359,8 @@ class ChatClient:
 
         async def ask(question: str, context: ToolContext) -> str:
             # without a memory around it, the agent would write as if the user had asked it
-            is_kept = session_of(context.run_id) is not None
+            asking = current_run()
+            is_kept = asking is not None and asking.remembered is not None
             conversation = context.conversation_id if is_kept else None
             spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
             return await answer(spec)

@@ -30,8 +30,8 @@ from traced_tools import (
 )
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.verifying.walk import verify
+from traced_tools.memory.telemetry import observe_compaction
 from traced_tools.models import ChatResponse
-from traced_tools.observe.observations import observe_compaction
 from traced_tools.run.context import _CURRENT
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext

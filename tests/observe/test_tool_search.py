@@ -43,12 +43,12 @@ from traced_tools.core.enums import DETAILS
 from traced_tools.events import ToolsDiscovered
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
-from traced_tools.observe.observations import observe_discovery, observe_tool_search, observe_withheld_tools
 from traced_tools.observe.off import OFF
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 from traced_tools.run.context import RunContext
 from traced_tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.search.catalogue import estimate_tokens
+from traced_tools.search.telemetry import observe_discovery, observe_tool_search, observe_withheld_tools
 from traced_tools.testing import ScriptedChatModel
 
 LABELS = {names.TOOL_SEARCH_INDEX: "regex", names.AGENT_NAME: "assistant"}

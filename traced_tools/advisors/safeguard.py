@@ -12,7 +12,6 @@ from traced_tools.core.messages import AssistantMessage, Message, ReasoningPart,
 from traced_tools.flow.steps import perform
 from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, Advisor
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.answers import observe_block
 
@@ -200,8 +199,7 @@ class _GuardedAnswer:
 
 def _new_in(request: ChatClientRequest) -> list[Message]:
     """Return the messages that no memory has added to a request: the others were checked when they were new."""
-    session = session_of(request.run.id)
-    known = set() if session is None else {id(each) for each in session.view.history}
+    known = {id(message) for message in request.run.remembered or ()}
     return [each for each in request.messages if id(each) not in known]
 
 

@@ -18,8 +18,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql
 
+from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.errors import PendingStoreError
-from traced_tools.stores.columns import escaped, unescaped
 from traced_tools.stores.schema import Schema
 
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, Va
 
 from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
 from traced_tools.core.enums import LOCAL, Decision, ResumeRefusal, ToolOutcome
+from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value, tool_message_of
 from traced_tools.core.state_key import StateKey
@@ -27,7 +28,6 @@ from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import Pause
-from traced_tools.stores.columns import escaped, unescaped
 from traced_tools.tools.approval import check_decision, check_unchanged
 
 STATE_VERSION: Final = 1

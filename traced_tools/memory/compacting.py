@@ -16,11 +16,11 @@ from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.repository import ChatMemoryRepository
 from traced_tools.memory.strategies import CompactionStrategy, may_go_on
+from traced_tools.memory.telemetry import observe_compaction
 from traced_tools.memory.tokens import estimate_tokens
 from traced_tools.memory.triggers import CompactionTrigger
 from traced_tools.memory.view import MemoryView
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_compaction
 
 if TYPE_CHECKING:
     from traced_tools.memory.observation import CompactionObservation

@@ -12,8 +12,8 @@ from traced_tools.memory.chat_memory import ChatMemory
 from traced_tools.memory.entries import MessageEntry
 from traced_tools.memory.log_reader import is_active
 from traced_tools.memory.session import MemorySession, session_of
+from traced_tools.memory.telemetry import observe_memory
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match
-from traced_tools.observe.observations import observe_memory
 from traced_tools.tools.decorator import tool
 from traced_tools.tools.selection import tool_callbacks
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
 
-from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, put
 from traced_tools.observe.failures import error_type
@@ -169,38 +166,8 @@ class CompactionScope(MemoryStageScope):
         return {**self.run.identity(), **self._opening()[2], **self._final_attributes(), **error}
 
 
-def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iteration: int) -> None:
-    """Count tool calls that an interrupted run left without results, and emit the event that they were answered."""
-    counts = {names.RESULTS_NOT_RUN: not_run, names.RESULTS_UNKNOWN: unknown}
-
-    def count(instruments: Instruments) -> None:
-        for kind, calls in counts.items():
-            if calls:
-                instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
-
-    def attributes() -> Attributes:
-        found = run.identity()
-        if iteration:
-            found[names.ITERATION_INDEX] = iteration
-        return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
-
-    _count(run, count)
-    if run.logger is not None:
-        run.guarded(run.logger.emit, names.MISSING_RESULTS_EVENT, None, attributes)
-
-
 def count_memory_failure(run: RunTelemetry, operation: MemoryOperation, error: BaseException) -> None:
     """Count a failed operation of memory after which the run goes on without it."""
     kind = limit_cardinality(names.ERROR_TYPE, operation, error_type(error))
     labels: Attributes = {**run.agent_label, names.OPERATION_NAME: operation, names.ERROR_TYPE: kind}
-    _count(run, lambda instruments: instruments.memory_failures.add(1, labels))
-
-
-def _count(run: RunTelemetry, record: Callable[[Instruments], None]) -> None:
-    """Record metrics; in a finalizer, defer that, because this thread may hold the SDK's locks."""
-    if run.instruments is None:
-        return
-    if is_in_finalizer():
-        defer(partial(run.guarded, record, run.instruments), is_measurement=True)
-    else:
-        run.guarded(record, run.instruments)
+    run.measure(lambda instruments: instruments.memory_failures.add(1, labels))

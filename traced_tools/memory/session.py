@@ -27,9 +27,10 @@ from traced_tools.memory.conversation import MOST_ATTRIBUTE_NAME, MOST_ID
 from traced_tools.memory.entries import CompactionEntry, LoggedPause, MemoryEntry, MessageEntry
 from traced_tools.memory.log_reader import LogReader, register_run
 from traced_tools.memory.repository import ChatMemoryRepository
+from traced_tools.memory.telemetry import memory_failed, observe_memory
 from traced_tools.memory.view import MemoryView, Round, Turn, results_in, turns_of
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import memory_failed, observe_memory, observe_missing_results
+from traced_tools.observe.observations import observe_missing_results
 from traced_tools.run.context import RunContext
 
 OnFailure = Literal["raise", "warn"]
@@ -113,6 +114,7 @@ class MemorySession:
         self._unsaved: list[MessageEntry] = []
         self._last: Message | None = None
         self._resumed = Turn()  # as the log had it when the run began
+        run.remembered = ()
         _CURRENT.set(self)
 
     def _outer(self) -> MemorySession | None:
@@ -148,6 +150,7 @@ class MemorySession:
 
     def messages(self) -> tuple[Message, ...]:
         """Return what the model is sent, besides the instructions."""
+        self.run.remembered = self.view.history
         return self.view.messages
 
     def settled_messages(self) -> tuple[Message, ...]:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ChatMemoryUnavailable, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
@@ -33,7 +34,7 @@ from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository, l
 from traced_tools.memory.sql_schema import ATTRIBUTES, CHAT_MEMORY, CONVERSATIONS, ENTRIES
 from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
 from traced_tools.memory.words import WordSearch, words_of
-from traced_tools.stores.columns import escaped, microseconds, time_of, unescaped
+from traced_tools.stores.columns import microseconds, time_of
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
 

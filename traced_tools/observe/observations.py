@@ -9,18 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from traced_tools.memory.emitter import CompactionEventEmitter, MemoryEventEmitter
-from traced_tools.memory.observation import CompactionObservation, MemoryObservation
-from traced_tools.memory.scope import (
-    CompactionScope,
-    MemoryScope,
-    count_memory_failure,
-    report_missing_results,
-)
 from traced_tools.observe.off import OFF
 from traced_tools.observe.scopes.approval import ApprovalScope, report_decided_wait
 from traced_tools.observe.scopes.model_call import ChatScope
-from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope, report_failed_listener
+from traced_tools.observe.scopes.run import (
+    AgentScope,
+    HookScope,
+    IterationScope,
+    report_failed_listener,
+    report_missing_results,
+)
 from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
 from traced_tools.observe.stages.approval import ApprovalObservation
 from traced_tools.observe.stages.iteration import IterationObservation
@@ -30,14 +28,11 @@ from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
 from traced_tools.observe.typed_events.types import MissingResultsAnswered, ToolsChanged
-from traced_tools.search.emitter import ToolSearchEventEmitter, emit_discovery
-from traced_tools.search.observation import ToolSearchObservation
-from traced_tools.search.scope import RetrievalScope, count_discoveries, record_withheld
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from traced_tools.core.enums import Decision, Hook, MemoryOperation, TimeKind
+    from traced_tools.core.enums import Decision, Hook, TimeKind
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -223,93 +218,11 @@ def observe_tool_retry(run: ObservedRun, tool: str, error_type: str) -> None:
         count_tool_retry(run.telemetry, tool, error_type)
 
 
-def observe_tool_search(
-    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ObservedTool
-) -> ToolSearchObservation:
-    """Return the observation of one search for tools; the arguments are those of `ToolSearchObservation`."""
-    telemetry, events = run.telemetry, run.events
-    observed: ToolSearchObservation = OFF
-    if telemetry.enabled or events.wanted:
-        observed = ToolSearchObservation(kind, query, max_results, iteration, search_tool)
-        observed.report_to(
-            RetrievalScope(telemetry, observed) if telemetry.enabled else OFF,
-            ToolSearchEventEmitter(events, observed) if events.wanted else OFF,
-        )
-    return observed
-
-
-def observe_discovery(run: ObservedRun, kind: str, tools: Sequence[str], iteration: int) -> None:
-    """Report that the model has called tools that no search had found, which are offered from now on.
-
-    Args:
-        run: the run.
-        kind: the kind of the tool index.
-        tools: the names of the tools.
-        iteration: the iteration of the loop.
-    """
-    if run.telemetry.enabled:
-        count_discoveries(run.telemetry, kind, len(tools))
-    if run.events.wanted:
-        emit_discovery(run.events, kind, tools, iteration, searched=False)
-
-
 def observe_changed_tools(run: ObservedRun, server: str, changes: Sequence[str], *, refused: bool) -> None:
     """Report that the tools of a server differ from the pinned ones; the arguments are those of `ToolsChanged`."""
     if run.events.wanted:
         fields = {"server": server, "changes": tuple(changes), "refused": refused}
         run.events.dispatch(ToolsChanged, 0, fields, failing=refused)
-
-
-def observe_withheld_tools(run: ObservedRun, kind: str, withheld: int, tokens_saved: Callable[[], int]) -> None:
-    """Report how many tools a tool search withholds from a request to a model.
-
-    Args:
-        run: the run.
-        kind: the kind of the tool index.
-        withheld: how many tools the model is not offered.
-        tokens_saved: returns an estimate of the tokens that this saves; called only if it is recorded.
-    """
-    if run.telemetry.enabled:
-        record_withheld(run.telemetry, kind, withheld, tokens_saved)
-
-
-def observe_memory(run: ObservedRun, operation: MemoryOperation, iteration: int) -> MemoryObservation:
-    """Return the observation of one operation of conversation memory.
-
-    Args:
-        run: the run.
-        operation: `search_memory` for what the model is sent of the conversation and for what is looked up in it;
-            `upsert_memory` for appending to it.
-        iteration: the iteration of the loop, from 1; 0 outside the iterations.
-    """
-    telemetry, events = run.telemetry, run.events
-    observed: MemoryObservation = OFF
-    if telemetry.enabled or events.wanted:
-        observed = MemoryObservation(operation, iteration)
-        observed.report_to(
-            MemoryScope(telemetry, observed) if telemetry.enabled else OFF,
-            MemoryEventEmitter(events, observed) if events.wanted else OFF,
-        )
-    return observed
-
-
-def observe_compaction(run: ObservedRun, trigger: str, iteration: int) -> CompactionObservation:
-    """Return the observation of one attempt to compact the conversation.
-
-    Args:
-        run: the run.
-        trigger: the name of what caused it, which is set in code.
-        iteration: the iteration of the loop, from 1; 0 outside the iterations.
-    """
-    telemetry, events = run.telemetry, run.events
-    observed: CompactionObservation = OFF
-    if telemetry.enabled or events.wanted:
-        observed = CompactionObservation(trigger, iteration)
-        observed.report_to(
-            CompactionScope(telemetry, observed) if telemetry.enabled else OFF,
-            CompactionEventEmitter(events, observed) if events.wanted else OFF,
-        )
-    return observed
 
 
 def observe_missing_results(run: ObservedRun, not_run: int, unknown: int, iteration: int) -> None:
@@ -325,9 +238,3 @@ def observe_missing_results(run: ObservedRun, not_run: int, unknown: int, iterat
         report_missing_results(run.telemetry, not_run, unknown, iteration)
     if run.events.wanted:
         run.events.dispatch(MissingResultsAnswered, iteration, {"not_run": not_run, "unknown": unknown})
-
-
-def memory_failed(run: ObservedRun, operation: MemoryOperation, error: BaseException) -> None:
-    """Report that an operation of conversation memory failed with `error` and that the run goes on without it."""
-    if run.telemetry.enabled:
-        count_memory_failure(run.telemetry, operation, error)

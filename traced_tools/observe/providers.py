@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ref
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Detail
 
 T = TypeVar("T")
+_FAST_PATH: Final = "traced_tools.fast_path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +120,10 @@ def _tracing(provider: trace.TracerProvider) -> Tracing | None:
 
 def _recorder(tracer: trace.Tracer) -> ApiTracer:
     """Return what starts the spans of a tracer: the fast path, if the tracer is one of the SDK that it knows."""
-    if "opentelemetry.sdk.trace" in sys.modules:  # whose import takes long
-        from traced_tools.fast_path.tracer import FastTracer, is_known_tracer
-
-        if is_known_tracer(tracer):
-            return FastTracer(tracer)
+    fast = _fast_path("tracer", "opentelemetry.sdk.trace")
+    if fast is not None and fast.is_known_tracer(tracer):
+        recorder: ApiTracer = fast.FastTracer(tracer)
+        return recorder
     return ApiTracer(tracer)
 
 
@@ -133,11 +134,10 @@ def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
 
 def _creator(meter: metrics.Meter) -> ApiMeter:
     """Return what creates the instruments of a meter: the fast path, if the meter is one of the SDK that it knows."""
-    if "opentelemetry.sdk.metrics" in sys.modules:
-        from traced_tools.fast_path.meter import FastMeter, is_known_meter
-
-        if is_known_meter(meter):
-            return FastMeter(meter)
+    fast = _fast_path("meter", "opentelemetry.sdk.metrics")
+    if fast is not None and fast.is_known_meter(meter):
+        recorder: ApiMeter = fast.FastMeter(meter)
+        return recorder
     return ApiMeter(meter)
 
 
@@ -148,12 +148,26 @@ def _logger(provider: _logs.LoggerProvider) -> ApiLogger | None:
 
 def _emitter(logger: _logs.Logger) -> ApiLogger:
     """Return what emits the events of a logger: the fast path, if the logger is one of the SDK that it knows."""
-    if "opentelemetry.sdk._logs" in sys.modules:
-        from traced_tools.fast_path.logger import FastLogger, is_known_logger
-
-        if is_known_logger(logger):
-            return FastLogger(logger)
+    fast = _fast_path("logger", "opentelemetry.sdk._logs")
+    if fast is not None and fast.is_known_logger(logger):
+        recorder: ApiLogger = fast.FastLogger(logger)
+        return recorder
     return ApiLogger(logger)
+
+
+def _fast_path(part: str, sdk: str) -> Any:
+    """Return a module of the fast path; None without the fast path, or if the SDK is not in use.
+
+    The fast path is named and not imported, because everything works without it.
+    """
+    if sdk not in sys.modules:  # whose import takes long
+        return None
+    try:
+        return import_module(f"{_FAST_PATH}.{part}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{error.name}.".startswith(f"{_FAST_PATH}."):
+            raise
+        return None
 
 
 _TRACINGS = _PerProvider(_tracing)

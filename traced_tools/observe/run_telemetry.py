@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, cast
 
 from opentelemetry import _logs, metrics, trace
@@ -18,7 +19,7 @@ from opentelemetry import _logs, metrics, trace
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail, Hook
 from traced_tools.core.messages import encodable
-from traced_tools.flow.deferred import run_deferred
+from traced_tools.flow.deferred import defer, is_in_finalizer, run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
@@ -32,6 +33,7 @@ from traced_tools.observe.time_ledger import TimeLedger
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
     from traced_tools.observe.export_stats import ExportStats
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.stages.subjects import ObservedModel
 
 P = ParamSpec("P")
@@ -259,6 +261,15 @@ class RunTelemetry:
             emit(*args, **kwargs)
         except Exception as error:
             self.telemetry_failed(error)
+
+    def measure(self, record: Callable[[Instruments], object]) -> None:
+        """Record metrics; in a finalizer, defer that, because this thread may hold the SDK's locks."""
+        if self.instruments is None:
+            return
+        if is_in_finalizer():
+            defer(partial(self.guarded, record, self.instruments), is_measurement=True)
+        else:
+            self.guarded(record, self.instruments)
 
     def telemetry_failed(self, error: Exception, what: str = SDK) -> None:
         """Count telemetry that was lost because code of the application raised an exception.

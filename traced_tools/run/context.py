@@ -128,6 +128,7 @@ class RunContext:
         discovered_tools: the names of the tools that a tool search has found for the model, in the order of discovery.
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
         read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
+        remembered: the messages that a memory adds to what the run is asked; None if no memory keeps the run.
         withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
             certain never to resume; None if there is no store.
     """
@@ -156,6 +157,7 @@ class RunContext:
         "principal",
         "reached",
         "read_output",
+        "remembered",
         "resolver_fallback",
         "results",
         "resumption",
@@ -233,6 +235,7 @@ class RunContext:
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
         self.read_output: Callable[[str], object] | None = None
+        self.remembered: Sequence[Message] | None = None
         self.withdraw: Callable[[str], Awaitable[bool]] | None = None
 
     def __enter__(self) -> None:

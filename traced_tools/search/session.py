@@ -10,9 +10,9 @@ from typing import Final
 from traced_tools.core.messages import AssistantMessage, Message, ToolMessage
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback
-from traced_tools.observe.observations import observe_discovery, observe_tool_search, observe_withheld_tools
 from traced_tools.run.context import RunContext
 from traced_tools.search.catalogue import CatalogueIndex, estimate_tokens
+from traced_tools.search.telemetry import observe_discovery, observe_tool_search, observe_withheld_tools
 from traced_tools.tools.toolset import ToolSet
 
 

@@ -263,3 +263,23 @@ def report_failed_listener(
         scope = HookScope(run, hook, name, order, iteration)
         scope.__enter__()
         scope.close(error, perf_counter_ns() - began)
+
+
+def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iteration: int) -> None:
+    """Count tool calls that an interrupted run left without results, and emit the event that they were answered."""
+    counts = {names.RESULTS_NOT_RUN: not_run, names.RESULTS_UNKNOWN: unknown}
+
+    def count(instruments: Instruments) -> None:
+        for kind, calls in counts.items():
+            if calls:
+                instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
+
+    def attributes() -> Attributes:
+        found = run.identity()
+        if iteration:
+            found[names.ITERATION_INDEX] = iteration
+        return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
+
+    run.measure(count)
+    if run.logger is not None:
+        run.guarded(run.logger.emit, names.MISSING_RESULTS_EVENT, None, attributes)

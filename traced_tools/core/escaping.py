@@ -1,0 +1,31 @@
+"""Text as databases and JSON for them can store it: without NUL and lone surrogates."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ESCAPE: Final = re.compile(r"\\(ud[89a-f][0-9a-f]{2}|.)", re.DOTALL)
+
+
+def escaped(text: str) -> str:
+    r"""Return a text without what databases cannot store: NUL as `\0`, a lone surrogate as `\ud800`.
+
+    A backslash is `\\`.
+    """
+    stored = text.replace("\\", "\\\\").replace("\0", "\\0")
+    return stored if stored.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):x}", stored)
+
+
+def unescaped(text: str) -> str:
+    """Return the text that was escaped."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_meant, text)
+
+
+def _meant(escape: re.Match[str]) -> str:
+    if len(escape[1]) > 1:
+        return chr(int(escape[1][1:], 16))
+    return "\0" if escape[1] == "0" else escape[1]
