@@ -34,9 +34,9 @@ from dashboards.pictures.traces import EndedSpan
 from dashboards.rules import TOKENS
 from tests.judges.programs import free_port, running, until
 from tests.otel.collector import collecting
+from traced_tools.demo import Scenario, write_history
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import prometheus_name
-from traced_tools.testing import Scenario, write_history
 
 ROOT: Final = Path(__file__).parents[1]
 PICTURES: Final = ROOT / "docs" / "images" / "dashboards"

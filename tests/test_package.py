@@ -25,7 +25,7 @@ ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = (
     *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
-    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search"),
+    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search", "traced_tools.demo"),
 )
 
 SPINE = (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.test_demo import demo
 from tests.otel.collector import collecting
-from traced_tools.testing import OUTCOMES
+from traced_tools.demo import OUTCOMES
 
 
 @pytest.mark.slow

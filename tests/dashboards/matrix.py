@@ -16,7 +16,7 @@ from tests.dashboards.asked import IN_PANELS, Asked
 from tests.dashboards.board_queries import BoardQuery
 from tests.dashboards.recorded_outcomes import recorded, recording
 from tests.judges.programs import ROOT
-from traced_tools.testing import OUTCOMES
+from traced_tools.demo import OUTCOMES
 
 PAGE = ROOT / "docs" / "dashboards-matrix.md"
 PanelKey = tuple[str, int]

@@ -20,8 +20,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 import traced_tools
 from traced_tools import Approve, ChatClient, PendingStore, ResumeError, ToolCall, tool
+from traced_tools.demo import Scenario
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
-from traced_tools.testing import Scenario, ScriptedChatModel
+from traced_tools.testing import ScriptedChatModel
 
 
 class EndedTraces(SpanProcessor):

@@ -22,10 +22,10 @@ from tests.dashboards.asked import RULES, Asked
 from tests.judges.prometheus import backfill, scraping
 from tests.waiting import until
 from traced_tools import TelemetryOptions
+from traced_tools.demo import OUTCOMES, Scenario
 from traced_tools.demo.scenario.outcomes import Signal
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
 from traced_tools.otel.prometheus_names import label_name, prometheus_name
-from traced_tools.testing import OUTCOMES, Scenario
 
 Labels = frozenset[tuple[str, str]]
 _TRIES, _SAMPLES, _STEP = 3, 4, 60

@@ -20,10 +20,11 @@ from tests.dashboards.logql_reader import Selected, selections
 from tests.judges.collector import CONFIGS
 from tests.judges.programs import ROOT
 from traced_tools import ChatClient, TelemetryOptions, ToolCall, Usage
+from traced_tools.demo import Scenario
 from traced_tools.demo.scenario.models import LARGE, ScenarioPrices
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
-from traced_tools.testing import Scenario, ScriptedChatModel
+from traced_tools.testing import ScriptedChatModel
 
 QUERIES = [query for query in all_queries() if query.language == "logql"]
 CONVERSATION = "trip-7"

@@ -13,7 +13,7 @@ from tests.dashboards.board_queries import BoardQuery
 from tests.dashboards.test_rules import promtool
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, backfill, scraping
-from traced_tools.testing import OUTCOMES, Scenario, write_history
+from traced_tools.demo import OUTCOMES, Scenario, write_history
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from tests.dashboards.matrix import LIVE, NOT_PLAYED, PAGE, Effects, Labels, Pan
 from tests.dashboards.recorded_outcomes import recorded, recording, total
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE
+from traced_tools.demo import OUTCOMES
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
-from traced_tools.testing import OUTCOMES
 
 pytestmark = pytest.mark.slow
 

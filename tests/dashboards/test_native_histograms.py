@@ -16,8 +16,8 @@ from tests.dashboards.board_queries import BoardQuery, all_queries
 from tests.dashboards.remote_write import request
 from tests.judges.prometheus import Prometheus, scraping
 from traced_tools import TelemetryOptions
+from traced_tools.demo import Scenario
 from traced_tools.otel.prometheus import iter_metrics
-from traced_tools.testing import Scenario
 
 pytestmark = pytest.mark.slow
 

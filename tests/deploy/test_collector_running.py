@@ -34,10 +34,10 @@ from tests.markers import MARKER, everything
 from tests.observe.exported import holds_marker
 from tests.waiting import until
 from traced_tools.core.enums import DECISIONS, STOP_REASONS, CaptureMode
+from traced_tools.demo import OUTCOMES, Scenario
 from traced_tools.observe import names
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.otel.memory import FinishedEvent
-from traced_tools.testing import OUTCOMES, Scenario
 from traced_tools.testing.reply import Delay, Fault
 
 pytestmark = pytest.mark.slow

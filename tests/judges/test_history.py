@@ -8,7 +8,7 @@ import pytest
 
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, backfill, scraping
-from traced_tools.testing import OUTCOMES, Scenario, write_history
+from traced_tools.demo import OUTCOMES, Scenario, write_history
 
 pytestmark = pytest.mark.slow
 

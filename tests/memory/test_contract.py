@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from traced_tools import ChatMemoryRepository, InMemoryChatMemoryRepository
-from traced_tools.memory import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory import Conversation, EntrySelection, StoredEntry, check_chat_memory_repository
 from traced_tools.memory.contract import CONTRACT
-from traced_tools.testing import check_chat_memory_repository
 
 
 def test_each_repository_fulfils_the_contract(open_repository: Callable[[], ChatMemoryRepository]) -> None:

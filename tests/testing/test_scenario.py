@@ -12,11 +12,12 @@ import pytest
 from tests.captured import Telemetry
 from tests.waiting import PATIENCE, until
 from traced_tools.core.enums import STOP_REASONS
+from traced_tools.demo import OUTCOMES, Scenario
 from traced_tools.demo.scenario.stage import ScenarioRun
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.names.registry_types import Metric
-from traced_tools.testing import OUTCOMES, CapturedTelemetry, Scenario, capture_telemetry
+from traced_tools.testing import CapturedTelemetry, capture_telemetry
 
 
 def visible(points: list[MetricPoint]) -> set[str]:

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from traced_tools.demo.scenario.outcomes import OUTCOMES
+from traced_tools.demo.scenario.scenario import Scenario
 from traced_tools.errors import ConfigurationError
 from traced_tools.otel.configure import configure
 from traced_tools.otel.otlp import SIGNALS
-from traced_tools.testing import OUTCOMES, Scenario
 
 _EXPECTED = ("traced_tools.audit", "traced_tools.audit.advisor", "traced_tools.tools")
 """The loggers that would report the faults of the scenario."""

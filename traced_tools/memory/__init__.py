@@ -9,6 +9,7 @@ from traced_tools._lazy import lazy_exports
 if TYPE_CHECKING:
     from traced_tools.memory.chat_memory import ChatMemory as ChatMemory
     from traced_tools.memory.compacting import CompactingChatMemory as CompactingChatMemory
+    from traced_tools.memory.contract import check_chat_memory_repository as check_chat_memory_repository
     from traced_tools.memory.conversation import Conversation as Conversation
     from traced_tools.memory.conversation import ConversationLog as ConversationLog
     from traced_tools.memory.conversation import EntrySelection as EntrySelection
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from traced_tools.memory.words import WordSearch as WordSearch
 
 _EXPORTS = {
+    "check_chat_memory_repository": "traced_tools.memory.contract",
     "ChatMemory": "traced_tools.memory.chat_memory",
     "ChatMemoryRepository": "traced_tools.memory.repository",
     "CompactingChatMemory": "traced_tools.memory.compacting",
@@ -101,6 +103,7 @@ __all__ = [
     "Turns",
     "WindowShare",
     "WordSearch",
+    "check_chat_memory_repository",
     "may_go_on",
 ]
 

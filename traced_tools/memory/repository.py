@@ -11,7 +11,7 @@ methods that only load and store; each of them is a blocking or an `async def` m
 
 A store with an index of words also implements `search_entries`; by default, a search reads messages from the end.
 
-`check_chat_memory_repository` in `traced_tools.testing` checks a repository against the contract.
+`check_chat_memory_repository` in `traced_tools.memory` checks a repository against the contract.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test utilities: scripted models and scenarios, captured telemetry, and an HTTP server that replays responses."""
+"""Test utilities: scripted models, captured telemetry, and an HTTP server that replays responses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from traced_tools.demo.scenario.history import write_history as write_history
-    from traced_tools.demo.scenario.outcomes import OUTCOMES as OUTCOMES
-    from traced_tools.demo.scenario.scenario import Scenario as Scenario
-    from traced_tools.memory.contract import check_chat_memory_repository as check_chat_memory_repository
     from traced_tools.testing.reply import Delay as Delay
     from traced_tools.testing.reply import Fault as Fault
     from traced_tools.testing.reply import Reply as Reply
@@ -22,14 +18,10 @@ if TYPE_CHECKING:
     from traced_tools.testing.telemetry import capture_telemetry as capture_telemetry
 
 _EXPORTS = {
-    "check_chat_memory_repository": "traced_tools.memory.contract",
     "Delay": "traced_tools.testing.reply",
     "Fault": "traced_tools.testing.reply",
     "Reply": "traced_tools.testing.reply",
     "split": "traced_tools.testing.reply",
-    "OUTCOMES": "traced_tools.demo.scenario.outcomes",
-    "Scenario": "traced_tools.demo.scenario.scenario",
-    "write_history": "traced_tools.demo.scenario.history",
     "ScriptedChatModel": "traced_tools.testing.scripted",
     "Received": "traced_tools.testing.server",
     "ReplayServer": "traced_tools.testing.server",
@@ -38,19 +30,22 @@ _EXPORTS = {
 }
 
 __all__ = [
-    "OUTCOMES",
     "CapturedTelemetry",
     "Delay",
     "Fault",
     "Received",
     "ReplayServer",
     "Reply",
-    "Scenario",
     "ScriptedChatModel",
     "capture_telemetry",
-    "check_chat_memory_repository",
     "split",
-    "write_history",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+_MOVED = {
+    "OUTCOMES": "traced_tools.demo",
+    "Scenario": "traced_tools.demo",
+    "check_chat_memory_repository": "traced_tools.memory",
+    "write_history": "traced_tools.demo",
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS, _MOVED)

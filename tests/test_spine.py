@@ -1,0 +1,95 @@
+"""The spine works without the annexes: their folders are deleted in a copy, in which the tests of the spine run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import traced_tools
+from tests.test_package import ANNEXES
+
+TESTS = Path(__file__).parent
+PACKAGE = Path(traced_tools.__file__).parent
+KIT = ("otel", "testing")
+"""The annexes that tests use, to capture what is emitted."""
+DELETED = {room.partition(".")[0] for room in ANNEXES} - {*KIT}
+OF_THE_WHOLE_HOUSE = (
+    *("tests.test_package", "tests.test_docs", "tests.test_spine", "tests.test_typing", "tests.observe.test_reference"),
+    *("tests.bench", "tests.cli", "tests.dashboards", "tests.deploy", "tests.judges"),
+)
+"""The tests that read each module, page or public name, or what stands beside the package."""
+FOLDERS = ("advisors", "flow", "observe", "tools")
+"""The folders whose tests run, beside those of no folder. Providers have no ties to annexes, and take long."""
+LEAST = 6_000
+
+
+def names_in(path: Path) -> set[str]:
+    """The dotted names of all that a module imports, and of the modules that these are in."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def needs_annex(name: str) -> bool:
+    """Whether a dotted name is in a deleted room, or of what stands beside the package."""
+    package, _, rest = name.partition(".")
+    if package in ("dashboards", "deploy", "docs"):
+        return True
+    room = rest.partition(".")[0]
+    defined_in = traced_tools._EXPORTS.get(room) if rest == room else None
+    return package == "traced_tools" and (room in DELETED or (defined_in is not None and needs_annex(defined_in)))
+
+
+def tests_of_the_spine() -> list[Path]:
+    """The modules of tests/ that need no annex, and import none that does."""
+    paths = {
+        ".".join(("tests", *path.relative_to(TESTS).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in TESTS.rglob("*.py")
+        if "node_modules" not in path.parts
+    }
+    imported = {module: names_in(path) for module, path in paths.items()}
+    left = {
+        module
+        for module, names in imported.items()
+        if not module.startswith(OF_THE_WHOLE_HOUSE) and not any(map(needs_annex, names))
+    }
+    while gone := {module for module in left if any(name in paths and name not in left for name in imported[module])}:
+        left -= gone
+    runs = re.compile(rf"tests\.(({'|'.join(FOLDERS)})\.(\w+\.)*)?test_\w+")
+    return [paths[module] for module in sorted(left) if ".test_" not in module or runs.fullmatch(module)]
+
+
+@pytest.mark.slow
+def test_the_spine_passes_its_tests_without_the_annexes(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "traced_tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for room in DELETED:
+        if (tmp_path / "traced_tools" / room).is_dir():
+            shutil.rmtree(tmp_path / "traced_tools" / room)
+    for path in tests_of_the_spine():
+        copy = tmp_path / "tests" / path.relative_to(TESTS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    shutil.copy(TESTS.parent / "pyproject.toml", tmp_path)
+    shutil.copytree(TESTS.parent / "docs", tmp_path / "docs")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "auto", "-m", "not slow"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=1_200,
+    )
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert done.returncode == 0, done.stdout[-5_000:]
+    assert passed is not None and int(passed[1]) >= LEAST, done.stdout[-500:]
