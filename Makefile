@@ -44,8 +44,9 @@ picture: $(READY)  ## regenerate the README's picture of the demo
 pictures: $(READY)  ## regenerate the pictures of the dashboards; needs prometheus and promtool
 	$(BIN)/python docs/dashboard_pictures.py
 
-reference: $(READY)  ## regenerate the reference pages, the events' schema and the registry of telemetry names
+reference: $(READY)  ## regenerate the reference pages, the events' schema, the registry of telemetry names, and the picture of the house
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/house.py
 
 dashboards: $(READY)  ## regenerate the dashboards and the rules
 	$(BIN)/python -m dashboards

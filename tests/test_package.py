@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import traced_tools
+from docs.house import ROOMS, contributing, room_of
 from traced_tools.observe import names
 
 MUTABLE = (MutableMapping, MutableSequence, MutableSet)
@@ -28,29 +29,6 @@ PUBLIC = (
     *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search", "traced_tools.demo"),
 )
 
-SPINE = (
-    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
-    *("loop", "advisors", "client"),
-)
-"""The rooms that every agent uses."""
-ANNEXES = (
-    *("stores", "fast_path", "otel", "policy", "events", "memory", "search", "mcp"),
-    *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail", "audit.advisor"),
-    *("approvals", "testing", "demo", "cli"),
-)
-"""The rooms that only some agents use. The spine does without them."""
-ROOMS = (*SPINE, *ANNEXES)
-"""Each room imports from itself and from rooms before it, for types as well."""
-BESIDE = {
-    "_lazy": "core",
-    "_version": "core",
-    "errors": "core",
-    "run_handles": "client",
-    "audit.erasing": "audit.trail",
-    "audit": "audit.trail",  # the package lists what all of its rooms offer
-}
-"""The room of a module that stands outside of its own."""
-
 
 def dotted(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -58,12 +36,8 @@ def dotted(path: Path) -> str:
 
 
 def room(module: str) -> int:
-    """The place in `ROOMS` of `traced_tools.<module>`: of the longest name that it begins with."""
-    if module in BESIDE:
-        return ROOMS.index(BESIDE[module])
-    found = [(len(name), place) for place, name in enumerate(ROOMS) if f"{module}.".startswith(f"{name}.")]
-    assert found, f"traced_tools.{module} is in no room: add it to ROOMS"
-    return max(found)[1]
+    """The place among the rooms of `traced_tools.<module>`."""
+    return ROOMS.index(room_of(module))
 
 
 @cache
@@ -182,6 +156,10 @@ def test_each_room_imports_from_rooms_before_it_for_types_as_well() -> None:
         if room(name) > room(dotted(path))
     ]
     assert upward == []
+
+
+def test_the_picture_of_the_house_is_up_to_date() -> None:
+    assert (ROOT.parent / "CONTRIBUTING.md").read_text("utf-8") == contributing(), "run `make reference`"
 
 
 def test_no_modules_import_each_other_in_a_ring() -> None:
