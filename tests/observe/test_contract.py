@@ -40,7 +40,7 @@ def test_the_registry_is_consistent() -> None:
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
     pattern = re.compile(
-        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network)(\.[a-z][a-z_]*)+"
+        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network|user)(\.[a-z][a-z_]*)+"
     )
     spelled = [*names.ATTRIBUTES, *names.METRICS, *names.EVENTS]
     assert [name for name in spelled if not pattern.fullmatch(name)] == []

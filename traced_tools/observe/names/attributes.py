@@ -348,6 +348,24 @@ APPROVAL_BY: Final = _attribute(
     "The person or service that approved or refused the call, as named by the application if content is captured, "
     "else a keyed pseudonym; never a metric label.",
 )
+USER_ID: Final = _attribute(
+    "user.id",
+    "string",
+    "The principal: on whose behalf the run is. An attribute of this name that the application sets on the run counts "
+    "instead.",
+)
+PRINCIPAL_ID: Final = _attribute(
+    "traced_tools.principal.id",
+    "string",
+    "A keyed pseudonym of the principal, on whose behalf the run is, unless `user.id` has the name; never a metric "
+    "label.",
+)
+ACTORS: Final = _attribute(
+    "traced_tools.actors",
+    "string[]",
+    "Which agents, tools and MCP clients stand between the principal and the run, the outermost first, such as "
+    "`agent:planner`, `tool:ask_billing`; never a metric label.",
+)
 RESUME_REFUSAL: Final = _attribute(
     "traced_tools.resume.refusal", "string", "Why a run that waited in a pending store can't resume.", RESUME_REFUSALS
 )

@@ -147,6 +147,8 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(observed.call.arguments.encode()),
         }
         put(attributes, names.TOOL_SOURCE, observed.source)
+        if not observed.iteration:  # without a loop, no span of a run says who asked
+            attributes.update(self.run.who(self.run.content_on_spans()))
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
             self._add_who_and_why(attributes, self.run.content_on_spans())
@@ -215,7 +217,7 @@ class ToolScope(Scope):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 
     def _identity(self) -> Attributes:
-        observed, attributes = self._observed, self.run.identity()
+        observed, attributes = self._observed, self.run.identity_on_events()
         if observed.iteration:
             attributes[names.ITERATION_INDEX] = observed.iteration
         attributes[names.TOOL_NAME] = self._tool
