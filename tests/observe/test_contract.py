@@ -77,6 +77,7 @@ CONTENT = {
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
     names.CONTENT_TRUNCATED,
+    names.USER_ID,
 }
 
 
@@ -102,6 +103,9 @@ def test_no_id_and_no_index_is_a_metric_label() -> None:
         names.TOOL_CALL_ID,
         names.CONVERSATION_ID,
         names.RESPONSE_ID,
+        names.USER_ID,
+        names.PRINCIPAL_ID,
+        names.ACTORS,
         names.ITERATION_INDEX,
         names.TOOL_ATTEMPTS,
         names.TOOL_BATCH_INDEX,

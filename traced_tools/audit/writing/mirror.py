@@ -226,7 +226,7 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
     for field, name in _ATTRIBUTES.items():
         value = fields.get(field)
         if value is not None and name in event.attributes:
-            attributes[name] = encodable(value) if isinstance(value, str) else value
+            attributes[name] = _encodable(value)
     for field, name in _PEOPLE.items():
         person = person_of({field: _without_text(fields.get(field))}, field)
         if person is not None and name in event.attributes:
@@ -235,6 +235,12 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
         if field in fields and name in event.attributes:
             attributes[name] = fields[field]["size"]
     return attributes
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, list):  # the actors, in JSON
+        return tuple(encodable(str(each)) for each in value)
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
