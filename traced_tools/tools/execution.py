@@ -318,11 +318,11 @@ class ToolExecution:
         if not advisors and (ledger := self.ledger) is not None:
             began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
-                return await self._approve(invocation, observed, checking)
+                return await self._approve_and_name_policy(invocation, observed, checking)
             finally:  # the waiting for approval and the tool's time don't count as the advisors' own time
                 ledger.book_since("tool", began, downstream)
         if not advisors:
-            return await self._approve(invocation, observed, checking)
+            return await self._approve_and_name_policy(invocation, observed, checking)
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
@@ -332,6 +332,8 @@ class ToolExecution:
                 raise TypeError(f"advise_tool of {advisor.name} must pass a ToolInvocation to call_next, not {kind}")
             if (given.id, given.name) != (self._id, self._call.name):
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
+            if given.evaluated is not invocation.evaluated:
+                observed.evaluated(given.evaluated)
             if given.arguments != invocation.arguments:
                 validated = self._validated(given, observed)
                 if isinstance(validated, ToolResult):
@@ -362,6 +364,16 @@ class ToolExecution:
         return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
     # Approve.
+
+    async def _approve_and_name_policy(
+        self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
+    ) -> ToolResult:
+        """Do what `_approve` does, and add the verdict of the policy that has let the call pass."""
+        result = await self._approve(call, observed, checking)
+        is_own = (
+            call.policy is None or result.policy is not None
+        )  # that about arguments which somebody approved instead
+        return result if is_own else replace(result, policy=call.policy)
 
     async def _approve(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
