@@ -15,7 +15,8 @@ from sqlalchemy import create_engine
 from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
 from tests.audit.postgresql import WRITER, Database
 from traced_tools.audit.reading import read_connection as opening
-from traced_tools.audit.reading.reader import AuditReader
+from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.reader import AuditReader, count_calls
 from traced_tools.audit.schema import RECORDS, searchable
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import AuditError, ConfigurationError
@@ -355,3 +356,27 @@ def test_a_large_store_verifies(tmp_path: Path) -> None:
     assert (result.problem, result.chains) == (None, 2)
     assert 5_000 <= result.records < 5_100
     assert len(AuditReader(tmp_path / "audit.db").calls(decision="denied")) > 10
+
+
+def test_calls_and_records_are_found_by_the_policy_that_decided_and_not_by_one_that_was_only_evaluated(
+    tmp_path: Path,
+) -> None:
+    digest, other = "0123456789abcdef", "fedcba9876543210"
+    evaluated = [{"advisor": "next", "decision": "deny", "policy_digest": digest, "becomes": "denied"}]
+    chain = Chain()
+    chain.call("pay", run_id="run-1", policy_digest=digest)
+    chain.call("pay", run_id="run-2", policy_digest=other, evaluated=evaluated, attributes={"policy_digest": digest})
+    chain.call("pay", run_id="run-3", decision="denied", policy_digest=digest)
+    chain.call("pay", run_id="run-4")
+    reader = AuditReader(write(tmp_path / "audit.db", chain))
+    assert lines_of(reader, policy_digest=digest) == ["run-3/1/0 denied", "run-1/1/0 ok"]
+    assert lines_of(reader, policy_digest=digest, outcome="ok") == ["run-1/1/0 ok"]
+    assert lines_of(reader, policy_digest=other, decision="allowed") == ["run-2/1/0 ok"]
+    assert [each.kind for each in reader.records(policy_digest=digest)] == [
+        *("intent", "decision", "outcome"),
+        *("intent", "decision"),
+    ]
+    assert count_calls(reader, CallFilter(policy_digest=digest)) == 2
+    for invalid in ("", "0123", digest.upper(), f"{digest}%"):
+        with pytest.raises(ConfigurationError, match="16 hexadecimal digits"):
+            reader.calls(policy_digest=invalid)

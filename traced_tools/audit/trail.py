@@ -233,13 +233,17 @@ class AuditTrail:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
         Pending records are written first, if that succeeds within the trail's timeout.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id),
+            policy_digest=policy_digest,
+        )
         return find_calls(self._reader(), wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:

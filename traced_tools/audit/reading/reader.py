@@ -170,6 +170,7 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first and without duplicates.
@@ -189,13 +190,18 @@ class AuditReader:
             attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
                 if one of its items does. No index covers them: calls are read one by one, newest first.
             call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
+            policy_digest: the `digest` of the policy that decided: 16 hexadecimal digits. No index covers it.
             limit: the maximum number of calls; None for all.
 
         Raises:
             AuditError: if the store cannot be read.
-            ConfigurationError: for an unknown outcome or decision, a time without a zone, or a limit below 1.
+            ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
+                below 1.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id),
+            policy_digest=policy_digest,
+        )
         return find_calls(self, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
@@ -236,6 +242,7 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        policy_digest: str | None = None,
     ) -> Iterator[AuditRecord]:
         """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
@@ -247,7 +254,10 @@ class AuditReader:
             AuditError: if the store cannot be read.
             ConfigurationError: for an unknown outcome or decision, or a time without a zone.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id),
+            policy_digest=policy_digest,
+        )
         return find_records(self, wanted)
 
     def _open(self) -> AbstractContextManager[ReadConnection]:

@@ -76,6 +76,7 @@ def list_calls(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -89,7 +90,9 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
+        wanted = options.call_filter(
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call), policy_digest
+        )
         with proof.reader(store) as reader:
             if json:
                 print(json_text([call_json(call) for call in find_calls(reader, wanted, limit)]))
@@ -162,13 +165,16 @@ def export(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
+        wanted = options.call_filter(
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call), policy_digest
+        )
         records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
             _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")

@@ -36,6 +36,10 @@ Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decisi
 Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
 Call = Annotated[str | None, typer.Option(metavar="ID", help="Only calls with this id, in any run.")]
+PolicyDigest = Annotated[
+    str | None,
+    typer.Option(metavar="DIGEST", help="Only calls that the policy with this digest decided; see `policy check`."),
+]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
@@ -72,15 +76,19 @@ def call_filter(
     until: str | None,
     attribute: list[str] | None,
     call: str | None,
+    policy_digest: str | None,
 ) -> CallFilter:
     """Return the filter that the options of the same names ask for.
 
     Raises:
         typer.BadParameter: for a value that an option does not accept.
-        ConfigurationError: for an unknown outcome or decision.
+        ConfigurationError: for an unknown outcome or decision, or an invalid digest.
     """
     first, last = parse_period(since, until)
-    return CallFilter(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute), call)
+    return CallFilter(
+        *(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute), call),
+        policy_digest=policy_digest,
+    )
 
 
 def _parse_attributes(given: list[str] | None) -> dict[str, str]:
