@@ -183,35 +183,44 @@ def test_the_last_arguments_are_evaluated_and_each_advisor_has_one_verdict(mode:
     }
 
 
-@tool(requires_approval=True)
+@tool
 def pay(a: int) -> str:
     """Pay."""
     return "paid"
 
 
+@tool(requires_approval=True)
+def refund(a: int) -> str:
+    """Refund."""
+    return "refunded"
+
+
 ASKS = Policy([Rule("asks", then="require_approval")])
 ALL = Policy([Rule("all", then="allow")])
-APPROVALS: dict[str, tuple[Policy | None, Policy, Any, Decision, Decision]] = {
-    "approved for the policy": (ASKS, ALL, Approve(), "approved", "allowed"),
-    "rejected for the policy": (ASKS, ALL, Reject("no"), "rejected", "allowed"),
-    "pending for the policy": (ASKS, ALL, None, "pending", "allowed"),
-    "approved for the tool": (ALL, ALL, Approve(), "approved", "approved"),
-    "rejected for the tool": (ALL, ALL, Reject("no"), "rejected", "rejected"),
-    "pending for the tool": (None, ALL, None, "pending", "pending"),
-    "denied instead": (ASKS, Policy([Rule("no", then="deny")]), Approve(), "approved", "denied"),
+NONE = Policy([Rule("none", then="deny")])
+APPROVALS: dict[str, tuple[str, Policy | None, Policy, Any, Decision, Decision]] = {
+    "approved for the policy": ("pay", ASKS, ALL, Approve(), "approved", "allowed"),
+    "rejected for the policy": ("pay", ASKS, ALL, Reject("no"), "rejected", "allowed"),
+    "pending for the policy": ("pay", ASKS, ALL, None, "pending", "allowed"),
+    "approved for both": ("refund", ASKS, ALL, Approve(), "approved", "approved"),
+    "approved for the tool": ("refund", ALL, ALL, Approve(), "approved", "approved"),
+    "rejected for the tool": ("refund", ALL, ASKS, Reject("no"), "rejected", "rejected"),
+    "pending for the tool": ("refund", None, ALL, None, "pending", "pending"),
+    "denied, and the tool asks": ("refund", NONE, ALL, None, "denied", "pending"),
+    "denied instead": ("pay", ASKS, NONE, Approve(), "approved", "denied"),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("enforced", "other", "answer", "was", "becomes"), APPROVALS.values(), ids=APPROVALS)
-def test_what_would_become_of_a_decision_counts_who_required_approval(
-    mode: str, enforced: Policy | None, other: Policy, answer: Any, was: str, becomes: str
+@pytest.mark.parametrize(("name", "enforced", "other", "answer", "was", "becomes"), APPROVALS.values(), ids=APPROVALS)
+def test_what_would_become_of_a_decision_counts_who_requires_approval(
+    mode: str, name: str, enforced: Policy | None, other: Policy, answer: Any, was: str, becomes: str
 ) -> None:
     watching = Watching()
     advisors: list[Advisor] = [evaluated(other), watching]
     advisors += [] if enforced is None else [PolicyAdvisor(enforced)]
     advisors += [] if answer is None else [ApprovalAdvisor(lambda request: answer)]
-    ask(mode, *advisors, call=ToolCall("pay", {"a": 1}), tools=[pay])
+    ask(mode, *advisors, call=ToolCall(name, {"a": 1}), tools=[pay, refund])
     typed = [each for each in watching.events if isinstance(each, ToolDecided)][-1]
     assert (typed.decision, [each.becomes for each in typed.evaluated]) == (was, [becomes])
 

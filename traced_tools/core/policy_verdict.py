@@ -48,7 +48,9 @@ def evaluation_fields(verdict: PolicyVerdict) -> dict[str, str]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def decision_with(policy: PolicyDecision, was: Decision, enforced: PolicyDecision | None) -> Decision:
+def decision_with(
+    policy: PolicyDecision, was: Decision, enforced: PolicyDecision | None, *, tool_asks: bool = False
+) -> Decision:
     """Return the decision on a call if another policy were enforced.
 
     Args:
@@ -56,7 +58,11 @@ def decision_with(policy: PolicyDecision, was: Decision, enforced: PolicyDecisio
         was: the decision on the call.
         enforced: what the enforced policy has decided; None if no policy has, such as about a call that another advisor
             has denied.
+        tool_asks: whether the tool itself requires approval of each call, whatever a policy allows.
     """
+    if tool_asks:
+        policy = "require_approval" if policy == "allow" else policy
+        enforced = "require_approval" if enforced == "allow" else enforced
     if policy == enforced:
         return was
     if policy == "deny":

@@ -365,7 +365,8 @@ class ToolCallObservation(Observation):
         if not self._evaluated:
             return ()
         enforced = None if self._enforced is None else self._enforced.decision
-        return tuple(_compared(each, was, enforced) for each in self._evaluated)
+        tool_asks = self.tool is not None and self.tool.metadata.requires_approval is True
+        return tuple(_compared(each, was, enforced, tool_asks) for each in self._evaluated)
 
     @property
     def by(self) -> str | None:
@@ -400,9 +401,11 @@ class ToolCallObservation(Observation):
         return traceback
 
 
-def _compared(verdict: PolicyVerdict, was: Decision | None, enforced: PolicyDecision | None) -> PolicyVerdict:
+def _compared(
+    verdict: PolicyVerdict, was: Decision | None, enforced: PolicyDecision | None, tool_asks: bool
+) -> PolicyVerdict:
     """Return the verdict of a policy that is only evaluated, sanitized and with what it would change."""
-    becomes = None if was is None else decision_with(verdict.decision, was, enforced)
+    becomes = None if was is None else decision_with(verdict.decision, was, enforced, tool_asks=tool_asks)
     return replace(
         verdict,
         advisor=safe_person_name(verdict.advisor),
