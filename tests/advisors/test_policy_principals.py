@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.markers import MARKER
 from tests.modes import MODES, run
+from tests.observe.exported import Wiretap
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from traced_tools import (
@@ -166,3 +168,22 @@ def test_a_nested_run_has_the_principal_of_the_run_around_it(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("ask", {"question": "?"}), "done"])
     response = run(mode, ChatClient(model, tools=[agent]).prompt("?", principal="ana"))
     assert response.tool_results[0].content == "2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("evaluate_only", [False, True])
+def test_no_attribute_of_a_principal_is_recorded(
+    mode: str, evaluate_only: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = {"principal.team": {"eq": MARKER}, "principal.level": {"ge": 1}}
+    policy = Policy([Rule("marked", then="allow", where=where)])
+    for attributes in ({"team": MARKER, "level": 2}, {"team": MARKER, "level": MARKER}, {MARKER: MARKER}):
+        advisor = PolicyAdvisor(
+            policy, principal_attributes=lambda _, found=attributes: found, evaluate_only=evaluate_only
+        )
+        with Wiretap(caplog, capsys) as wiretap:
+            model = ScriptedChatModel([adds(1, 1), "done"])
+            client = ChatClient(model, tools=[add], advisors=[advisor], telemetry=wiretap.telemetry.options)
+            wiretap.run(client.prompt("?", principal="ana"), mode)
+            wiretap.check()
+        assert MARKER not in repr(advisor) + repr(policy)

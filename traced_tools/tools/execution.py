@@ -57,6 +57,7 @@ from traced_tools.tools.refusals import interrupted_result, rejected_result
 from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
+    from traced_tools.core.policy_verdict import PolicyVerdict
     from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
@@ -406,10 +407,17 @@ class ToolExecution:
                 return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
         observed.advised(call, is_changed=call.arguments != self._shown)
         self._advised = call
-        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
+        result = await self._attempt(call.arguments, call.context, observed)
+        return self._permitted(result, call.code, call.rule, call.policy)
 
-    def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
-        """Return the result of a call that ran, with why advisors and approvers permitted it."""
+    def _permitted(
+        self,
+        result: ToolResult,
+        code: str | None = None,
+        rule: str | None = None,
+        policy: PolicyVerdict | None = None,
+    ) -> ToolResult:
+        """Return the result of a call that ran, with why advisors, policies and approvers permitted it."""
         if result.decision != "allowed":
             return result
         if (approved := self._approved) is not None:
@@ -419,9 +427,12 @@ class ToolExecution:
                 self._source is approved.instead or approved.arguments != self._shown
             )
             edited = approved.arguments if is_edit else None
-            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule, edited=edited)
+            why: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
+            return replace(result, decision="approved", by=approved.by, edited=edited, **why)
         by = self._given.provided.by if isinstance(self._given, GivenInput) else None
-        return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
+        if code is rule is by is None and policy is None:
+            return result
+        return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
