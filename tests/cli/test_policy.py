@@ -299,7 +299,10 @@ rules:
     assert (changed, lacking) == ({"another city", "no principal"}, {"needs them": ("team", "principal attributes")})
     monkeypatch.setenv("COLUMNS", "120")
     said = check(tmp_path, policy, "--audit", store).stdout
-    assert "NOT REPLAYED: 1 call, because rule team needs principal attributes that the trail does not store" in said
+    assert (
+        "NOT REPLAYED: 1 call, because rule team needs attributes of the principal that the trail does not store"
+        in said
+    )
 
 
 def test_the_digests_of_the_policies_that_decided_are_counted(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from traced_tools.policy.policy import Policy
 from traced_tools.tools.toolset import SourceNames
 
 _HEADINGS: Final = ("tool", "agent", "was", "becomes", "reason code", "calls")
+_NEEDED: Final = {"principal": "the name of the principal", "principal attributes": "attributes of the principal"}
 _EVALUATED_HEADINGS: Final = ("advisor", "policy", "rule", "tool", "was", "would become", "calls")
 
 app = typer.Typer(no_args_is_help=True, help="Check policies before you use them.")
@@ -87,8 +88,7 @@ def check(
             print(json_text(_json(rules, replayed, missing, unseen, decided)))
         else:
             console = make_console(sys.stdout)
-            _print(console, rules, replayed, missing, unseen, is_replayed=audit is not None)
-            _print_texts(console, rules.digest, decided)
+            _print(console, rules, replayed, missing, unseen, decided, is_replayed=audit is not None)
 
 
 @app.command()
@@ -232,11 +232,13 @@ def _print(
     replayed: Sequence[Replayed],
     missing: Sequence[MissingName],
     unseen: Sequence[MissingName],
+    decided: Mapping[str, int],
     *,
     is_replayed: bool,
 ) -> None:
     rules = pluralize(len(policy.rules), "rule")
     console.print(f"the policy is valid: {rules}, default {policy.default}, digest {policy.digest}")
+    _print_texts(console, policy.digest, decided)
     for each in missing:
         console.print(as_text(f"NO SUCH TOOL: {each}", "bold red", most=1_000))
     for each in unseen:  # a rule for any source may be for a tool of which no call is recorded
@@ -248,7 +250,8 @@ def _print(
     console.print(f"replayed {pluralize(len(changed) + same, 'call')}: {len(changed):,} changed, {same:,} as before")
     for (rule, lacks), number in Counter((each.rule, each.lacks) for each in not_replayed).items():
         calls = pluralize(number, "call")
-        text = f"NOT REPLAYED: {calls}, because rule {rule} needs {lacks} that the trail does not store"
+        needed = _NEEDED.get(str(lacks), lacks)
+        text = f"NOT REPLAYED: {calls}, because rule {rule} needs {needed} that the trail does not store"
         console.print(text, style="bold yellow")
     if skipped:
         console.print(f"left out: {pluralize(skipped, 'call')} that ended before a policy decides")
