@@ -24,15 +24,18 @@ from traced_tools.errors import AuditError, ConfigurationError
 NOON_TIME = datetime.fromtimestamp(NOON // SECOND, UTC)
 
 
+DIGEST = "0123456789abcdef"
+
+
 def story() -> Chain:
     """Six calls of three runs, a record a second from noon on."""
     chain = Chain()
     oslo: dict[str, Any] = {"run_id": "run-1", "agent": "planner", "conversation_id": "oslo"}
     chain.call("search", **oslo)
     chain.call("search", **oslo, iteration=2, outcome="error")
-    chain.call("book", **oslo, iteration=2, batch_index=1, decision="denied")
+    chain.call("book", **oslo, iteration=2, batch_index=1, decision="denied", policy_digest=DIGEST)
     chain.checkpoint()
-    chain.call("book", run_id="run-2", agent="clerk", decision="approved", advisor="approval")
+    chain.call("book", run_id="run-2", agent="clerk", decision="approved", advisor="approval", policy_digest=DIGEST)
     chain.call("mail", run_id="run-2", agent="clerk", iteration=2, outcome=None)
     chain.call("mail", run_id="run-3", agent="clerk", decision=None)
     return chain
@@ -59,6 +62,8 @@ QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ALL),
     ({"limit": 2}, ALL[:2]),
     ({"tool": "book"}, ["run-2/1/0 ok", "run-1/2/1 denied"]),
+    ({"policy_digest": DIGEST}, ["run-2/1/0 ok", "run-1/2/1 denied"]),
+    ({"policy_digest": DIGEST, "decision": "denied"}, ["run-1/2/1 denied"]),
     ({"tool": "nothing"}, []),
     ({"agent": "clerk", "tool": "mail"}, ALL[:2]),
     ({"conversation": "oslo"}, ALL[3:]),
@@ -361,7 +366,7 @@ def test_a_large_store_verifies(tmp_path: Path) -> None:
 def test_calls_and_records_are_found_by_the_policy_that_decided_and_not_by_one_that_was_only_evaluated(
     tmp_path: Path,
 ) -> None:
-    digest, other = "0123456789abcdef", "fedcba9876543210"
+    digest, other = DIGEST, "fedcba9876543210"
     evaluated = [{"advisor": "next", "decision": "deny", "policy_digest": digest, "becomes": "denied"}]
     chain = Chain()
     chain.call("pay", run_id="run-1", policy_digest=digest)
