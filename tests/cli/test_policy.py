@@ -377,6 +377,8 @@ def test_a_policy_evaluated_in_a_run_is_shown_by_the_command(tmp_path: Path) -> 
     [changed] = json.loads(evaluated("--store", store, "--json").stdout)["changed"]
     assert (changed["decision"], changed["evaluated"]["becomes"]) == ("allowed", "denied")
     assert changed["evaluated"]["policy_digest"] == digest(POLICY)
+    shown = CliRunner().invoke(app, ["audit", "show", changed["run_id"], "--store", str(store)]).stdout
+    assert "evaluated    denied with evaluated_policy (policy_default)" in shown
 
 
 def test_denials_are_those_of_the_named_policy_advisor(tmp_path: Path) -> None:
