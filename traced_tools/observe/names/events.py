@@ -11,7 +11,7 @@ from traced_tools.observe.names.spans import CHAT_SPAN, WHO
 _RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
 _OF_RUN = (*_RUN, *WHO)
 _CALL = (*_OF_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
-_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.APPROVAL_BY)
+_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.POLICY_DIGEST, at.APPROVAL_BY)
 _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
 
 TOOL_INTENT_EVENT: Final = EventType(
@@ -27,6 +27,12 @@ TOOL_DECISION_EVENT: Final = EventType(
     "The decision on a tool call was made. If the call is allowed, its tool starts next.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
     (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED, at.USER_ID),
+)
+POLICY_EVALUATION_EVENT: Final = EventType(
+    "traced_tools.policy.evaluation",
+    "INFO",
+    "A policy that is only evaluated has a verdict about a tool call, which does not change the decision on the call.",
+    (*_CALL, at.TOOL_DECISION, *at.EVALUATION_OF_POLICY),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
@@ -204,6 +210,7 @@ EVENTS: Final = {
     for each in (
         TOOL_INTENT_EVENT,
         TOOL_DECISION_EVENT,
+        POLICY_EVALUATION_EVENT,
         TOOL_OUTCOME_EVENT,
         LOOP_STOP_EVENT,
         TOOL_EXCEPTION_EVENT,

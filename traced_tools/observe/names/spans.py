@@ -27,6 +27,8 @@ _ANY_TOOL = (
     at.ADVISOR_NAME,
     at.REASON_CODE,
     at.POLICY_RULE,
+    at.POLICY_DIGEST,
+    *at.EVALUATION_OF_POLICY,
     at.APPROVAL_BY,
     at.TOOL_BATCH_SIZE,
     at.TOOL_BATCH_INDEX,
