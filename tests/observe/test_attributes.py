@@ -95,7 +95,7 @@ def test_a_chat_span_has_request_and_response_attributes(telemetry: Telemetry, m
         names.USAGE_INPUT_TOKENS: 9,
         names.USAGE_OUTPUT_TOKENS: 4,
         names.USAGE_CACHE_READ_TOKENS: 3,
-        names.USAGE_CACHE_CREATION_TOKENS: 2,
+        names.USAGE_CACHE_WRITE_TOKENS: 2,
         names.USAGE_REASONING_TOKENS: 1,
     }
     assert (second.attributes or {})[names.ITERATION_INDEX] == 2
@@ -184,7 +184,7 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
     for span in telemetry.spans:
         if word_of(span) == "advise":
             assert float((span.attributes or {})[names.ADVISOR_SELF_TIME]) < 0.001  # type: ignore[arg-type]
-    assert sum(total(each) for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
+    assert sum(total(each) for each in telemetry.metric(names.INFERENCE_DURATION.name)) > 1
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,14 +15,12 @@ from tests.modes import MODES, run
 from tests.observe.contents import CONTENT, captured_value, on_events, on_spans, talk
 from tests.sample_tools import add
 from traced_tools import (
-    AssistantMessage,
     ChatClient,
     ContentCapture,
     TelemetryOptions,
     ToolCall,
     UserMessage,
 )
-from traced_tools.models import ChatResponse
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
@@ -120,12 +118,6 @@ def test_arguments_that_otlp_cannot_encode_are_captured_as_text(
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
     assert names.TOOL_CALL_ARGUMENTS in (telemetry.one("refuse_tool add").attributes or {})
     assert caplog.records == []
-
-
-def test_a_captured_answer_without_a_finish_reason_has_the_default_one() -> None:
-    response = ChatResponse(AssistantMessage("x"))
-    (message,) = shapes.output_messages(response.message, response.finish_reason, lambda name: True)
-    assert message["finish_reason"] == "stop"
 
 
 def test_a_run_inside_a_redactor_captures_no_content() -> None:

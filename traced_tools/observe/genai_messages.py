@@ -1,7 +1,7 @@
-"""Messages and tools in the shapes of the OpenTelemetry GenAI conventions.
+"""Messages and tools in the shapes of the OpenTelemetry GenAI conventions v0.1.0.
 
-The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai (input and output
-messages, system instructions, tool definitions).
+The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/v0.1.0/model/gen-ai (input and output
+messages, system instructions, tool definitions, memory records). They are the same with the names of v1.41.0.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, co
         names.INPUT_MESSAGES: lambda: InputMessages(
             asked.messages, content.may_capture_calls_of, content.capture.max_bytes
         ),
-        names.OUTPUT_MESSAGES: lambda: (
-            None if answer is None else output_messages(answer.message, answer.finish_reason, may_capture)
-        ),
+        names.OUTPUT_MESSAGES: lambda: None if answer is None else output_messages(answer.message, may_capture),
         names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
     }
 
@@ -101,10 +99,9 @@ def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolR
     return message.results if isinstance(message, ToolMessage) else (message,)
 
 
-def output_messages(message: AssistantMessage, finish_reason: str | None, may_capture: MayCapture) -> list[Shape]:
+def output_messages(message: AssistantMessage, may_capture: MayCapture) -> list[Shape]:
     """Return an answer: one message, as there is one choice."""
-    parts = [_part(each, may_capture) for each in message.parts]
-    return [{"role": message.role, "finish_reason": finish_reason or "stop", "parts": parts}]
+    return [{"role": message.role, "parts": [_part(each, may_capture) for each in message.parts]}]
 
 
 def system_instructions(messages: Iterable[Message]) -> list[Shape]:
@@ -150,7 +147,7 @@ def _part(part: object, may_capture: MayCapture, most: int = 2**31) -> Shape:
         return _call(part, may_capture)
     if isinstance(part, ImagePart):
         return _image(part, most)
-    return {"type": "provider"}  # understood by its provider alone
+    return {"type": "generic"}  # only its provider understands it
 
 
 def _text(text: str) -> Shape:

@@ -26,7 +26,7 @@ from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import agent_name_label
-from traced_tools.observe.settings import read_conventions
+from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class RunTelemetry:
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools; memory has spans
             wherever iterations have.
         openinference: whether spans carry the kinds of OpenInference.
-        conventions: which names the spans and metrics of model calls use.
+        conventions: which conventions name what model calls emit.
         content: which contents may be captured; None for no content.
         is_compacted: whether the conversation was compacted and no model call has begun since.
         ledger: where the time of the run is booked.
@@ -163,7 +163,7 @@ class RunTelemetry:
         self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
-        self.conventions: Conventions = read_conventions() if self.enabled else "stable"
+        self.conventions: Conventions = read_conventions() if self.enabled else RELEASED
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.ledger = TimeLedger()
         self.listener_ns: defaultdict[tuple[Hook, str], int] = defaultdict(int)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
-    from traced_tools.observe.names.registry_types import SpanType
+    from traced_tools.observe.names.registry_types import EventType, SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,
         ModelAnswer,
@@ -58,8 +58,8 @@ _USAGE = (
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
 _USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
-    "stable": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
-    "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+    "v0.1.0": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+    "v1.41.0": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
 }
 
 R = TypeVar("R", bound="ModelReport")
@@ -83,6 +83,7 @@ class ModelScope(Scope, Generic[R]):
     cost: float | None = None
     _operation: str
     _type: SpanType
+    _exception_event: EventType = names.OPERATION_EXCEPTION_EVENT
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
     _usage_reported: Usage | None = None
@@ -190,7 +191,7 @@ class ModelScope(Scope, Generic[R]):
             instruments.usage_cost.add(self.cost, labels, self._context)
 
     def _emit(self, logger: ApiLogger) -> None:
-        self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
+        self._emit_exception(logger, self._exception_event)
 
     def _answered_by(self, model: str) -> str:
         return model if model == self._model.model else safe_identifier(model)
@@ -226,6 +227,8 @@ class ChatScope(ModelScope["ModelAnswer"]):
         super().__init__(run, model, run.chat_labels(model))
         self.ledger = run.ledger
         self._usage = _USAGE_BY[run.conventions]
+        if run.conventions == "v0.1.0":
+            self._exception_event = names.INFERENCE_EXCEPTION_EVENT
         self._asked = asked
         self._follows_compaction, run.is_compacted = run.is_compacted, False
         if run.content is not None:
