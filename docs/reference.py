@@ -39,6 +39,8 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.RESPONSE_ID: ["chatcmpl-123"],
     names.RESPONSE_MODEL: ["gpt-5-2025-08-07"],
     names.RESPONSE_FINISH_REASONS: [["stop"], ["tool_call"]],
+    names.AGENT_ID: ["asst_5j66UpCpwteGg4YSxUnt7lPY", "urn:agent:travel"],
+    names.MEMORY_QUERY: ["hotel in Oslo"],
     names.CONVERSATION_ID: ["conv_5j66UpCpwteGg4YSxUnt7lPY"],
     names.AGENT_NAME: ["travel"],
     names.TOOL_NAME: ["get_weather", names.UNKNOWN_TOOL],

@@ -50,6 +50,7 @@ def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     assert values_apart_from_times(span) == {
         names.OPERATION_NAME: "invoke_agent",
         names.AGENT_NAME: "travel",
+        names.AGENT_ID: "urn:agent:travel",
         names.REQUEST_MODEL: "scripted",
         names.CONVERSATION_ID: "c-1",
         names.RUN_ID: "…",
@@ -66,6 +67,17 @@ def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     }
     assert (span.attributes or {})[names.RUN_ID] == response.run_id
     assert response.trace_id == f"{context_of(span).trace_id:032x}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_agents_id_is_on_the_run_and_its_end_and_no_label(telemetry: Telemetry, mode: str) -> None:
+    scenario(telemetry, mode)
+    (stop,) = telemetry.events_named(names.LOOP_STOP_EVENT.name)
+    assert stop.attributes[names.AGENT_ID] == "urn:agent:travel"
+    assert [span.name for span in telemetry.spans if names.AGENT_ID in (span.attributes or {})] == [
+        "invoke_agent travel"
+    ]
+    assert [point.name for point in telemetry.metrics if names.AGENT_ID in point.attributes] == []
 
 
 @pytest.mark.parametrize("mode", MODES)

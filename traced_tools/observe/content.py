@@ -171,6 +171,13 @@ class RunContent:
         """
         return not self._withheld
 
+    def may_capture_lookup(self, tool: str) -> bool:
+        """Whether the words may be captured that a tool looks up in memory.
+
+        The model may quote any call and result in them, so not if there is another tool with capture disabled.
+        """
+        return self._withheld <= {tool}
+
     def may_capture_answer(self, stop_reason: str, tool_calls: int) -> bool:
         """Whether a run's answer may be captured: not if it may be the result of a tool with capture disabled.
 

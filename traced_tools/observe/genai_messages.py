@@ -31,7 +31,7 @@ from traced_tools.observe.content import MayCapture, may_capture_after
 if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
-    from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput
+    from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedEntry
 
 
 Shape = dict[str, Any]
@@ -91,6 +91,49 @@ class InputMessages(Sequence[Shape]):
         before = takewhile(lambda part: isinstance(part, ToolResultPart), reversed(self._parts[:index]))
         results = [part for part in before if isinstance(part, ToolResultPart)]
         return may_capture_after(results, message.text, self._may_capture)
+
+
+class MemoryRecords(Sequence[Shape]):
+    """Messages of a memory as its records, each made when it is looked at.
+
+    Args:
+        entries: the messages with the ids of their entries.
+        may_capture: whether arguments and results of the tool of that name may be captured.
+        may_capture_answers: whether texts of the assistant may be captured. The results that such a text repeats may be
+            in other entries than these.
+        most: the most bytes of an image.
+    """
+
+    def __init__(
+        self, entries: Iterable[ObservedEntry], may_capture: MayCapture, may_capture_answers: bool, most: int
+    ) -> None:
+        self._entries = [*entries]
+        self._may_capture = may_capture
+        self._may_capture_answers = may_capture_answers
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Shape: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Shape]: ...
+    def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        entry = self._entries[index]
+        return {"id": entry.id, "content": {"role": entry.message.role, "parts": self._parts(entry.message)}}
+
+    def _parts(self, message: Message) -> list[Shape]:
+        if isinstance(message, ToolMessage):
+            return [_result(each, self._may_capture) for each in message.results]
+        if isinstance(message, SystemMessage):
+            return [_text(message.text)]
+        parts: Iterable[object] = message.parts
+        if isinstance(message, AssistantMessage) and not self._may_capture_answers:
+            parts = message.tool_calls
+        return [_part(each, self._may_capture, self._most) for each in parts]
 
 
 def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolResultPart]:

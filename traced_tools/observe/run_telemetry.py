@@ -96,6 +96,7 @@ class RunTelemetry:
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
         has_listeners: whether events of the run go to advisors; events may carry content as well.
+        agent_id: the client's stable id, if it has one.
         attributes: the run's attributes, which the application set.
 
     Attributes:
@@ -118,6 +119,7 @@ class RunTelemetry:
         "_failed_steps",
         "_identity",
         "agent",
+        "agent_id",
         "agent_in_metrics",
         "agent_label",
         "attributes",
@@ -146,11 +148,13 @@ class RunTelemetry:
         conversation_id: str | None = None,
         *,
         has_listeners: bool = False,
+        agent_id: str | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.options = options
         self.attributes = attributes
         self.agent = agent = encodable(agent)
+        self.agent_id = agent_id
         self.run_id = run_id
         self.conversation_id = conversation_id
         tracing = tracing_of(options.tracer_provider)

@@ -98,6 +98,7 @@ class RunContext:
 
     Args:
         agent: the client's name.
+        agent_id: the client's stable id, if it has one.
         conversation_id: the id of the conversation, if the caller passed one.
         principal: on whose behalf the run is; by default, that of the enclosing run.
         tool_context: data about the caller for tools; never sent to the model.
@@ -137,6 +138,7 @@ class RunContext:
         "_call",
         "_outer",
         "agent",
+        "agent_id",
         "approvers",
         "attributes",
         "complete",
@@ -175,6 +177,7 @@ class RunContext:
         self,
         *,
         agent: str = "assistant",
+        agent_id: str | None = None,
         conversation_id: str | None = None,
         principal: str | None = None,
         tool_context: Mapping[str, Any] | None = None,
@@ -199,6 +202,7 @@ class RunContext:
         self._call = call if call is not None and call.run_id == self.parent_id else None
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
+        self.agent_id = agent_id
         self.conversation_id = conversation_id
         self.principal: str | None = outer.principal if principal is None and outer is not None else principal
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
@@ -216,6 +220,7 @@ class RunContext:
             self.id,
             conversation_id,
             has_listeners=any(listeners),
+            agent_id=agent_id,
             attributes=self.attributes,
         )
         self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
@@ -281,6 +286,7 @@ class RunContext:
         """
         return RunContext(
             agent=self.agent,
+            agent_id=self.agent_id,
             conversation_id=self.conversation_id,
             tool_context=self.tool_context,
             telemetry=self.telemetry.options,

@@ -146,6 +146,10 @@ CONVERSATION_COMPACTED: Final = _attribute(
 MEMORY_RECORD_COUNT: Final = _attribute(
     "gen_ai.memory.record.count", "int", "Number of messages that were read from memory or stored in it."
 )
+MEMORY_QUERY: Final = _attribute("gen_ai.memory.query.text", "string", "The words that the model looked up in memory.")
+MEMORY_RECORDS: Final = _attribute(
+    "gen_ai.memory.records", "any", "The messages that were read from memory or stored in it, with the ids of entries."
+)
 REQUEST_TOP_K: Final = _attribute(
     "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="v1.41.0"
 )
@@ -157,6 +161,9 @@ RETRIEVAL_DOCUMENTS: Final = _attribute(
     "gen_ai.retrieval.documents", "any", "What a search found: the name and the score of each tool, best first."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
+AGENT_ID: Final = _attribute(
+    "gen_ai.agent.id", "string", "The stable id of the agent: the client's `agent_id`, if it has one."
+)
 TOOL_NAME: Final = _attribute(
     "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` if no registered tool has the requested name."
 )
