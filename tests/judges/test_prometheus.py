@@ -295,7 +295,9 @@ def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None
 
 
 @pytest.mark.parametrize("name, least", [("observability", 6), ("audit", 2)])
-def test_the_questions_on_the_page_are_ones_that_prometheus_understands(released: Scraped, name: str, least: int) -> None:
+def test_the_questions_on_the_page_are_ones_that_prometheus_understands(
+    released: Scraped, name: str, least: int
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / f"{name}.md").read_text()
     (block,) = re.findall(r"^```promql\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     questions = [each.partition("\n")[2] for each in re.split(r"^(?=# )", block, flags=re.MULTILINE) if each]

@@ -15,14 +15,17 @@ from tests.modes import MODES, run
 from tests.observe.contents import CONTENT, captured_value, on_events, on_spans, talk
 from tests.sample_tools import add
 from traced_tools import (
+    AssistantMessage,
     ChatClient,
     ContentCapture,
     TelemetryOptions,
     ToolCall,
     UserMessage,
 )
+from traced_tools.models import ChatResponse
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.observe import names
+from traced_tools.observe.settings import EARLIER, RELEASED
 from traced_tools.testing import ScriptedChatModel
 
 # The redactor.
@@ -119,6 +122,15 @@ def test_arguments_that_otlp_cannot_encode_are_captured_as_text(
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
     assert names.TOOL_CALL_ARGUMENTS in (telemetry.one("refuse_tool add").attributes or {})
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("reason", ["length", None])
+def test_an_answer_has_its_finish_reason_only_in_the_shape_of_the_earlier_conventions(reason: str | None) -> None:
+    response = ChatResponse(AssistantMessage("x"), finish_reason=reason)
+    (message,) = shapes.output_messages(response, lambda name: True, RELEASED)
+    assert message == {"role": "assistant", "parts": [{"type": "text", "content": "x"}]}
+    (earlier,) = shapes.output_messages(response, lambda name: True, EARLIER)
+    assert earlier == {**message, "finish_reason": reason or "stop"}
 
 
 def test_a_run_inside_a_redactor_captures_no_content() -> None:

@@ -1,7 +1,8 @@
 """Messages and tools in the shapes of the OpenTelemetry GenAI conventions v0.1.0.
 
 The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/v0.1.0/model/gen-ai (input and output
-messages, system instructions, tool definitions, memory records). They are the same with the names of v1.41.0.
+messages, system instructions, tool definitions, memory records). Those of v1.41.0 differ in one field: an output
+message must have a `finish_reason`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from traced_tools.observe import names
 from traced_tools.observe.content import MayCapture, may_capture_after
 
 if TYPE_CHECKING:
+    from traced_tools.core.enums import Conventions
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
     from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedEntry
@@ -47,7 +49,9 @@ def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, co
         names.INPUT_MESSAGES: lambda: InputMessages(
             asked.messages, content.may_capture_calls_of, content.capture.max_bytes
         ),
-        names.OUTPUT_MESSAGES: lambda: None if answer is None else output_messages(answer.message, may_capture),
+        names.OUTPUT_MESSAGES: lambda: (
+            None if answer is None else output_messages(answer, may_capture, content.conventions)
+        ),
         names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
     }
 
@@ -142,9 +146,11 @@ def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolR
     return message.results if isinstance(message, ToolMessage) else (message,)
 
 
-def output_messages(message: AssistantMessage, may_capture: MayCapture) -> list[Shape]:
+def output_messages(answer: ModelOutput, may_capture: MayCapture, conventions: Conventions) -> list[Shape]:
     """Return an answer: one message, as there is one choice."""
-    return [{"role": message.role, "parts": [_part(each, may_capture) for each in message.parts]}]
+    message = answer.message
+    shape: Shape = {"role": message.role, "parts": [_part(each, may_capture) for each in message.parts]}
+    return [shape if conventions == "v0.1.0" else {**shape, "finish_reason": answer.finish_reason or "stop"}]
 
 
 def system_instructions(messages: Iterable[Message]) -> list[Shape]:
