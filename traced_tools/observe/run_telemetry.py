@@ -26,7 +26,7 @@ from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import agent_name_label
-from traced_tools.observe.settings import read_conventions
+from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class RunTelemetry:
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
-        self.conventions: Conventions = read_conventions()
         self.content = self._content() if self.enabled or has_listeners else None
+        self.conventions: Conventions = read_conventions() if self.enabled else RELEASED
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.ledger = TimeLedger()
         self.listener_ns: defaultdict[tuple[Hook, str], int] = defaultdict(int)
@@ -180,7 +180,7 @@ class RunTelemetry:
 
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
-        return None if capture is None else RunContent(capture, self.telemetry_failed, self.conventions)
+        return None if capture is None else RunContent(capture, self.telemetry_failed, read_conventions())
 
     def content_on_spans(self) -> RunContent | None:
         """Return which contents spans of the run may carry; None for no content."""

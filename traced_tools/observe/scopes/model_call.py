@@ -83,7 +83,6 @@ class ModelScope(Scope, Generic[R]):
     cost: float | None = None
     _operation: str
     _type: SpanType
-    _exception_event: EventType = names.OPERATION_EXCEPTION_EVENT
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
     _usage_reported: Usage | None = None
@@ -191,7 +190,12 @@ class ModelScope(Scope, Generic[R]):
             instruments.usage_cost.add(self.cost, labels, self._context)
 
     def _emit(self, logger: ApiLogger) -> None:
-        self._emit_exception(logger, self._exception_event)
+        if self.failure is not None:
+            self._emit_exception(logger, self._exception_event())
+
+    def _exception_event(self) -> EventType:
+        """Return the event of an exception that ends the call."""
+        return names.OPERATION_EXCEPTION_EVENT
 
     def _answered_by(self, model: str) -> str:
         return model if model == self._model.model else safe_identifier(model)
@@ -227,8 +231,6 @@ class ChatScope(ModelScope["ModelAnswer"]):
         super().__init__(run, model, run.chat_labels(model))
         self.ledger = run.ledger
         self._usage = _USAGE_BY[run.conventions]
-        if run.conventions == "v0.1.0":
-            self._exception_event = names.INFERENCE_EXCEPTION_EVENT
         self._asked = asked
         self._follows_compaction, run.is_compacted = run.is_compacted, False
         if run.content is not None:
@@ -312,6 +314,9 @@ class ChatScope(ModelScope["ModelAnswer"]):
         super()._emit(logger)
         if self.run.content is not None and self.run.content.capture.on_events:
             logger.emit(names.INFERENCE_DETAILS_EVENT, self._context, self._details)
+
+    def _exception_event(self) -> EventType:
+        return names.INFERENCE_EXCEPTION_EVENT if self.run.conventions == "v0.1.0" else super()._exception_event()
 
     def _details(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
