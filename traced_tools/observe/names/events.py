@@ -47,6 +47,7 @@ LOOP_STOP_EVENT: Final = EventType(
     "A run ended: its stop reason and usage.",
     (
         *_OF_RUN,
+        at.AGENT_ID,
         at.REQUEST_MODEL,
         at.LOOP_STOP_REASON,
         at.LOOP_ITERATIONS,
@@ -62,8 +63,20 @@ LOOP_STOP_EVENT: Final = EventType(
 TOOL_EXCEPTION_EVENT: Final = EventType(
     "gen_ai.execute_tool.exception", "WARN", "A tool raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
 )
+INFERENCE_EXCEPTION_EVENT: Final = EventType(
+    "gen_ai.client.inference.exception",
+    "WARN",
+    "A chat model call raised an exception.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
+    "v0.1.0",
+)
 OPERATION_EXCEPTION_EVENT: Final = EventType(
-    "gen_ai.client.operation.exception", "WARN", "A model call raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
+    "gen_ai.client.operation.exception",
+    "WARN",
+    "An embedding model call raised an exception; with the conventions v1.41.0, any model call.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
 )
 INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
@@ -214,6 +227,7 @@ EVENTS: Final = {
         TOOL_OUTCOME_EVENT,
         LOOP_STOP_EVENT,
         TOOL_EXCEPTION_EVENT,
+        INFERENCE_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
         MEMORY_COMPACTION_EVENT,
