@@ -22,6 +22,8 @@ from traced_tools import (
     ChatMemoryError,
     ContentCapture,
     InMemoryChatMemoryRepository,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
     ToolCall,
     ToolCallingManager,
     ToolContext,
@@ -97,6 +99,16 @@ def test_the_principal_of_a_request_precedes_that_of_its_client(
 ) -> None:
     client = ChatClient(ScriptedChatModel([[CALL], "x"]), tools=[whose], principal=default)
     assert client.prompt("?", principal=own).call().tool_results[0].value == str(expected)
+
+
+def test_an_agent_with_a_principal_shares_the_conversation_of_a_run_without_one() -> None:
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()))
+    billing = ChatClient(
+        ScriptedChatModel([[CALL], "paid"]), name="billing", tools=[whose], principal="service", advisors=[memory]
+    )
+    asks = ScriptedChatModel([[ToolCall("ask_billing", {"question": "?"})], "done"])
+    client = ChatClient(asks, tools=[billing.as_tool("ask_billing", "Ask billing.")], advisors=[memory])
+    assert client.prompt("?", conversation_id="c").call().tool_results[0].value == "paid"
 
 
 @pytest.mark.parametrize("principal", ["", " \n", "x" * 257, "\ud800"])
