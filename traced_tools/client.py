@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 _LOG: Final = logging.getLogger(__name__)
+_MOST_AGENT_ID: Final = 128
 _ANSWERS: Final = ("answered", "return_direct", "advisor")
 """The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
@@ -84,6 +85,9 @@ class ChatClient:
     Args:
         model: the model that answers the requests.
         name: the agent's name in telemetry. It is a metric label, so use a fixed name, not one made from user input.
+        agent_id: the stable id by which a registry, a catalogue or a cloud knows the agent, of 1 to 128 printable
+            characters. It is on the spans of runs and the events of their ends, and is never a metric label. Don't make
+            one per process.
         system: the instructions of every request.
         tools: the tools of requests that set no tools themselves.
         advisors: the advisors of every request.
@@ -117,6 +121,7 @@ class ChatClient:
         model: ChatModel,
         *,
         name: str = "assistant",
+        agent_id: str | None = None,
         system: str | None = None,
         tools: object = (),
         advisors: Iterable[Advisor] = (),
@@ -140,6 +145,9 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("agent_id", agent_id, (str, type(None)), "a str or None")
+        if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
+            raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
         expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
@@ -159,6 +167,7 @@ class ChatClient:
         self._settings: dict[str, Any] = {
             "model": model,
             "name": name,
+            "agent_id": agent_id,
             "system": system,
             "tools": self._tools,
             "advisors": _advisors(advisors),
@@ -491,6 +500,7 @@ class ChatClient:
             new_run=partial(
                 RunContext,
                 agent=own["name"],
+                agent_id=own["agent_id"],
                 conversation_id=conversation_id,
                 **who,
                 tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
@@ -537,7 +547,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
-    new_run: Callable[[], RunContext]
+    new_run: Callable[..., RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None

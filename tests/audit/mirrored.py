@@ -42,6 +42,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "advisor": "policy",
         "reason_code": "rule-7",
         "rule": "rule-7",
+        "policy_digest": "9f86d081884c7d65",
         "by": DIGEST,
         "error_type": "invalid_arguments",
     },

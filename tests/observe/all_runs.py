@@ -213,15 +213,16 @@ def runs_that_search_tools(telemetry: Telemetry) -> None:
 
 
 def run_with_a_policy(telemetry: Telemetry) -> None:
-    """Have a policy allow one call and deny another."""
+    """Have a policy allow one call and deny another, and a policy that is only evaluated decide otherwise."""
     policy = Policy([Rule("small", tool="add", then="allow"), Rule("no-failures", tool="fail", then="deny")])
+    other = Policy([Rule("no-sums", tool="add", then="deny"), Rule("failures", tool="fail", then="allow")])
     client = ChatClient(
         ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"]),
         tools=[add, fail],
-        advisors=[PolicyAdvisor(policy)],
+        advisors=[PolicyAdvisor(policy), PolicyAdvisor(other, evaluate_only=True)],
         telemetry=telemetry.options,
     )
-    run("call", client.prompt("?"))
+    run("call", client.prompt("?", conversation_id="c-9"))
 
 
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:

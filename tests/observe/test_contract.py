@@ -73,6 +73,8 @@ CONTENT = {
     names.TOOL_REQUESTED_NAME,
     names.EVALUATION_EXPLANATION,
     names.RETRIEVAL_QUERY,
+    names.MEMORY_QUERY,
+    names.MEMORY_RECORDS,
     names.RETRIEVAL_DOCUMENTS,
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
@@ -219,12 +221,12 @@ def test_a_series_that_breaks_the_contract_is_found(wrong: MetricPoint) -> None:
 
 
 def test_names_of_both_conventions_at_once_are_found() -> None:
-    stable, latest = names.TOKEN_USAGE, names.INPUT_TOKENS_USED
-    assert_one_set_of_names([replace(POINT, name=latest.name)])
+    earlier, released = names.TOKEN_USAGE, names.INPUT_TOKENS_USED
+    assert_one_set_of_names([replace(POINT, name=released.name)])
     with pytest.raises(AssertionError, match="both"):
-        assert_one_set_of_names([replace(POINT, name=each.name) for each in (stable, latest)])
+        assert_one_set_of_names([replace(POINT, name=each.name) for each in (earlier, released)])
     with pytest.raises(AssertionError, match="both"):
-        assert_one_set_of_names([replace(POINT, name=latest.name)], [names.USAGE_CACHE_CREATION_TOKENS])
+        assert_one_set_of_names([replace(POINT, name=released.name)], [names.USAGE_CACHE_CREATION_TOKENS])
 
 
 RAISED = names.TOOL_EXCEPTION_EVENT.name

@@ -29,6 +29,7 @@ from traced_tools.audit.schema import searchable
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.part_check import Checkable, PartCheck
+from traced_tools.core.policy_verdict import evaluation_fields
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
@@ -363,6 +364,8 @@ class _Asked:
         """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
         fields |= {"reason_code": event.reason_code, "rule": event.rule, "error_type": event.error_type}
+        fields["policy_digest"] = event.policy_digest
+        fields["evaluated"] = [*map(evaluation_fields, event.evaluated)] or None
         if event.decision in RAN and not self.durable:
             fields["intent_late"] = True
         arguments = self._observed.runs_with

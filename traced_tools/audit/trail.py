@@ -243,6 +243,7 @@ class AuditTrail:
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
         principal: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
@@ -251,7 +252,10 @@ class AuditTrail:
         """
         reader = self._reader()
         who = None if principal is None else PrincipalFilter(principal, self._given, self._secret())
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
         return find_calls(reader, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:

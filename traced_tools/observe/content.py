@@ -16,7 +16,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traced_tools.core.checks import expect, expect_callable, expect_whole
-from traced_tools.core.enums import CAPTURE_MODES, CaptureMode
+from traced_tools.core.enums import CAPTURE_MODES, CaptureMode, Conventions
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
 from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
@@ -144,13 +144,17 @@ class RunContent:
     Args:
         capture: the setting.
         failed: called with an error that keeps a content from being captured, and what raised it, for the log.
+        conventions: the conventions whose shapes messages have.
     """
 
-    __slots__ = ("_captured", "_withheld", "capture", "failed")
+    __slots__ = ("_captured", "_withheld", "capture", "conventions", "failed")
 
-    def __init__(self, capture: ContentCapture, failed: Callable[[Exception, str], None]) -> None:
+    def __init__(
+        self, capture: ContentCapture, failed: Callable[[Exception, str], None], conventions: Conventions
+    ) -> None:
         self.capture = capture
         self.failed = failed
+        self.conventions = conventions
         self._captured: set[str] = set()
         self._withheld: set[str] = set()
 
@@ -170,6 +174,13 @@ class RunContent:
         disabled. What a tool raises itself may be captured if the tool may.
         """
         return not self._withheld
+
+    def may_capture_lookup(self, tool: str) -> bool:
+        """Whether the words may be captured that a tool looks up in memory.
+
+        The model may quote any call and result in them, so not if there is another tool with capture disabled.
+        """
+        return self._withheld <= {tool}
 
     def may_capture_answer(self, stop_reason: str, tool_calls: int) -> bool:
         """Whether a run's answer may be captured: not if it may be the result of a tool with capture disabled.

@@ -26,7 +26,7 @@ from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import agent_name_label
-from traced_tools.observe.settings import read_conventions
+from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class RunTelemetry:
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
         has_listeners: whether events of the run go to advisors; events may carry content as well.
+        agent_id: the client's stable id, if it has one.
         attributes: the run's attributes, which the application set.
         principal: on whose behalf the run is.
         actors: which agents and tools stand between the principal and the run, the outermost first.
@@ -107,7 +108,7 @@ class RunTelemetry:
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools; memory has spans
             wherever iterations have.
         openinference: whether spans carry the kinds of OpenInference.
-        conventions: which names the spans and metrics of model calls use.
+        conventions: which conventions name what model calls emit.
         content: which contents may be captured; None for no content.
         is_compacted: whether the conversation was compacted and no model call has begun since.
         ledger: where the time of the run is booked.
@@ -122,6 +123,7 @@ class RunTelemetry:
         "_principals",
         "actors",
         "agent",
+        "agent_id",
         "agent_in_metrics",
         "agent_label",
         "attributes",
@@ -151,6 +153,7 @@ class RunTelemetry:
         conversation_id: str | None = None,
         *,
         has_listeners: bool = False,
+        agent_id: str | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
         principal: str | None = None,
         actors: tuple[str, ...] = (),
@@ -161,6 +164,7 @@ class RunTelemetry:
         self._principals: dict[bool, str | None] = {}
         self.attributes = attributes
         self.agent = agent = encodable(agent)
+        self.agent_id = agent_id
         self.run_id = run_id
         self.conversation_id = conversation_id
         tracing = tracing_of(options.tracer_provider)
@@ -173,7 +177,7 @@ class RunTelemetry:
         self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
-        self.conventions: Conventions = read_conventions() if self.enabled else "stable"
+        self.conventions: Conventions = read_conventions() if self.enabled else RELEASED
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.ledger = TimeLedger()
         self.listener_ns: defaultdict[tuple[Hook, str], int] = defaultdict(int)
@@ -186,7 +190,7 @@ class RunTelemetry:
 
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
-        return None if capture is None else RunContent(capture, self.telemetry_failed)
+        return None if capture is None else RunContent(capture, self.telemetry_failed, read_conventions())
 
     def content_on_spans(self) -> RunContent | None:
         """Return which contents spans of the run may carry; None for no content."""

@@ -101,6 +101,7 @@ class RunContext:
 
     Args:
         agent: the client's name.
+        agent_id: the client's stable id, if it has one.
         conversation_id: the id of the conversation, if the caller passed one.
         principal: on whose behalf the run is; by default, that of the enclosing run.
         default_principal: on whose behalf the run is if neither the request nor the enclosing run says so.
@@ -145,6 +146,7 @@ class RunContext:
         "_outer",
         "actors",
         "agent",
+        "agent_id",
         "approvers",
         "attributes",
         "complete",
@@ -183,6 +185,7 @@ class RunContext:
         self,
         *,
         agent: str = "assistant",
+        agent_id: str | None = None,
         conversation_id: str | None = None,
         principal: str | None = None,
         default_principal: str | None = None,
@@ -209,6 +212,7 @@ class RunContext:
         self._call = call if call is not None and call.run_id == self.parent_id else None
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
+        self.agent_id = agent_id
         self.conversation_id = conversation_id
         if principal is None and outer is not None:  # before the client's default: a nested agent acts for its caller
             principal = outer.principal
@@ -229,6 +233,7 @@ class RunContext:
             self.id,
             conversation_id,
             has_listeners=any(listeners),
+            agent_id=agent_id,
             attributes=self.attributes,
             principal=self.principal,
             actors=self.actors,
@@ -301,6 +306,7 @@ class RunContext:
         """
         return RunContext(
             agent=self.agent,
+            agent_id=self.agent_id,
             conversation_id=self.conversation_id,
             tool_context=self.tool_context,
             telemetry=self.telemetry.options,

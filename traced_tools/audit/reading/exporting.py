@@ -21,7 +21,7 @@ _NAMED: Final = (
     *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
     *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
     *("source", "model", "provider", "response_id", "definition_digest"),
-    *("iteration", "batch_index", "batch_size", "attempts", "rule", PRINCIPAL, "actors"),
+    *("iteration", "batch_index", "batch_size", "attempts", "rule", PRINCIPAL, "actors", "policy_digest"),
 )
 _FIELDS: Final = (*_NAMED, *(name for name in REPEATED if name not in _NAMED))
 """Fields of the body, each a column. The order of `_NAMED` is part of the format; new columns of the store follow."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,6 +26,7 @@ STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
 DECISIONS: Final = (*AUDIT_DECISIONS, REPEATED_DECISION)
 MOST: Final = (1 << 63) - 1
 """The largest integer that a store holds."""
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
 
@@ -47,8 +49,11 @@ class CallFilter:
     attributes: Mapping[str, object] = field(default_factory=dict)
     call_id: str | None = None
     principal: PrincipalFilter | None = None
+    policy_digest: str | None = None
 
     def __post_init__(self) -> None:
+        if self.policy_digest is not None and not _DIGEST.fullmatch(self.policy_digest):
+            raise ConfigurationError("the digest of a policy has 16 hexadecimal digits, as `policy check` prints it")
         _check_value("outcome", self.outcome, STATES)
         _check_value("decision", self.decision, DECISIONS)
         for name, time in (("since", self.since), ("until", self.until)):
@@ -70,6 +75,9 @@ class CallFilter:
             yield RECORDS.c.time >= storable_nanoseconds(self.since)
         if self.until is not None:
             yield RECORDS.c.time < storable_nanoseconds(self.until)
+        if self.policy_digest is not None:  # the fields of a body are sorted, so `previous` follows only its own digest
+            found = f'"policy_digest":"{self.policy_digest}","previous":"'
+            yield _has_another("decision", _OTHER.c.body.contains(found, autoescape=True))
 
     @property
     def reads_calls(self) -> bool:

@@ -193,6 +193,7 @@ class AuditReader:
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
         principal: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first and without duplicates.
@@ -215,15 +216,19 @@ class AuditReader:
             principal: on whose behalf the run is, by name, or by a pseudonym of the form `pseudonym:…`. A name needs
                 the key of the trail (`TRACED_TOOLS_AUDIT_KEY`, or the key file beside the store) or the one of the
                 application for pseudonyms. Calls are read one by one, as for attributes.
+            policy_digest: the `digest` of the policy that decided: 16 hexadecimal digits. No index covers it.
             limit: the maximum number of calls; None for all.
 
         Raises:
             AuditError: if the store cannot be read, or a call was recorded with another key than a principal needs.
-            ConfigurationError: for an unknown outcome or decision, a time without a zone, or a limit below 1, or if
-                there is no key for the name of a principal.
+            ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
+                below 1, or if there is no key for the name of a principal.
         """
         who = None if principal is None else PrincipalFilter(principal, self.store)
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
         return find_calls(self, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
@@ -265,6 +270,7 @@ class AuditReader:
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
         principal: str | None = None,
+        policy_digest: str | None = None,
     ) -> Iterator[AuditRecord]:
         """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
@@ -277,7 +283,10 @@ class AuditReader:
             AuditError, ConfigurationError: as for `calls`.
         """
         who = None if principal is None else PrincipalFilter(principal, self.store)
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
         return find_records(self, wanted)
 
     def _open(self) -> AbstractContextManager[ReadConnection]:

@@ -66,6 +66,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "advisor": names.ADVISOR_NAME,
     "reason_code": names.REASON_CODE,
     "rule": names.POLICY_RULE,
+    "policy_digest": names.POLICY_DIGEST,
     "error_type": names.ERROR_TYPE,
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,

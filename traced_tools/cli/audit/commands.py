@@ -76,6 +76,7 @@ def list_calls(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
     principal: options.Principal = None,
     since: options.Since = None,
@@ -91,7 +92,8 @@ def list_calls(
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
         wanted = options.call_filter(
-            tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, store
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
+            store=store,
         )
         with proof.reader(store) as reader:
             if json:
@@ -165,6 +167,7 @@ def export(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
     principal: options.Principal = None,
     since: options.Since = None,
@@ -173,7 +176,8 @@ def export(
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
         wanted = options.call_filter(
-            tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, store
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
+            store=store,
         )
         records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():

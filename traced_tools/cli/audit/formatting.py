@@ -130,6 +130,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "by": person_of(decision),
         "reason_code": decision.get("reason_code"),
         "rule": decision.get("rule"),
+        "policy_digest": decision.get("policy_digest"),
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),
         "duration": outcome.get("duration"),

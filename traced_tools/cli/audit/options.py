@@ -45,6 +45,10 @@ Principal = Annotated[
         "list and show print it. Calls are read one by one.",
     ),
 ]
+PolicyDigest = Annotated[
+    str | None,
+    typer.Option(metavar="DIGEST", help="Only calls that the policy with this digest decided; see `policy check`."),
+]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
@@ -82,17 +86,22 @@ def call_filter(
     attribute: list[str] | None,
     call: str | None,
     principal: str | None,
+    policy_digest: str | None,
+    *,
     store: str,
 ) -> CallFilter:
     """Return the filter that the options of the same names ask for, for the calls of `store`.
 
     Raises:
         typer.BadParameter: for a value that an option does not accept.
-        ConfigurationError: for an unknown outcome or decision, or if there is no key for the name of a principal.
+        ConfigurationError: for an unknown outcome or decision, an invalid digest, or if there is no key for the name of
+            a principal.
     """
     first, last = parse_period(since, until)
     attributes, who = _parse_attributes(attribute), None if principal is None else PrincipalFilter(principal, store)
-    return CallFilter(tool, outcome, decision, agent, conversation, first, last, attributes, call, who)
+    return CallFilter(
+        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, who), policy_digest=policy_digest
+    )
 
 
 def _parse_attributes(given: list[str] | None) -> dict[str, str]:

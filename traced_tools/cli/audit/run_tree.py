@@ -154,6 +154,11 @@ def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
     yield _labelled("decision", _at(record).append("  ").append_text(text))
     if "arguments" in fields:
         yield _labelled("ran with", _content(fields["arguments"]))
+    evaluated = fields.get("evaluated")
+    for verdict in evaluated if isinstance(evaluated, list) else ():
+        if isinstance(verdict, dict):  # the store may hold anything there
+            becomes, advisor, code = (escape(verdict.get(name)) for name in ("becomes", "advisor", "reason_code"))
+            yield _labelled("evaluated", Text(f"{becomes} with {advisor} ({code})"))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:

@@ -11,7 +11,7 @@ from traced_tools.observe.names.spans import CHAT_SPAN, WHO
 _RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
 _OF_RUN = (*_RUN, *WHO)
 _CALL = (*_OF_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
-_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.APPROVAL_BY)
+_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.POLICY_DIGEST, at.APPROVAL_BY)
 _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
 
 TOOL_INTENT_EVENT: Final = EventType(
@@ -28,6 +28,12 @@ TOOL_DECISION_EVENT: Final = EventType(
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
     (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED, at.USER_ID),
 )
+POLICY_EVALUATION_EVENT: Final = EventType(
+    "traced_tools.policy.evaluation",
+    "INFO",
+    "A policy that is only evaluated has a verdict about a tool call, which does not change the decision on the call.",
+    (*_CALL, at.TOOL_DECISION, *at.EVALUATION_OF_POLICY),
+)
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
     "INFO",
@@ -41,6 +47,7 @@ LOOP_STOP_EVENT: Final = EventType(
     "A run ended: its stop reason and usage.",
     (
         *_OF_RUN,
+        at.AGENT_ID,
         at.REQUEST_MODEL,
         at.LOOP_STOP_REASON,
         at.LOOP_ITERATIONS,
@@ -56,8 +63,20 @@ LOOP_STOP_EVENT: Final = EventType(
 TOOL_EXCEPTION_EVENT: Final = EventType(
     "gen_ai.execute_tool.exception", "WARN", "A tool raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
 )
+INFERENCE_EXCEPTION_EVENT: Final = EventType(
+    "gen_ai.client.inference.exception",
+    "WARN",
+    "A chat model call raised an exception.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
+    "v0.1.0",
+)
 OPERATION_EXCEPTION_EVENT: Final = EventType(
-    "gen_ai.client.operation.exception", "WARN", "A model call raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
+    "gen_ai.client.operation.exception",
+    "WARN",
+    "An embedding model call raised an exception; with the conventions v1.41.0, any model call.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
 )
 INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
@@ -204,9 +223,11 @@ EVENTS: Final = {
     for each in (
         TOOL_INTENT_EVENT,
         TOOL_DECISION_EVENT,
+        POLICY_EVALUATION_EVENT,
         TOOL_OUTCOME_EVENT,
         LOOP_STOP_EVENT,
         TOOL_EXCEPTION_EVENT,
+        INFERENCE_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
         MEMORY_COMPACTION_EVENT,

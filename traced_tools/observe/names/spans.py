@@ -27,6 +27,8 @@ _ANY_TOOL = (
     at.ADVISOR_NAME,
     at.REASON_CODE,
     at.POLICY_RULE,
+    at.POLICY_DIGEST,
+    *at.EVALUATION_OF_POLICY,
     at.APPROVAL_BY,
     at.TOOL_BATCH_SIZE,
     at.TOOL_BATCH_INDEX,
@@ -61,6 +63,7 @@ AGENT_SPAN: Final = SpanType(
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,
+        at.AGENT_ID,
         at.REQUEST_MODEL,
         at.CONVERSATION_ID,
         at.USAGE_INPUT_TOKENS,
@@ -265,12 +268,14 @@ SEARCH_MEMORY_SPAN: Final = SpanType(
     "internal",
     "One reading of the conversation: what the model is sent of it, or what was looked up.",
     (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_LEFT_OUT, *_STEP_OF_MEMORY),
+    (at.MEMORY_QUERY, at.MEMORY_RECORDS, at.CONTENT_TRUNCATED),
 )
 UPSERT_MEMORY_SPAN: Final = SpanType(
     at.UPSERT_MEMORY,
     "internal",
     "One appending of messages to the conversation.",
     (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_CONFLICTS, *_STEP_OF_MEMORY),
+    (at.MEMORY_RECORDS, at.CONTENT_TRUNCATED),
 )
 COMPACT_MEMORY_SPAN: Final = SpanType(
     "compact_memory",

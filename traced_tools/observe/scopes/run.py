@@ -92,6 +92,7 @@ class AgentScope(Scope):
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
         attributes: Attributes = {names.OPERATION_NAME: names.INVOKE_AGENT, **run.identity()}
+        put(attributes, names.AGENT_ID, run.agent_id)
         put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if run.attributes:
             attributes.update(run.attributes)
@@ -151,6 +152,7 @@ class AgentScope(Scope):
 
     def _stop(self) -> Attributes:
         attributes = {**self.run.identity_on_events(), **self._totals_attributes()}
+        put(attributes, names.AGENT_ID, self.run.agent_id)
         put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
