@@ -379,6 +379,8 @@ class ChatClient:
             is_kept = session_of(context.run_id) is not None
             conversation = context.conversation_id if is_kept else None
             spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
+            if is_kept:  # the conversation has the owner that the enclosing run has, also if that is nobody
+                spec = replace(spec, new_run=partial(spec.new_run, default_principal=None))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:
@@ -545,7 +547,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
-    new_run: Callable[[], RunContext]
+    new_run: Callable[..., RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
