@@ -33,6 +33,8 @@ FIELDS: dict[str, dict[str, Any]] = {
         "arguments": DIGEST,
         "reason": DIGEST,
         "argument_names": ["city"],
+        "principal": {**DIGEST, "form": "text", "size": 3},
+        "actors": ["agent:planner", "tool:ask_travel"],
     },
     "decision": {
         **CALL,

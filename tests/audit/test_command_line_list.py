@@ -100,6 +100,8 @@ def test_json_has_the_fields_of_a_call(store: Path) -> None:
             "attributes": None,
             "trace_id": TRACE,
             "span_id": None,
+            "principal": None,
+            "actors": [],
             "state": "error",
             "decision": "allowed",
             "decided_by": None,

@@ -116,6 +116,8 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.PROVIDER_NAME: "openai",
         names.RESPONSE_MODEL: "gpt-5",
         names.RESPONSE_ID: "chatcmpl-1",
+        names.PRINCIPAL_ID: "pseudonym:abababababababab",
+        names.ACTORS: ("agent:planner", "tool:ask_travel"),
     }
     assert decision.attributes == {
         **places[1],

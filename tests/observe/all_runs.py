@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,6 +65,7 @@ from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.scopes.mcp import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
 from traced_tools.observe.scopes.mcp_server import McpServerScope
+from traced_tools.run.context import RunContext
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.search import RegexToolIndex, ToolMatch
@@ -467,5 +469,11 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
 
 def runs_of_everything(telemetry: Telemetry) -> None:
     """Emit every span, metric, event and attribute of the table that the options of `telemetry` let pass."""
-    for each in RUNS:
-        each(telemetry)
+    copy_context().run(_nested_runs, telemetry)
+
+
+def _nested_runs(telemetry: Telemetry) -> None:
+    """Run everything on behalf of somebody, inside a run that emits nothing."""
+    with RunContext(agent="planner", principal="ana", telemetry=Telemetry().options):
+        for each in RUNS:
+            each(telemetry)

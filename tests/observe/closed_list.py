@@ -106,6 +106,7 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
         names.LOOP_TOOL_CALLS,
     },
     names.TOOL_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
+    names.INFERENCE_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.OPERATION_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.INFERENCE_DETAILS_EVENT.name: _MODEL,
     names.MEMORY_COMPACTION_EVENT.name: {*_RUN_EVENT, names.COMPACTION_TRIGGER, names.COMPACTION_OUTCOME},

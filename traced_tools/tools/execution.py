@@ -554,7 +554,7 @@ class ToolExecution:
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
-        self._has_begun, call = True, self._run.open_call()
+        self._has_begun, call = True, self._run.open_call(self._call.name)
         observed.started()
         try:
             if failure is None:

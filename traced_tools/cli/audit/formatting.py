@@ -122,6 +122,8 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "iteration": call.iteration,
         "batch_index": call.batch_index,
         **{name: call.shared_field(name) for name in names},
+        "principal": call.principal,
+        "actors": list(call.actors),
         "state": call.state,
         "decision": decision.get("decision"),
         "decided_by": decision.get("advisor"),

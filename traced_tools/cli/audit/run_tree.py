@@ -54,6 +54,10 @@ def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     for label, name in _ABOUT:
         if (value := run.shared_field(name)) is not None:
             yield _labelled(label, as_text(value))
+    if run.principal is not None:
+        yield _labelled("on behalf of", as_text(run.principal))
+    if run.actors:
+        yield _labelled("through", as_text(" > ".join(run.actors), most=_LONG))
     attributes = run.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
         yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))

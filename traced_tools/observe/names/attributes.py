@@ -128,10 +128,10 @@ USAGE_CACHE_READ_TOKENS: Final = _attribute(
     "gen_ai.usage.cache_read.input_tokens", "int", "Input tokens read from a cache."
 )
 USAGE_CACHE_CREATION_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_creation.input_tokens", "int", "Input tokens written to a cache.", only="stable"
+    "gen_ai.usage.cache_creation.input_tokens", "int", "Input tokens written to a cache.", only="v1.41.0"
 )
 USAGE_CACHE_WRITE_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_write.input_tokens", "int", "Input tokens written to a cache.", only="latest"
+    "gen_ai.usage.cache_write.input_tokens", "int", "Input tokens written to a cache.", only="v0.1.0"
 )
 USAGE_REASONING_TOKENS: Final = _attribute(
     "gen_ai.usage.reasoning.output_tokens", "int", "Output tokens used for reasoning."
@@ -148,17 +148,24 @@ CONVERSATION_COMPACTED: Final = _attribute(
 MEMORY_RECORD_COUNT: Final = _attribute(
     "gen_ai.memory.record.count", "int", "Number of messages that were read from memory or stored in it."
 )
+MEMORY_QUERY: Final = _attribute("gen_ai.memory.query.text", "string", "The words that the model looked up in memory.")
+MEMORY_RECORDS: Final = _attribute(
+    "gen_ai.memory.records", "any", "The messages that were read from memory or stored in it, with the ids of entries."
+)
 REQUEST_TOP_K: Final = _attribute(
-    "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="stable"
+    "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="v1.41.0"
 )
 RETRIEVAL_TOP_K: Final = _attribute(
-    "gen_ai.retrieval.top_k", "int", "The maximum number of results of a search.", only="latest"
+    "gen_ai.retrieval.top_k", "int", "The maximum number of results of a search.", only="v0.1.0"
 )
 RETRIEVAL_QUERY: Final = _attribute("gen_ai.retrieval.query.text", "string", "What a search looked for.")
 RETRIEVAL_DOCUMENTS: Final = _attribute(
     "gen_ai.retrieval.documents", "any", "What a search found: the name and the score of each tool, best first."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
+AGENT_ID: Final = _attribute(
+    "gen_ai.agent.id", "string", "The stable id of the agent: the client's `agent_id`, if it has one."
+)
 TOOL_NAME: Final = _attribute(
     "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` if no registered tool has the requested name."
 )
@@ -392,6 +399,24 @@ APPROVAL_BY: Final = _attribute(
     "string",
     "The person or service that approved or refused the call, as named by the application if content is captured, "
     "else a keyed pseudonym; never a metric label.",
+)
+USER_ID: Final = _attribute(
+    "user.id",
+    "string",
+    "The principal: on whose behalf the run is. An attribute of this name that the application sets on the run counts "
+    "instead.",
+)
+PRINCIPAL_ID: Final = _attribute(
+    "traced_tools.principal.id",
+    "string",
+    "A keyed pseudonym of the principal, on whose behalf the run is, unless `user.id` has the name; never a metric "
+    "label.",
+)
+ACTORS: Final = _attribute(
+    "traced_tools.actors",
+    "string[]",
+    "Which agents, tools and MCP clients stand between the principal and the run, the outermost first, such as "
+    "`agent:planner`, `tool:ask_billing`; never a metric label.",
 )
 RESUME_REFUSAL: Final = _attribute(
     "traced_tools.resume.refusal", "string", "Why a run that waited in a pending store can't resume.", RESUME_REFUSALS

@@ -149,6 +149,8 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(observed.call.arguments.encode()),
         }
         put(attributes, names.TOOL_SOURCE, observed.source)
+        if not observed.iteration:  # without a loop, no span of a run says who asked
+            attributes.update(self.run.who(self.run.content_on_spans()))
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
             self._add_who_and_why(attributes, self.run.content_on_spans())
@@ -247,7 +249,7 @@ class ToolScope(Scope):
         return attributes | _evaluation(verdict)
 
     def _identity(self) -> Attributes:
-        observed, attributes = self._observed, self.run.identity()
+        observed, attributes = self._observed, self.run.identity_on_events()
         if observed.iteration:
             attributes[names.ITERATION_INDEX] = observed.iteration
         attributes[names.TOOL_NAME] = self._tool

@@ -37,6 +37,18 @@ class ObservedLimits(Protocol):
         """The longest duration in seconds."""
 
 
+class ObservedEntry(Protocol):
+    """A message in a memory."""
+
+    @property
+    def id(self) -> str:
+        """The id of its entry."""
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+
+
 class ObservedModel(Protocol):
     """A chat model or an embedding model."""
 

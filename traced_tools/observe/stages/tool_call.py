@@ -56,6 +56,10 @@ class ObservedCall(Protocol):
         """The person or service that decided, if the application named one."""
 
     @property
+    def principal(self) -> str | None:
+        """On whose behalf the run of the call is, if that is known."""
+
+    @property
     def runs_with(self) -> str | None:
         """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
 
@@ -90,10 +94,11 @@ class ToolCallObservation(Observation):
         refused: whether the call is refused already.
         skipped: whether the call never starts, because the run has ended.
         ledger: where the time of the call is booked; None if its time is all the tool's.
+        principal: on whose behalf the run of the call is.
 
     Attributes:
-        call, tool, iteration, queued, may_refuse, refused, skipped, ledger: as above; `queued` grows by the waits for a
-            worker.
+        call, tool, iteration, queued, may_refuse, refused, skipped, ledger, principal: as above; `queued` grows by
+            the waits for a worker.
         name: the tool's name; `_unknown` for a name that the model made up.
         source: where the tool comes from.
         call_id: the call's id, sanitized.
@@ -131,6 +136,7 @@ class ToolCallObservation(Observation):
         "ledger",
         "may_refuse",
         "name",
+        "principal",
         "queued",
         "refused",
         "repairs",
@@ -153,8 +159,10 @@ class ToolCallObservation(Observation):
         refused: bool,
         skipped: bool = False,
         ledger: TimeLedger | None,
+        principal: str | None = None,
     ) -> None:
         self.ledger = ledger
+        self.principal = principal
         self.call = call
         self.tool = tool
         if tool is None:

@@ -61,6 +61,8 @@ class Event(Value):
         iteration: the pass of the tool loop, from 1; 0 outside it.
         parent_run_id: the run that this run is nested in, such as the run whose tool asks this agent.
         attributes: the attributes that the application set on the run and on the runs it is nested in.
+        principal: on whose behalf the run is: the name if content is captured, else a keyed pseudonym.
+        actors: which agents, tools and MCP clients stand between the principal and the run, the outermost first.
     """
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written it
@@ -78,6 +80,8 @@ class Event(Value):
     iteration: int
     parent_run_id: str | None = None
     attributes: Attributes | None = None
+    principal: Text | None = Field(default=None, repr=False)
+    actors: tuple[Text, ...] = ()
 
     def for_export(self) -> Self:
         """Return the event in a form that may leave the process."""

@@ -127,7 +127,7 @@ def answered(run: ScenarioRun) -> None:
     run.ends(run.prompt(turns, agent=agent, model=model, tools=offered), "answered")
 
 
-@_outcome(names.TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
+@_outcome(names.INFERENCE_TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
 def slow_first_chunk(run: ScenarioRun) -> None:
     """A streamed answer begins late, because its model reasons first."""
     run.mode = run.random.choice(("stream", "astream"))
@@ -143,14 +143,14 @@ def unpriced_model(run: ScenarioRun) -> None:
     run.ends(run.prompt([answer], agent=AGENTS[1], model=LOCAL), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
+@_outcome(names.INFERENCE_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
 def other_model(run: ScenarioRun) -> None:
     """Another model answers than the run requested."""
     answer = ChatResponse(AssistantMessage("Yes."), finish_reason="stop", model="demo-large-older")
     run.ends(run.prompt([answer], model=LARGE), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
+@_outcome(names.EMBEDDINGS_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
 def embeddings(run: ScenarioRun) -> None:
     """A tool embeds texts to search documents."""
     turns = [run.asks("search_documents"), "Page 4 says so."]
@@ -451,7 +451,7 @@ def rate_limited(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(busy, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
 def rate_limit_exhausted(run: ScenarioRun) -> None:
     """A provider rejects a request with HTTP 429 and asks for a longer delay than a run waits."""
     busy = Reply.json({"error": {"code": "rate_limit_exceeded"}}, 429, {"Retry-After": "3600"})
@@ -465,7 +465,7 @@ def provider_error(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(broken, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(ModelError)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(ModelError)})
 def provider_down(run: ScenarioRun) -> None:
     """A provider fails with HTTP 500 as often as the request is retried, and the run fails."""
     run.fails(run.prompt_over_http(*[Reply.json({"error": {"code": "broken"}}, 500) for _ in range(3)]), ModelError)
