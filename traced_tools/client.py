@@ -21,6 +21,7 @@ from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Deni
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.enums import ResumeRefusal
+from traced_tools.core.identity import check_principal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -100,6 +101,8 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
+        principal: on whose behalf the runs of requests are that name no principal, such as the id of a service. A run
+            that is nested in another one has the principal of the enclosing run instead, if that run has one.
         approval_key: signs the states of runs that wait for approval, at least 16 bytes. Of several keys, the first one
             signs, and states with a signature of any are accepted. By default, the value of the variable
             `TRACED_TOOLS_STATE_KEY`, in which commas separate several keys; without it, states are not signed.
@@ -132,6 +135,7 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        principal: str | None = None,
         approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
@@ -153,6 +157,7 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        check_principal("principal", principal)
         expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
         if isinstance(approval_key, list | tuple):
             expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
@@ -176,6 +181,7 @@ class ChatClient:
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
             "attributes": check_attributes(attributes),
+            "principal": principal,
             "approval_key": approval_key,
             "pending_store": pending_store,
         }
@@ -227,9 +233,10 @@ class ChatClient:
             tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
                 keeps the conversation with this id. Without a memory, nothing is remembered.
-            principal: on whose behalf the run is, such as the id of a user. Standing approvals and cached results are
-                for one principal, and a memory refuses a conversation that belongs to another one. A nested run without
-                a principal has that of the enclosing run.
+            principal: on whose behalf the run is, such as the id of a user: a text of 1 to 256 characters, not blank.
+                Standing approvals and cached results are for one principal, and a memory refuses a conversation that
+                belongs to another one. The audit trail and telemetry record who asked. Without a principal, the run
+                has that of the enclosing run, else that of the client.
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
@@ -251,13 +258,13 @@ class ChatClient:
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
-        expect("principal", principal, (str, type(None)), "a str or None")
+        check_principal("principal", principal)
         expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
             conversation_id,
-            principal,
+            {"principal": principal, "default_principal": self._settings["principal"]},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -287,8 +294,8 @@ class ChatClient:
         """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
         The calls that were decided run or are refused. The run then goes on with their results. A call without a
-        decision waits on. The conversation, its principal, the attributes, and what the run has used of its limits are
-        those of the state.
+        decision waits on. The conversation, the principal and the actors, the attributes, and what the run has used of
+        its limits are those of the state.
 
         Args:
             state: `response.state` of the run that waits.
@@ -410,7 +417,7 @@ class ChatClient:
         spec = self._request(
             state.request,
             state.conversation_id,
-            state.principal,
+            {"principal": state.principal, "actors": state.actors},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -453,7 +460,7 @@ class ChatClient:
         self,
         messages: tuple[Message, ...],
         conversation_id: str | None,
-        principal: str | None,
+        who: Mapping[str, Any],
         *,
         tools: object,
         advisors: Iterable[Advisor],
@@ -466,7 +473,10 @@ class ChatClient:
         params: Mapping[str, Any] | None,
         attributes: Mapping[str, AttributeValue] | None,
     ) -> ChatClientRequestSpec[OutputT]:
-        """Return a request with the settings of `prompt` in place of the client's."""
+        """Return a request with the settings of `prompt` in place of the client's.
+
+        `who` has the arguments of `RunContext` about the principal and the actors.
+        """
         own = self._settings
         added = _advisors(advisors)
         if output is not None:
@@ -490,7 +500,7 @@ class ChatClient:
                 agent=own["name"],
                 agent_id=own["agent_id"],
                 conversation_id=conversation_id,
-                principal=principal,
+                **who,
                 tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
                 limits=limits or own["limits"] or DEFAULT_LIMITS,
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,

@@ -89,6 +89,14 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
         names.TOOL_ARGUMENTS_SIZE,
     },
     names.TOOL_DECISION_EVENT.name: {*_CALL_EVENT, names.TOOL_DECISION},
+    names.POLICY_EVALUATION_EVENT.name: {
+        *_CALL_EVENT,
+        names.POLICY_MODE,
+        names.EVALUATED_ADVISOR,
+        names.EVALUATED_DECISION,
+        names.EVALUATED_CODE,
+        names.EVALUATED_DIGEST,
+    },
     names.TOOL_OUTCOME_EVENT.name: {*_CALL_EVENT, names.TOOL_OUTCOME, names.TOOL_ATTEMPTS},
     names.LOOP_STOP_EVENT.name: {
         *_RUN_EVENT,
@@ -139,6 +147,8 @@ OPTIONAL_LABELS = {
     names.ADVISOR_NAME,
     names.REASON_CODE,
     names.POLICY_RULE,
+    names.EVALUATED_RULE,
+    names.EVALUATED_CHANGES,
     names.TOOL_RESULT_CUT,
     names.COMPACTION_STRATEGY,
     names.RPC_STATUS_CODE,

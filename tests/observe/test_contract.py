@@ -40,7 +40,7 @@ def test_the_registry_is_consistent() -> None:
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
     pattern = re.compile(
-        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network)(\.[a-z][a-z_]*)+"
+        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network|user)(\.[a-z][a-z_]*)+"
     )
     spelled = [*names.ATTRIBUTES, *names.METRICS, *names.EVENTS]
     assert [name for name in spelled if not pattern.fullmatch(name)] == []
@@ -79,6 +79,7 @@ CONTENT = {
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
     names.CONTENT_TRUNCATED,
+    names.USER_ID,
 }
 
 
@@ -104,6 +105,9 @@ def test_no_id_and_no_index_is_a_metric_label() -> None:
         names.TOOL_CALL_ID,
         names.CONVERSATION_ID,
         names.RESPONSE_ID,
+        names.USER_ID,
+        names.PRINCIPAL_ID,
+        names.ACTORS,
         names.ITERATION_INDEX,
         names.TOOL_ATTEMPTS,
         names.TOOL_BATCH_INDEX,

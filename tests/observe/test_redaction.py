@@ -45,8 +45,10 @@ def test_a_redactor_receives_each_value_first_and_decides(mode: str) -> None:
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"), ToolCall("invented"))
     of_judges = {names.EVALUATION_EXPLANATION}  # tested in `tests/advisors/test_evaluation.py`
     of_searches = {*names.RETRIEVAL_SPAN.content}  # tested in `tests/observe/test_tool_search.py`
+    of_principals = {names.USER_ID}  # tested in `tests/observe/test_principals.py`
     of_memory = {*names.SEARCH_MEMORY_SPAN.content}  # tested in `tests/observe/test_memory.py`
-    assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED} - of_judges - of_searches - of_memory
+    elsewhere = of_judges | of_searches | of_principals | of_memory
+    assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED} - elsewhere
     attributes = telemetry.one("execute_tool add").attributes or {}
     assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS])) == {"redacted": True}
     assert names.TOOL_CALL_RESULT not in attributes

@@ -74,6 +74,9 @@ Decision = Literal[
 ]
 DECISIONS: Final = get_args(Decision)
 
+PolicyDecision = Literal["allow", "deny", "require_approval"]
+POLICY_DECISIONS: Final = get_args(PolicyDecision)
+
 SUPERSEDED: Final = "superseded"
 """The reason code of a call that a run left without a result, and that the conversation has passed by."""
 

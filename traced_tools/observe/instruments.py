@@ -63,6 +63,7 @@ class Instruments:
         self.model_rate_limits = meter.counter(names.MODEL_RATE_LIMITS)
         self.model_rate_limit_wait = meter.histogram(names.MODEL_RATE_LIMIT_WAIT)
         self.tool_decisions = meter.counter(names.TOOL_DECISIONS)
+        self.policy_evaluations = meter.counter(names.POLICY_EVALUATIONS)
         self.tool_result_size = meter.histogram(names.TOOL_RESULT_SIZE_METRIC)
         self.tool_retries = meter.counter(names.TOOL_RETRIES)
         self.tool_late_results = meter.counter(names.TOOL_LATE_RESULTS)

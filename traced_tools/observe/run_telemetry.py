@@ -21,7 +21,7 @@ from traced_tools.core.messages import encodable
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
-from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
+from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force, recorded_principal
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
@@ -98,6 +98,8 @@ class RunTelemetry:
         has_listeners: whether events of the run go to advisors; events may carry content as well.
         agent_id: the client's stable id, if it has one.
         attributes: the run's attributes, which the application set.
+        principal: on whose behalf the run is.
+        actors: which agents and tools stand between the principal and the run, the outermost first.
 
     Attributes:
         enabled: whether anything is emitted at all.
@@ -118,6 +120,8 @@ class RunTelemetry:
         "_failed_listeners",
         "_failed_steps",
         "_identity",
+        "_principals",
+        "actors",
         "agent",
         "agent_id",
         "agent_in_metrics",
@@ -134,6 +138,7 @@ class RunTelemetry:
         "logger",
         "openinference",
         "options",
+        "principal",
         "run_id",
         "tracer",
         "traces_hooks",
@@ -150,8 +155,13 @@ class RunTelemetry:
         has_listeners: bool = False,
         agent_id: str | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
+        principal: str | None = None,
+        actors: tuple[str, ...] = (),
     ) -> None:
         self.options = options
+        self.principal = principal
+        self.actors = actors
+        self._principals: dict[bool, str | None] = {}
         self.attributes = attributes
         self.agent = agent = encodable(agent)
         self.agent_id = agent_id
@@ -246,12 +256,39 @@ class RunTelemetry:
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
-        """Return the attributes that identify the run on events; ids are never metric labels."""
-        if not self._identity:
-            identity: Attributes = {}
-            copy_present_fields(self, _IDENTITY, identity)
-            self._identity = identity  # whole, since calls of a batch ask for it side by side
+        """Return the attributes that identify the run; ids are never metric labels."""
+        identity: Attributes = {}
+        copy_present_fields(self, _IDENTITY, identity)
+        return identity
+
+    def identity_on_events(self) -> Attributes:
+        """Return the attributes that identify the run and who asked on log-based events, if there are such events."""
+        if not self._identity and self.logger is not None:
+            content = self.content if self.content is not None and self.content.capture.on_events else None
+            # whole, since calls of a batch ask for it side by side
+            self._identity = {**self.identity(), **self.who(content)}
         return self._identity.copy()
+
+    def who(self, content: RunContent | None) -> Attributes:
+        """Return the attributes about the principal and the actors, for spans or events that may carry `content`."""
+        attributes: Attributes = {}
+        if self.principal is not None:
+            if names.USER_ID in self.attributes:  # the application's own stays
+                content = None
+            name = names.PRINCIPAL_ID if content is None else names.USER_ID
+            put(attributes, name, self.recorded_principal(content))
+        if self.actors:
+            attributes[names.ACTORS] = self.actors
+        return attributes
+
+    def recorded_principal(self, content: RunContent | None) -> str | None:
+        """Return the principal as `content` allows, which is made once: the name, or a pseudonym for no content."""
+        if self.principal is None:
+            return None
+        is_name = content is not None
+        if is_name not in self._principals:
+            self._principals[is_name] = recorded_principal(self.principal, content)
+        return self._principals[is_name]
 
     def make_current(self) -> None:
         """Make this the telemetry that `current_telemetry` returns in this context, which must be the run's own."""

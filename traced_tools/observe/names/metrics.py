@@ -296,6 +296,16 @@ TOOL_DECISIONS: Final = _metric(
     "Decisions on requested tool calls.",
     (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE),
 )
+POLICY_EVALUATIONS: Final = _metric(
+    "traced_tools.policy.evaluations",
+    "counter",
+    "{evaluation}",
+    "Verdicts about tool calls of policies that are only evaluated.",
+    (
+        *(at.TOOL_NAME, at.AGENT_NAME, at.EVALUATED_ADVISOR, at.EVALUATED_DECISION),
+        *(at.EVALUATED_CODE, at.EVALUATED_RULE, at.EVALUATED_CHANGES),
+    ),
+)
 APPROVAL_WAIT: Final = _metric(
     "traced_tools.approval.wait",
     "histogram",

@@ -7,6 +7,7 @@ from typing import Final
 from traced_tools.observe.names import attributes as at
 from traced_tools.observe.names.registry_types import SpanType
 
+WHO: Final = (at.PRINCIPAL_ID, at.ACTORS)
 _HOOK = (
     at.ADVISOR_NAME,
     at.ADVISOR_HOOK,
@@ -26,6 +27,8 @@ _ANY_TOOL = (
     at.ADVISOR_NAME,
     at.REASON_CODE,
     at.POLICY_RULE,
+    at.POLICY_DIGEST,
+    *at.EVALUATION_OF_POLICY,
     at.APPROVAL_BY,
     at.TOOL_BATCH_SIZE,
     at.TOOL_BATCH_INDEX,
@@ -69,6 +72,7 @@ AGENT_SPAN: Final = SpanType(
         at.ERROR_TYPE,
         at.FAILED_STEP,
         at.RUN_ID,
+        *WHO,
         at.LOOP_ITERATIONS,
         at.LOOP_TOOL_CALLS,
         at.LOOP_COST,
@@ -80,7 +84,7 @@ AGENT_SPAN: Final = SpanType(
         at.LIMIT_MAX_SECONDS,
         at.OPENINFERENCE_KIND,
     ),
-    (*_CONVERSATION, *_EXCEPTION),
+    (*_CONVERSATION, *_EXCEPTION, at.USER_ID),
     "AGENT",
 )
 ITERATION_SPAN: Final = SpanType(
@@ -152,25 +156,26 @@ EMBEDDINGS_SPAN: Final = SpanType(
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
     "internal",
-    "One tool call whose tool ran.",
+    "One tool call whose tool ran. Outside the tool loop, it also has the principal and the actors.",
     (
         at.OPERATION_NAME,
         *_ANY_TOOL,
+        *WHO,
         at.TOOL_OUTCOME,
         at.TOOL_ATTEMPTS,
         at.TOOL_QUEUE_TIME,
         at.TOOL_ARGUMENTS_REPAIRS,
         at.TOOL_RESULT_CUT,
     ),
-    (*_TOOL_CONTENT, *_EXCEPTION),
+    (*_TOOL_CONTENT, *_EXCEPTION, at.USER_ID),
     "TOOL",
 )
 REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
     "internal",
     "One tool call that was refused before its tool ran.",
-    (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
-    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
+    (*_ANY_TOOL, *WHO, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
+    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED, at.USER_ID),
     "TOOL",
 )
 _MCP = (

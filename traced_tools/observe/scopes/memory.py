@@ -189,7 +189,7 @@ class CompactionScope(MemoryStageScope):
 
     def _ended(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
-        return {**self.run.identity(), **self._opening()[2], **self._final_attributes(), **error}
+        return {**self.run.identity_on_events(), **self._opening()[2], **self._final_attributes(), **error}
 
 
 def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iteration: int) -> None:
@@ -202,7 +202,7 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
                 instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
 
     def attributes() -> Attributes:
-        found = run.identity()
+        found = run.identity_on_events()
         if iteration:
             found[names.ITERATION_INDEX] = iteration
         return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}

@@ -116,6 +116,7 @@ class AgentScope(Scope):
         answer = self._observed.answer
         if answer is not None and answer.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(answer.finish_reason),)
+        attributes.update(self.run.who(self.run.content_on_spans()))
         copy_present_fields(self._observed.limits, _LIMITS, attributes)
         for kind, seconds in self.run.ledger.seconds().items():
             attributes[names.TIME_BY_KIND[kind]] = seconds
@@ -150,7 +151,7 @@ class AgentScope(Scope):
         logger.emit(names.LOOP_STOP_EVENT, self._context, self._stop)
 
     def _stop(self) -> Attributes:
-        attributes = {**self.run.identity(), **self._totals_attributes()}
+        attributes = {**self.run.identity_on_events(), **self._totals_attributes()}
         put(attributes, names.AGENT_ID, self.run.agent_id)
         put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:

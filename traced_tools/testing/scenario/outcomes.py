@@ -11,6 +11,7 @@ from typing import Final
 
 from traced_tools.advisors.approval import ApprovalAdvisor
 from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.advisors.policy import PolicyAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor
 from traced_tools.audit.trail import AuditTrail
@@ -25,6 +26,8 @@ from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture
 from traced_tools.observe.names.registry_types import Metric
+from traced_tools.policy.policy import Policy
+from traced_tools.policy.rule import Rule
 from traced_tools.testing.reply import Reply
 from traced_tools.testing.scenario import tools
 from traced_tools.testing.scenario.advisors import (
@@ -265,6 +268,15 @@ def denied_by_privacy_policy(run: ScenarioRun) -> None:
     """Another advisor refuses a call with another reason code."""
     turns = [run.asks("read_customer"), "I may not read that."]
     spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.read_customer], advisors=[PrivacyPolicy()])
+    run.ends(spec, "answered")
+
+
+@_outcome(names.POLICY_EVALUATIONS, {names.EVALUATED_DECISION: "deny", names.EVALUATED_CODE: "no-hotels"})
+def denied_if_enforced(run: ScenarioRun) -> None:
+    """A call runs that a policy would deny, which is only evaluated."""
+    policy = Policy([Rule("no-hotels", tool="find_hotels", then="deny")], default="allow")
+    turns = [run.asks("find_hotels", city=run.random.choice(_CITIES)), "There is room at the inn."]
+    spec = run.prompt(turns, tools=[tools.find_hotels], advisors=[PolicyAdvisor(policy, evaluate_only=True)])
     run.ends(spec, "answered")
 
 
