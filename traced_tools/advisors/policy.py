@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_definition import own_name_of
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.flow.steps import perform
 from traced_tools.observe.failures import error_type
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
@@ -46,6 +48,9 @@ class PolicyAdvisor(Advisor):
 
     Raises:
         TypeError: if an argument has a wrong type.
+
+    Attributes:
+        policy: the policy.
     """
 
     checks_changes = True
@@ -56,17 +61,24 @@ class PolicyAdvisor(Advisor):
         expect_whole("order", order, -sys.maxsize)
         self.name = name
         self.order = order
-        self._policy = policy
+        self.policy = policy
+
+    def checks(self) -> Iterable[PartCheck]:
+        """Return the check that the file of the policy is as it was loaded."""
+        return () if self.policy.path is None else (PartCheck(f"policy: {self.name}", self._check_file),)
+
+    async def _check_file(self) -> None:
+        await perform(self.policy.check_file)
 
     def review_tools(self, run: RunContext, tools: Mapping[str, SourceNames]) -> None:
         """Log the names in rules that no tool has."""
-        for missing in self._policy.new_missing_names(run.agent, run.attributes, tools):
+        for missing in self.policy.new_missing_names(run.agent, run.attributes, tools):
             if run.resolver_fallback is None or LOCAL not in missing.sources:  # a resolver has further local tools
                 _LOG.warning("%s: %s", self.name, missing)
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Pass the call on, or deny it, as the policy decides."""
-        verdict = await self._policy.decide(_facts(call))
+        verdict = await self.policy.decide(_facts(call))
         if verdict.error is not None:
             self._log_error(verdict)
         rule = None if verdict.rule is None else verdict.rule.id
@@ -82,7 +94,7 @@ class PolicyAdvisor(Advisor):
         _LOG.warning("%s: the predicate of rule %s failed: %s; the call is denied", self.name, verdict.rule.id, kind)
 
     def __repr__(self) -> str:
-        return f"<PolicyAdvisor {self.name!r}: {self._policy!r}, order {self.order}>"
+        return f"<PolicyAdvisor {self.name!r}: {self.policy!r}, order {self.order}>"
 
 
 def _facts(call: ToolInvocation) -> CallFacts:

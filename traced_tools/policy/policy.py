@@ -11,10 +11,11 @@ from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
+from traced_tools.policy.digest import digest_of, digest_of_rules
 from traced_tools.policy.missing_names import MissingName, missing_names
 from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule
 from traced_tools.policy.rule_index import RuleIndex
-from traced_tools.policy.yaml_file import read_policy
+from traced_tools.policy.yaml_file import read_bytes, read_policy
 from traced_tools.tools.toolset import SourceNames
 
 BY_DEFAULT: Final = "policy_default"
@@ -69,6 +70,8 @@ class Policy:
         for rule in self.rules:
             if (problem := index.add(rule)) is not None:
                 raise ConfigurationError(problem)
+        self.path: Path | None = None
+        self._digest: str | None = None
         self._spelling = tuple(rule for rule in self.rules if rule.spelled_names)
         self._last_run: tuple[str, Mapping[str, Any], Mapping[str, SourceNames]] | None = None
         self._missing: set[MissingName] = set()
@@ -81,8 +84,30 @@ class Policy:
             ConfigurationError: if the file cannot be read or is invalid. The text has the file, the line and what to
                 do.
         """
-        rules, default = read_policy(Path(path))
-        return cls(rules, default=default)
+        rules, default, digest = read_policy(Path(path))
+        policy = cls(rules, default=default)
+        policy.path, policy._digest = Path(path).absolute(), digest
+        return policy
+
+    @property
+    def digest(self) -> str:
+        """The first 16 hexadecimal digits of a SHA-256: another policy has another digest.
+
+        It is that of the file's contents for `Policy.load`, and of the rules and the default otherwise. A function in
+        `where` counts by its module and its qualified name only: a change of its code, or of what it refers to, does
+        not change the digest, and functions that share a name, such as lambdas, are not told apart.
+        """
+        if self._digest is None:
+            self._digest = digest_of_rules(self.rules, self.default)
+        return self._digest
+
+    def check_file(self) -> None:
+        """Raise `ConfigurationError` if the file that `load` has read has other contents now, or cannot be read."""
+        if self.path is not None and (now := digest_of(read_bytes(self.path))) != self.digest:
+            raise ConfigurationError(
+                f"{self.path}: the policy has changed since it was loaded: it has the digest {now}, and the loaded one "
+                f"has {self.digest}: restart the application, or restore the file"
+            )
 
     def new_missing_names(
         self, agent: str, attributes: Mapping[str, Any], tools: Mapping[str, SourceNames]
