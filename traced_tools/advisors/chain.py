@@ -12,6 +12,7 @@ from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.advisors.policy import PolicyAdvisor
 from traced_tools.approvals.state import KeptByAdvisor
 from traced_tools.core.enums import TimeKind
 from traced_tools.errors import AdvisorChainError, ResumeError
@@ -72,6 +73,7 @@ class AdvisorChain:
             event_listeners(inside, deltas=True),
             call_listeners(inside),
         )
+        self._policies = tuple(each for each in self.advisors if isinstance(each, PolicyAdvisor))
         self._loop = loops[0] if loops else None
         self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
@@ -85,6 +87,10 @@ class AdvisorChain:
             names = names_by_source((*tools, *own)) if own else tools.names_by_source
             for advisor in self._reviewers:
                 advisor.review_tools(run, names)
+
+    def policy_digests(self) -> tuple[str, ...]:
+        """Return the digests of the policies that decide about tool calls."""
+        return tuple(each.policy.digest for each in self._policies)
 
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""

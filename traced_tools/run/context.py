@@ -113,6 +113,7 @@ class RunContext:
         transcripts: the advisors inside the tool loop that keep every message.
         context_window: returns the context window of the model in tokens, or None if it is not known; None if the run
             has no model.
+        version: the version of the agent, if the application set it.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
@@ -189,6 +190,7 @@ class RunContext:
         enforces_schema: EnforcesSchema | None = None,
         transcripts: tuple[KeepsTranscript, ...] = (),
         context_window: Callable[[], int | None] | None = None,
+        version: str | None = None,
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -217,6 +219,7 @@ class RunContext:
             conversation_id,
             has_listeners=any(listeners),
             attributes=self.attributes,
+            version=version,
         )
         self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
         self.tally = LimitTally(limits)

@@ -40,6 +40,7 @@ LOOP_STOP_EVENT: Final = EventType(
     "A run ended: its stop reason and usage.",
     (
         *_RUN,
+        at.AGENT_VERSION,
         at.REQUEST_MODEL,
         at.LOOP_STOP_REASON,
         at.LOOP_ITERATIONS,

@@ -60,6 +60,10 @@ AGENT_SPAN: Final = SpanType(
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,
+        at.AGENT_VERSION,
+        at.INSTRUCTIONS_DIGEST,
+        at.TOOLS_DIGEST,
+        at.POLICY_DIGEST,
         at.REQUEST_MODEL,
         at.CONVERSATION_ID,
         at.USAGE_INPUT_TOKENS,

@@ -189,7 +189,7 @@ class ToolScope(Scope):
         if (decided := observed.decision) is None:
             return
         decision: Attributes = {
-            **self.run.agent_label,
+            **self.run.version_label,
             names.TOOL_NAME: self._tool,
             names.TOOL_DECISION: decided,
         }
