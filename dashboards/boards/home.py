@@ -148,7 +148,10 @@ BOARD: Final = Board(
                     unit="reqps",
                     stacked=True,
                     empty=_NO_RUNS,
-                    links=(links.board("tt-loops", "Loops", "job", "agent"),),
+                    links=(
+                        links.board("tt-loops", "Loops", "job", "agent"),
+                        links.board("tt-versions", "Versions", "job", "agent"),
+                    ),
                 ),
                 TimeSeries(
                     id=6,

@@ -79,7 +79,7 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
     sizes = {name: len(result.content) for name, result in zip(("add", "fail"), response.tool_results, strict=True)}
     for name, size in sizes.items():
         assert of(names.TOOL_RESULT_SIZE_METRIC, {**agent, names.TOOL_NAME: name}) == (1, size)
-    assert of(names.LOOP_COST_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
+    assert of(names.LOOP_COST_METRIC, {**version, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):
