@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.captured import Telemetry
+from tests.markers import MARKER, everything
 from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import (
@@ -127,6 +129,27 @@ def test_the_digests_of_a_run_are_those_of_what_it_is_sent() -> None:
     assert other[names.INSTRUCTIONS_DIGEST] == hashlib.sha256(b"Be long.").hexdigest()[:16]
     assert other[names.TOOLS_DIGEST] != own[names.TOOLS_DIGEST]
     assert other[names.POLICY_DIGEST] == own[names.POLICY_DIGEST]
+
+
+def test_the_key_of_pseudonyms_makes_the_digest_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "a key of sixteen bytes"
+    monkeypatch.setenv("TRACED_TOOLS_PSEUDONYM_KEY", key)
+    telemetry = Telemetry()
+    agent(telemetry, system="You help Ana.").prompt("?").call()
+    keyed = hmac.digest(key.encode(), b"You help Ana.", "sha256").hex()[:16]
+    assert facts(telemetry)[names.INSTRUCTIONS_DIGEST] == keyed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_that_is_sent_is_emitted_with_its_digest(mode: str) -> None:
+    def secretive() -> str:
+        return "x"
+
+    telemetry = Telemetry()
+    described = FunctionToolCallback(secretive, description=f"Finds {MARKER}.")
+    run(mode, agent(telemetry, system=f"You help {MARKER}.", tools=[described]).prompt("?"))
+    assert len(facts(telemetry)) == 3
+    assert MARKER not in everything(telemetry)
 
 
 def test_a_run_without_instructions_tools_and_policies_has_no_digests() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from traced_tools.observe.settings import read_or_warn, read_pseudonym_key
 
 _DIGITS: Final = 16
 """How many hexadecimal digits a digest has."""
@@ -34,7 +37,7 @@ class AgentDigests(NamedTuple):
             policies: the digests of the policies, in the order of their advisors.
         """
         policy = _digest("\n".join(policies)) if len(policies) > 1 else "".join(policies)
-        return cls(_digest(instructions) if instructions else "", tools[:_DIGITS], policy)
+        return cls(_digest_of_instructions(instructions) if instructions else "", tools[:_DIGITS], policy)
 
     @property
     def version(self) -> str:
@@ -45,3 +48,15 @@ class AgentDigests(NamedTuple):
 @lru_cache(64)
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+@lru_cache(64)
+def _digest_of_instructions(text: str) -> str:
+    """Return the digest of instructions, made with the key of pseudonyms if the environment has it.
+
+    Instructions may hold a name. Without the key, who knows the rest of the text can find the name by guessing.
+    """
+    key = read_or_warn(read_pseudonym_key, "digests of instructions are made without a key")
+    if key is None:
+        return _digest(text)
+    return hmac.digest(key, text.encode("utf-8", "surrogatepass"), "sha256").hex()[:_DIGITS]

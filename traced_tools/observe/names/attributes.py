@@ -169,7 +169,8 @@ AGENT_VERSION: Final = _attribute(
 INSTRUCTIONS_DIGEST: Final = _attribute(
     "traced_tools.agent.instructions.digest",
     "string",
-    "The first 16 hex digits of the SHA-256 of the instructions that the run began with.",
+    "The first 16 hex digits of the SHA-256 of the instructions that the run began with; of their HMAC, if "
+    "`TRACED_TOOLS_PSEUDONYM_KEY` has a key.",
 )
 TOOLS_DIGEST: Final = _attribute(
     "traced_tools.agent.tools.digest",
