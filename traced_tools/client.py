@@ -621,10 +621,13 @@ class ChatClientRequestSpec(Generic[OutputT]):
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
-        usage = UsageSum()
-        usage.add(run.totals.usage.total)
-        usage.add(None if run.resumption is None else run.resumption.paused.usage)
-        return replace(response, usage=usage.total, tool_results=results)
+        usage = run.totals.usage.total
+        if run.resumption is not None:
+            together = UsageSum()
+            together.add(usage)
+            together.add(run.resumption.paused.usage)
+            usage = together.total
+        return replace(response, usage=usage, tool_results=results)
 
     def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
         """Record what the agent is sent."""

@@ -235,14 +235,15 @@ class AdvisorChain:
         changes: tuple[tuple[int, str], ...] = ()
         telemetry = request.run.telemetry
         for reached, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
-            name, began = advisor.name, perf_counter_ns()
+            began = 0 if advisor is self._loop else perf_counter_ns()  # the time of the loop is the package's own
             try:
                 shown: Any = on_chunk(chunk)
             except Exception as error:
-                observe_failed_chunk(telemetry, name, advisor.order, request.iteration, error, began)
+                began = began or perf_counter_ns()
+                observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
                 raise
-            if advisor is not self._loop:  # whose time is the package's own
-                telemetry.listened("on_chunk", name, perf_counter_ns() - began)
+            if began:
+                telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
             if shown is None:
                 changes += ((reached, ""),)
                 if _restarts(chunk):
@@ -250,9 +251,8 @@ class AdvisorChain:
                 break
             if shown is not chunk:
                 if not isinstance(shown, ChatClientResponse):
-                    raise TypeError(
-                        f"on_chunk of {name} must return a ChatClientResponse or None, not {type(shown).__name__}"
-                    )
+                    must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
+                    raise TypeError(f"{must}, not {type(shown).__name__}")
                 changes += ((reached, shown.text),)
                 chunk = _restarting(shown) if _restarts(chunk) else shown
             if reached == restart:

@@ -27,7 +27,6 @@ from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
-from traced_tools.observe.off import OFF
 from traced_tools.observe.saved_context import Place
 from traced_tools.run.resumption import Pause, Resumption
 from traced_tools.tools.advice import overrides
@@ -291,18 +290,18 @@ class _Loop:
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
-        new = [each for each in result.results if not waited or each.call_id in waited]
-        run.results.extend(each for each in new if each.pending is None or result.ended_by)
+        new = [each for each in result.results if each.call_id in waited] if waited else result.results
+        run.results.extend([each for each in new if each.pending is None or result.ended_by] if result.pending else new)
         if result.pending:
             run.pause = Pause(_after(run.first_request or (), history), response.message, result, response.iteration)
             return result
         if waited and not advisor.keep_history:
             parts = [each.part() for each in new]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
-        is_implemented = "next_instructions" in self._implemented
-        hook: Hook = "next_instructions"
-        place = advisor.name, advisor.order, response.iteration
-        with observe_hook(run.telemetry, hook, *place) if is_implemented else OFF:
+        if "next_instructions" not in self._implemented:
+            self._messages = advisor.next_instructions(self._request, response, result)
+            return result
+        with observe_hook(run.telemetry, "next_instructions", advisor.name, advisor.order, response.iteration):
             messages = advisor.next_instructions(self._request, response, result)
             if hasattr(messages, "__await__"):
                 messages = await messages

@@ -405,7 +405,8 @@ class UsageSum:
         """The sum so far; None if no call has reported usage."""
         total, added = self._counted
         if added:
-            total = _add_usages(added if total is None else [total, *added])
+            counted = added if total is None else [total, *added]
+            total = counted[0] if len(counted) == 1 else _add_usages(counted)
             self._counted = total, []
         return total
 
@@ -521,4 +522,7 @@ def sum_known(*counts: int | None) -> int | None:
 
 
 def _add_usages(usages: Sequence[Usage]) -> Usage:
-    return Usage(**{name: sum_known(*[getattr(usage, name) for usage in usages]) for name in Usage.model_fields})
+    return Usage(**{name: sum_known(*[getattr(usage, name) for usage in usages]) for name in _COUNTS})
+
+
+_COUNTS = tuple(Usage.model_fields)

@@ -103,10 +103,14 @@ class ChunkFold:
             self._open_part(_OpenText).text.write(chunk.text)
         if chunk.usage is not None:
             self._usage = chunk.usage if self._usage is None else _merge_usage(self._usage, chunk.usage)
-        self._finish_reason = chunk.finish_reason or self._finish_reason
-        self._id = chunk.id or self._id
-        self._model = chunk.model or self._model
-        self._provider_reason = chunk.provider_reason or self._provider_reason
+        if chunk.finish_reason:
+            self._finish_reason = chunk.finish_reason
+        if chunk.id:
+            self._id = chunk.id
+        if chunk.model:
+            self._model = chunk.model
+        if chunk.provider_reason:
+            self._provider_reason = chunk.provider_reason
         if chunk.tool_calls or chunk.parts:
             self._last_calls = [self._add_delta(delta) for delta in chunk.tool_calls]
             self._last_parts = tuple([self._add_part(part) for part in chunk.parts])

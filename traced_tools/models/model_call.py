@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_PAUSES: Final = 20
 """How often a model may pause one turn, so that a run ends whose model never finishes."""
+_DOUBTFUL: Final = ("tool_call", "error", "other")
+"""The finish reasons of states that may be no answer."""
 
 
 async def call_model(
@@ -45,8 +47,8 @@ async def call_model(
     """
 
     async def ask(answering: ChatModel) -> ChatResponse:
-        asked, begun, has_streamed = request, None, False
-        for _ in range(1 + _MOST_PAUSES):
+        asked, begun, has_streamed, pauses = request, None, False, 0
+        while pauses <= _MOST_PAUSES:
             with observe_model_call(run, answering, observable) as observed:
                 if deliver is None:
                     step: CallModel[Any] = CallModel(answering, asked, observed.timer, _withhold)
@@ -62,11 +64,12 @@ async def call_model(
                 run.totals.add(response.usage, cost)
                 observed.answered(response, cost)
                 has_streamed = has_streamed or step.has_streamed
-                _check_is_answer(response, answering.provider, has_streamed)
+                if response.finish_reason in _DOUBTFUL:
+                    _check_is_answer(response, answering.provider, has_streamed)
             whole = response if begun is None else response.continuing(begun)
             if whole.finish_reason != PAUSE or whole.tool_calls:
                 return whole
-            begun = whole
+            begun, pauses = whole, pauses + 1
             asked = ChatRequest((*request.messages, whole.message), request.tools, request.options)
         problem = f"the model paused its turn more than {_MOST_PAUSES} times"
         raise InvalidResponse(problem, provider=answering.provider, streamed=has_streamed)

@@ -98,11 +98,13 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._approved: dict[int, Approval] = {}
         self._given: dict[int, GivenInput] = {}
         self._below: dict[str, dict[str, CallDecision | Denied]] = {}
-        before = [waited.get(call.id or "") for call in calls]
-        self._shown = {index: each.bound for index, each in enumerate(before) if each is not None and each.bound}
-        for index, each in enumerate(before):
-            if each is not None and each.nested is not None:
-                self._keep_approval(index, each)
+        self._shown: dict[int, str] = {}
+        for index, call in enumerate(calls) if waited else ():
+            before = waited.get(call.id or "")
+            if before is not None and before.bound:
+                self._shown[index] = before.bound
+            if before is not None and before.nested is not None:
+                self._keep_approval(index, before)
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.

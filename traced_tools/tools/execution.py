@@ -92,6 +92,17 @@ class ToolExecution:
         is_held: whether the call is decided and waits for the others.
     """
 
+    # What few calls need is set on the class: a call is made for each tool of each answer.
+    is_held = False
+    _additional: SeparatedArguments | None = None
+    _decided: DecidedPause | None = None
+    _advised: ToolInvocation | None = None
+    _context: ToolContext | None = None
+    _repairs: tuple[Repair, ...] = ()
+    _cancelled = _has_run = _has_begun = False
+    _result: ToolResult | None = None
+    _binding: ArgumentBinding
+
     def __init__(
         self,
         run: RunContext,
@@ -119,23 +130,13 @@ class ToolExecution:
         self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._additional: SeparatedArguments | None = None
         self._is_delivered = given is not None  # when the call began
         self._source = call.arguments
         self._shown = shown
         self._given = given
-        self._decided: DecidedPause | None = None
-        self._advised: ToolInvocation | None = None
-        self._context: ToolContext | None = None
-        self._binding: ArgumentBinding
-        self._repairs: tuple[Repair, ...] = ()
-        self._cancelled = False
         self._answers: dict[str, Approval | ToolResult] = {}
-        self._has_run = self._has_begun = False
-        self._result: ToolResult | None = None
-        needs_none = self._tool is None or self._tool.metadata.requires_approval is False
         self._may_run = may_run
-        self.is_held = False
+        needs_none = self._tool is None or self._tool.metadata.requires_approval is False
         is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
         # the application may raise an error when it receives additional arguments, so that the tool does not run
         self._is_plain = is_plain and not isinstance(self._tool, AugmentedTool)

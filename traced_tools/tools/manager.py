@@ -171,8 +171,8 @@ class ToolCallingManager:
         )
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
-        ledger = run.telemetry.ledger
-        began, before = perf_counter_ns(), ledger.mark()
+        ledger = run.telemetry.ledger if run.telemetry.enabled else None
+        began, before = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
@@ -184,7 +184,7 @@ class ToolCallingManager:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
         finally:  # models that tools have asked in the run have booked their time here: it is the time of the tools
-            if run.telemetry.enabled:
+            if ledger is not None and before is not None:
                 ledger.return_to(before)
                 step.book(ledger, perf_counter_ns() - began)
         for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list

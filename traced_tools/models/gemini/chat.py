@@ -264,7 +264,7 @@ class GeminiChunkDecoder:
                     counts[name] = count
         has_usage = self._counts is not None and self.done
         usage = GeminiUsage.model_construct(None, **self._counts or {}).to_usage() if has_usage else None
-        native = unknown_reason(candidate.finish_reason, reason)
+        native = None if reason is None else unknown_reason(candidate.finish_reason, reason)
         return build_chunks(contents, (), usage, reason, event.response_id, event.model_version, native)
 
     def _decode_part(self, part: Part) -> ChunkContent:

@@ -202,7 +202,7 @@ class OllamaChunkDecoder:
             usage=line.token_usage(),
             finish_reason=reason,
             model=line.model,
-            provider_reason=unknown_reason(line.done_reason, reason),
+            provider_reason=None if reason is None else unknown_reason(line.done_reason, reason),
         )
 
     def end(self) -> None:

@@ -273,11 +273,12 @@ class OpenAIChunkDecoder:
         self._add_details(answer.reasoning_details or ())
         contents = answer.to_contents()
         calls = tuple([delta for call in answer.calls for delta in self._decode_call(call)])
+        native = None
         if reason is not None:
+            native = unknown_reason(choice.finish_reason, reason)
             calls += tuple(self._close_inputs(reason))
             if self._details:
                 contents.append(("", "", self._close_details()))
-        native = unknown_reason(choice.finish_reason, reason)
         return build_chunks(contents, calls, event.token_usage(), reason, event.id, event.model, native)
 
     def _decode_call(self, call: CompletionCall) -> Iterator[ToolCallDelta]:

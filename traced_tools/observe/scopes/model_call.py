@@ -220,7 +220,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
     _requested_at = 0  # when an answer in chunks was requested; 0 for an answer as a whole
     _first_chunk: float | None = None
     _waiting_since = 0
-    _reader_ns = 0
+    _chunk_ns = _reader_ns = 0  # booked at the end, because each chunk adds to them
 
     def __init__(self, run: RunTelemetry, model: ObservedModel, asked: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
@@ -239,6 +239,14 @@ class ChatScope(ModelScope["ModelAnswer"]):
         if self._asked.iteration:
             attributes[names.ITERATION_INDEX] = self._asked.iteration
         return name, kind, attributes
+
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """Book the time of those who received the answer, and end the call."""
+        if self._chunk_ns:
+            self.run.ledger.book_downstream("chunk", self._chunk_ns)
+        if self._reader_ns:
+            self.run.ledger.book_downstream("reader", self._reader_ns)
+        super().close(error, elapsed)
 
     def streaming(self, now: int) -> None:
         """Record that the answer is requested in chunks."""
@@ -261,16 +269,11 @@ class ChatScope(ModelScope["ModelAnswer"]):
         self._waiting_since = now = perf_counter_ns()
         seen = seen or now
         self._reader_ns += now - seen
-        ledger = self.run.ledger
-        ledger.booked_ns["chunk"] += seen - arrived  # not by `book_downstream`: each chunk comes this way
-        ledger.booked_ns["reader"] += now - seen
-        ledger.downstream_ns += now - arrived
+        self._chunk_ns += seen - arrived
 
     def held_back(self, began: int) -> None:
         """Record that whoever drives the run has let the call wait since `began`."""
-        waited = perf_counter_ns() - began
-        self._reader_ns += waited
-        self.run.ledger.book_downstream("reader", waited)
+        self._reader_ns += perf_counter_ns() - began
 
     def _final_attributes(self) -> Attributes:
         attributes = super()._final_attributes()
