@@ -15,6 +15,7 @@ from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import (
     Advisor,
+    Approve,
     ChatClient,
     Policy,
     PolicyAdvisor,
@@ -22,6 +23,7 @@ from traced_tools import (
     SystemMessage,
     ToolCall,
     ToolInvocation,
+    ToolMetadata,
     ToolResult,
     UserMessage,
 )
@@ -186,6 +188,20 @@ def test_a_conversation_that_goes_on_with_the_instructions_of_the_client_has_its
     client.prompt("!", messages=[SystemMessage("Be brief."), UserMessage("?")]).call()
     (label,) = labels_of(telemetry, names.LOOP_ITERATIONS_METRIC)
     assert label == facts(telemetry)[names.AGENT_VERSION]
+
+
+def test_a_run_that_resumes_has_the_version_of_the_client_unless_its_instructions_have_changed() -> None:
+    telemetry = Telemetry()
+    pay = FunctionToolCallback(lambda: "paid", name="pay", metadata=ToolMetadata(requires_approval=True))
+    client = agent(telemetry, tools=[pay]).replace(model=ScriptedChatModel([ToolCall("pay", id="c1"), "x", "y"]))
+    state = client.prompt("?").call().state or ""
+    paused = facts(telemetry)
+    client.resume(state, {"c1": Approve()}).call()
+    assert facts(telemetry) == paused
+    client.replace(system="Be long.").resume(state, {"c1": Approve()}).call()
+    resumed = facts(telemetry)
+    assert names.AGENT_VERSION not in resumed
+    assert resumed[names.INSTRUCTIONS_DIGEST] == paused[names.INSTRUCTIONS_DIGEST]
 
 
 def test_the_number_of_versions_of_an_agent_in_metrics_is_limited() -> None:
