@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -38,7 +38,7 @@ from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import prometheus_name
 from traced_tools.testing import Scenario, write_history
 from traced_tools.testing.scenario.outcomes import NEW_VERSION
-from traced_tools.testing.scenario.stage import VERSION
+from traced_tools.testing.scenario.stage import AGENTS, VERSION
 
 ROOT: Final = Path(__file__).parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
@@ -131,7 +131,8 @@ def draw(source: Answers, now: float) -> None:
         for name, (of, number) in PANELS.items():
             if of is board:
                 (panel,) = [each for each in board.panels if each.id == number]
-                write(IMAGES / f"{name}.svg", panel_picture(panel, source, period))
+                of_agent = replace(period, chosen={**chosen, "agent": AGENTS[0]})
+                write(IMAGES / f"{name}.svg", panel_picture(panel, source, of_agent))
 
 
 def write(path: Path, text: str) -> None:

@@ -223,7 +223,7 @@ def slow_hook(run: ScenarioRun) -> None:
 def slow_chunks(run: ScenarioRun) -> None:
     """An advisor takes long for each chunk of a streamed answer."""
     run.mode = "stream"  # on asyncio, the advisor would hold up all runs
-    spec = run.prompt(["The museum opens at ten."], advisors=[SlowRedactor(run.seconds(0.05))])
+    spec = run.prompt(["The museum opens at ten."], advisors=[SlowRedactor(run.seconds(0.1))])
     run.ends(spec, "answered")
 
 
