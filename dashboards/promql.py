@@ -149,9 +149,15 @@ def quantile(
     window: str = RATE_INTERVAL,
 ) -> str:
     """Return a quantile of a histogram, which may be stored with buckets or as a native histogram."""
-    buckets = rate(selection(metric, *matchers, part="bucket"), "le", *by, window=window)
-    native = _native_rate(selection(metric, *matchers), *by, window=window)
-    return f"histogram_quantile({of:g}, {buckets}) or histogram_quantile({of:g}, {native})"
+    return quantile_of(
+        of, selection(metric, *matchers, part="bucket"), selection(metric, *matchers), *by, window=window
+    )
+
+
+def quantile_of(of: float, buckets: Series, native: Series, *by: str, window: str = RATE_INTERVAL) -> str:
+    """Return a quantile of histograms, by the selectors of their buckets and of native histograms."""
+    stored = rate(buckets, "le", *by, window=window), _native_rate(native, *by, window=window)
+    return " or ".join(f"histogram_quantile({of:g}, {growth})" for growth in stored)
 
 
 def distribution(selection: Selection, metric: Metric | tuple[Metric, ...], *matchers: str) -> str:

@@ -21,6 +21,7 @@ from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Deni
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.enums import ResumeRefusal
+from traced_tools.core.identity import check_principal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 _LONGEST_VERSION: Final = 64
 _LOG: Final = logging.getLogger(__name__)
+_MOST_AGENT_ID: Final = 128
 _ANSWERS: Final = ("answered", "return_direct", "advisor")
 """The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
@@ -89,6 +91,9 @@ class ChatClient:
         name: the agent's name in telemetry. It is a metric label, so use a fixed name, not one made from user input.
         version: the version of the agent in telemetry, such as that of its prompt; at most 64 printable characters. It
             is a metric label. By default, it is a digest of `system`, the tools and the policies.
+        agent_id: the stable id by which a registry, a catalogue or a cloud knows the agent, of 1 to 128 printable
+            characters. It is on the spans of runs and the events of their ends, and is never a metric label. Don't make
+            one per process.
         system: the instructions of every request.
         tools: the tools of requests that set no tools themselves.
         advisors: the advisors of every request.
@@ -102,6 +107,8 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
+        principal: on whose behalf the runs of requests are that name no principal, such as the id of a service. A run
+            that is nested in another one has the principal of the enclosing run instead, if that run has one.
         approval_key: signs the states of runs that wait for approval, at least 16 bytes. Of several keys, the first one
             signs, and states with a signature of any are accepted. By default, the value of the variable
             `TRACED_TOOLS_STATE_KEY`, in which commas separate several keys; without it, states are not signed.
@@ -121,6 +128,7 @@ class ChatClient:
         *,
         name: str = "assistant",
         version: str | None = None,
+        agent_id: str | None = None,
         system: str | None = None,
         tools: object = (),
         advisors: Iterable[Advisor] = (),
@@ -134,6 +142,7 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        principal: str | None = None,
         approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
@@ -149,6 +158,9 @@ class ChatClient:
                 f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
                 "pass version='2.1', or omit it"
             )
+        expect("agent_id", agent_id, (str, type(None)), "a str or None")
+        if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
+            raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
         expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
@@ -158,6 +170,7 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        check_principal("principal", principal)
         expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
         if isinstance(approval_key, list | tuple):
             expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
@@ -168,6 +181,7 @@ class ChatClient:
             "model": model,
             "name": name,
             "version": version,
+            "agent_id": agent_id,
             "system": system,
             "tools": self._tools,
             "advisors": _advisors(advisors),
@@ -181,6 +195,7 @@ class ChatClient:
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
             "attributes": check_attributes(attributes),
+            "principal": principal,
             "approval_key": approval_key,
             "pending_store": pending_store,
         }
@@ -232,9 +247,10 @@ class ChatClient:
             tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
                 keeps the conversation with this id. Without a memory, nothing is remembered.
-            principal: on whose behalf the run is, such as the id of a user. Standing approvals and cached results are
-                for one principal, and a memory refuses a conversation that belongs to another one. A nested run without
-                a principal has that of the enclosing run.
+            principal: on whose behalf the run is, such as the id of a user: a text of 1 to 256 characters, not blank.
+                Standing approvals and cached results are for one principal, and a memory refuses a conversation that
+                belongs to another one. The audit trail and telemetry record who asked. Without a principal, the run
+                has that of the enclosing run, else that of the client.
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
@@ -256,13 +272,13 @@ class ChatClient:
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
-        expect("principal", principal, (str, type(None)), "a str or None")
+        check_principal("principal", principal)
         expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
             conversation_id,
-            principal,
+            {"principal": principal, "default_principal": self._settings["principal"]},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -292,8 +308,8 @@ class ChatClient:
         """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
         The calls that were decided run or are refused. The run then goes on with their results. A call without a
-        decision waits on. The conversation, its principal, the attributes, and what the run has used of its limits are
-        those of the state.
+        decision waits on. The conversation, the principal and the actors, the attributes, and what the run has used of
+        its limits are those of the state.
 
         Args:
             state: `response.state` of the run that waits.
@@ -415,7 +431,7 @@ class ChatClient:
         spec = self._request(
             state.request,
             state.conversation_id,
-            state.principal,
+            {"principal": state.principal, "actors": state.actors},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -458,7 +474,7 @@ class ChatClient:
         self,
         messages: tuple[Message, ...],
         conversation_id: str | None,
-        principal: str | None,
+        who: Mapping[str, Any],
         *,
         tools: object,
         advisors: Iterable[Advisor],
@@ -471,7 +487,10 @@ class ChatClient:
         params: Mapping[str, Any] | None,
         attributes: Mapping[str, AttributeValue] | None,
     ) -> ChatClientRequestSpec[OutputT]:
-        """Return a request with the settings of `prompt` in place of the client's."""
+        """Return a request with the settings of `prompt` in place of the client's.
+
+        `who` has the arguments of `RunContext` about the principal and the actors.
+        """
         own = self._settings
         added = _advisors(advisors)
         if output is not None:
@@ -495,8 +514,9 @@ class ChatClient:
                 RunContext,
                 agent=own["name"],
                 version=own["version"],
+                agent_id=own["agent_id"],
                 conversation_id=conversation_id,
-                principal=principal,
+                **who,
                 tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
                 limits=limits or own["limits"] or DEFAULT_LIMITS,
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,

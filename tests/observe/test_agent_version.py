@@ -41,7 +41,7 @@ COMPARED = (
     names.LOOP_COST_METRIC,
     names.TOOL_DECISIONS,
 )
-DIGESTS = (names.INSTRUCTIONS_DIGEST, names.TOOLS_DIGEST, names.POLICY_DIGEST)
+DIGESTS = (names.INSTRUCTIONS_DIGEST, names.TOOLS_DIGEST, names.AGENT_POLICY_DIGEST)
 
 NUMBERS = count()
 """For the names of agents, because the versions of an agent are limited."""
@@ -114,7 +114,8 @@ def test_without_a_version_another_instruction_tool_or_policy_is_another_version
 
 
 def test_what_is_no_setting_of_the_agent_makes_no_version() -> None:
-    others: list[dict[str, Any]] = [{"name": "other"}, {"advisors": [Refuses()]}, {"tool_context": {"user": "ana"}}]
+    evaluated = PolicyAdvisor(Policy([Rule("no_adding", then="deny", tool=["add"])]), evaluate_only=True)
+    others: list[dict[str, Any]] = [{"advisors": [Refuses(), evaluated]}, {"tool_context": {"user": "ana"}}]
     assert {version_of(**each) for each in others} == {version_of()}
     assert version_of(tools=[add, subtract]) == version_of(tools=[subtract, add])
 
@@ -125,12 +126,12 @@ def test_the_digests_of_a_run_are_those_of_what_it_is_sent() -> None:
     client.prompt("?").call()
     own = facts(telemetry)
     assert own[names.INSTRUCTIONS_DIGEST] == hashlib.sha256(b"Be brief.").hexdigest()[:16]
-    assert own[names.POLICY_DIGEST] == policy.digest
+    assert own[names.AGENT_POLICY_DIGEST] == policy.digest
     client.prompt("?", system="Be long.", tools=[subtract]).call()
     other = facts(telemetry)
     assert other[names.INSTRUCTIONS_DIGEST] == hashlib.sha256(b"Be long.").hexdigest()[:16]
     assert other[names.TOOLS_DIGEST] != own[names.TOOLS_DIGEST]
-    assert other[names.POLICY_DIGEST] == own[names.POLICY_DIGEST]
+    assert other[names.AGENT_POLICY_DIGEST] == own[names.AGENT_POLICY_DIGEST]
 
 
 def test_the_key_of_pseudonyms_makes_the_digest_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None
     chunks = {"chunk": 8} if "stream" in mode else {}
     advisors = 1 + 2 + 32 + 32 + 1 + 32  # for the call and for the answer
     assert ledger(telemetry) == {"model": 128, "tool": 64, "hook": advisors, "approval": 4, **chunks}
-    (models,) = [each for each in telemetry.metric(names.OPERATION_DURATION.name) if total(each) > 0]
+    (models,) = [each for each in telemetry.metric(names.INFERENCE_DURATION.name) if total(each) > 0]
     assert total(models) == 128
     recorded = {point.attributes[names.TIME_KIND]: total(point) for point in telemetry.metric(names.RUN_TIME.name)}
     assert recorded == ledger(telemetry)
@@ -120,8 +120,8 @@ def test_the_reader_of_a_stream_is_not_the_model(mode: str, clock: Clock) -> Non
     assert waited >= 1
     assert ledger(telemetry) == {"reader": waited}
     assert (telemetry.one("chat scripted").attributes or {})[names.STREAM_READER_WAIT] == waited
-    assert [total(each) for each in telemetry.metric(names.OPERATION_DURATION.name)] == [0]
-    assert [total(each) for each in telemetry.metric(names.TIME_PER_OUTPUT_CHUNK.name)] in ([0], [])
+    assert [total(each) for each in telemetry.metric(names.INFERENCE_DURATION.name)] == [0]
+    assert [total(each) for each in telemetry.metric(names.INFERENCE_TIME_PER_OUTPUT_CHUNK.name)] in ([0], [])
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])

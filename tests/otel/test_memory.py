@@ -97,7 +97,8 @@ def test_in_memory_metrics_are_summed_up_over_runs_and_readings(memory: InMemory
         assert points(found, names.TOOL_DECISIONS.name) == [
             MetricPoint(names.TOOL_DECISIONS.name, attributes, "{decision}", value=2)
         ]
-        read, written = points(found, names.TOKEN_USAGE.name)
+        (read,) = points(found, names.INPUT_TOKENS_A_CALL.name)
+        (written,) = points(found, names.OUTPUT_TOKENS_A_CALL.name)
         assert (read.count, read.sum, read.unit, written.count, written.sum) == (4, 20, "{token}", 4, 8)
         assert [point.value for point in points(found, names.RUN_ACTIVE.name)] == [0]
 

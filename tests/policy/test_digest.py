@@ -42,6 +42,8 @@ GIVEN: dict[str, Any] = {"then": "allow", "tool": ["a", "b"], "attributes": {"te
         {"tool": ["b", "a"]},
         {"source": "bank"},
         {"agent": "desk"},
+        {"principal": "ana"},
+        {"where": {"principal.team": {"eq": "finance"}}},
         {"attributes": {"tenant": "acme"}},
         {"attributes": {"tenant": ["acme", "globex", "x", 1]}},
         {"annotations": {"read_only": True}},
@@ -49,7 +51,6 @@ GIVEN: dict[str, Any] = {"then": "allow", "tool": ["a", "b"], "attributes": {"te
         {"where": is_small},
         {"where": ArgumentConditions({"a": {"lt": 10}})},
     ],
-    ids=str,
 )
 def test_rules_in_code_that_differ_have_another_digest(changes: dict[str, Any]) -> None:
     digest = Policy([Rule("rule", **GIVEN)]).digest

@@ -89,8 +89,8 @@ class AdvisorChain:
                 advisor.review_tools(run, names)
 
     def policy_digests(self) -> tuple[str, ...]:
-        """Return the digests of the policies that decide about tool calls."""
-        return tuple(each.policy.digest for each in self._policies)
+        """Return the digests of the policies that decide about tool calls, without those that are only evaluated."""
+        return tuple(each.policy.digest for each in self._policies if not each.evaluate_only)
 
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""

@@ -28,6 +28,7 @@ def digest_of_rules(rules: Iterable[Rule], default: str) -> str:
 def _rule_value(rule: Rule) -> dict[str, Any]:
     value: dict[str, Any] = {"id": rule.id, "then": rule.then, "reason": rule.reason}
     value |= {"tool": [*rule.tool], "source": [*rule.source], "agent": [*rule.agent]}
+    value["principal"] = [*rule.principal]
     value["attributes"] = {key: sorted(map(canonical_text, values)) for key, values in rule.attributes.items()}
     value["annotations"] = dict(rule.annotations)
     if isinstance(rule.where, ArgumentConditions):

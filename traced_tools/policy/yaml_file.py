@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from traced_tools.core.enums import POLICY_DECISIONS, PolicyDecision
 from traced_tools.errors import ConfigurationError
 from traced_tools.policy.conditions import ArgumentConditions, make_check, path_of
 from traced_tools.policy.digest import digest_of
-from traced_tools.policy.rule import POLICY_DECISIONS, PolicyDecision, Rule
+from traced_tools.policy.rule import Rule
 from traced_tools.policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:

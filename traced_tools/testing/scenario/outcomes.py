@@ -130,7 +130,7 @@ def answered(run: ScenarioRun) -> None:
     run.ends(run.prompt(turns, agent=agent, model=model, tools=offered), "answered")
 
 
-@_outcome(names.TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
+@_outcome(names.INFERENCE_TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
 def slow_first_chunk(run: ScenarioRun) -> None:
     """A streamed answer begins late, because its model reasons first."""
     run.mode = run.random.choice(("stream", "astream"))
@@ -146,14 +146,14 @@ def unpriced_model(run: ScenarioRun) -> None:
     run.ends(run.prompt([answer], agent=AGENTS[1], model=LOCAL), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
+@_outcome(names.INFERENCE_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
 def other_model(run: ScenarioRun) -> None:
     """Another model answers than the run requested."""
     answer = ChatResponse(AssistantMessage("Yes."), finish_reason="stop", model="demo-large-older")
     run.ends(run.prompt([answer], model=LARGE), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
+@_outcome(names.EMBEDDINGS_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
 def embeddings(run: ScenarioRun) -> None:
     """A tool embeds texts to search documents."""
     turns = [run.asks("search_documents"), "Page 4 says so."]
@@ -291,6 +291,15 @@ def denied_by_privacy_policy(run: ScenarioRun) -> None:
     """Another advisor refuses a call with another reason code."""
     turns = [run.asks("read_customer"), "I may not read that."]
     spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.read_customer], advisors=[PrivacyPolicy()])
+    run.ends(spec, "answered")
+
+
+@_outcome(names.POLICY_EVALUATIONS, {names.EVALUATED_DECISION: "deny", names.EVALUATED_CODE: "no-hotels"})
+def denied_if_enforced(run: ScenarioRun) -> None:
+    """A call runs that a policy would deny, which is only evaluated."""
+    policy = Policy([Rule("no-hotels", tool="find_hotels", then="deny")], default="allow")
+    turns = [run.asks("find_hotels", city=run.random.choice(_CITIES)), "There is room at the inn."]
+    spec = run.prompt(turns, tools=[tools.find_hotels], advisors=[PolicyAdvisor(policy, evaluate_only=True)])
     run.ends(spec, "answered")
 
 
@@ -465,7 +474,7 @@ def rate_limited(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(busy, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
 def rate_limit_exhausted(run: ScenarioRun) -> None:
     """A provider rejects a request with HTTP 429 and asks for a longer delay than a run waits."""
     busy = Reply.json({"error": {"code": "rate_limit_exceeded"}}, 429, {"Retry-After": "3600"})
@@ -479,7 +488,7 @@ def provider_error(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(broken, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(ModelError)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(ModelError)})
 def provider_down(run: ScenarioRun) -> None:
     """A provider fails with HTTP 500 as often as the request is retried, and the run fails."""
     run.fails(run.prompt_over_http(*[Reply.json({"error": {"code": "broken"}}, 500) for _ in range(3)]), ModelError)
