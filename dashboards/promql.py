@@ -27,10 +27,11 @@ class Selection:
     """Selects series. All queries of a board use one selection, so that its variables apply to each of them.
 
     Attributes:
-        variables: the board's variable for each label. A label that a metric doesn't have is left out.
+        variables: the board's variables for each label, any of which may have the value. A label that a metric doesn't
+            have is left out.
     """
 
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @overload
     def __call__(self, metric: Metric, *matchers: str, part: Part = "") -> str: ...
@@ -49,7 +50,11 @@ class Selection:
         if isinstance(metric, tuple):
             return tuple(self(each, *matchers, part=part) for each in metric)
         labels = {JOB, *metric.attributes}
-        chosen = [f'{label_name(name)}=~"${variable}"' for name, variable in self.variables.items() if name in labels]
+        chosen = [
+            one_of(name, (f"${variable}" for variable in variables))
+            for name, variables in self.variables.items()
+            if name in labels
+        ]
         name = f"{prometheus_name(metric)}_{part}" if part else prometheus_name(metric)
         return name + ("{" + ", ".join([*chosen, *matchers]) + "}" if chosen or matchers else "")
 
@@ -144,9 +149,15 @@ def quantile(
     window: str = RATE_INTERVAL,
 ) -> str:
     """Return a quantile of a histogram, which may be stored with buckets or as a native histogram."""
-    buckets = rate(selection(metric, *matchers, part="bucket"), "le", *by, window=window)
-    native = _native_rate(selection(metric, *matchers), *by, window=window)
-    return f"histogram_quantile({of:g}, {buckets}) or histogram_quantile({of:g}, {native})"
+    return quantile_of(
+        of, selection(metric, *matchers, part="bucket"), selection(metric, *matchers), *by, window=window
+    )
+
+
+def quantile_of(of: float, buckets: Series, native: Series, *by: str, window: str = RATE_INTERVAL) -> str:
+    """Return a quantile of histograms, by the selectors of their buckets and of native histograms."""
+    stored = rate(buckets, "le", *by, window=window), _native_rate(native, *by, window=window)
+    return " or ".join(f"histogram_quantile({of:g}, {growth})" for growth in stored)
 
 
 def distribution(selection: Selection, metric: Metric | tuple[Metric, ...], *matchers: str) -> str:

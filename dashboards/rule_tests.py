@@ -90,8 +90,8 @@ def _days(objective: Objective, values: Mapping[str, str], counted: Series, *, b
 
 def _model_calls(good: str, bad: str) -> Series:
     return {
-        _series(names.OPERATION_DURATION, _MODEL, "count"): good,
-        _series(names.OPERATION_DURATION, {**_MODEL, names.ERROR_TYPE: "TimeoutError"}, "count"): bad,
+        _series(names.INFERENCE_DURATION, _MODEL, "count"): good,
+        _series(names.INFERENCE_DURATION, {**_MODEL, names.ERROR_TYPE: "TimeoutError"}, "count"): bad,
     }
 
 
@@ -114,10 +114,10 @@ def _first_chunks(slow: str) -> Series:
     buckets = {"5.12": "0+1x60", "10.24": slow, "+Inf": slow}
     return {
         **{
-            _series(names.TIME_TO_FIRST_CHUNK, {**_MODEL, "le": bound}, "bucket"): values
+            _series(names.INFERENCE_TIME_TO_FIRST_CHUNK, {**_MODEL, "le": bound}, "bucket"): values
             for bound, values in buckets.items()
         },
-        _series(names.TIME_TO_FIRST_CHUNK, _MODEL, "count"): slow,
+        _series(names.INFERENCE_TIME_TO_FIRST_CHUNK, _MODEL, "count"): slow,
     }
 
 

@@ -18,10 +18,11 @@ from typing import Any, Final
 
 import yaml
 
+from traced_tools.core.enums import Conventions
 from traced_tools.events import json_schema
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Attribute, EventType, Metric, SpanType
-from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS, RELEASED
 from traced_tools.otel.prometheus_names import prometheus_name
 
 DOCS: Final = Path(__file__).parent
@@ -38,8 +39,14 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.RESPONSE_ID: ["chatcmpl-123"],
     names.RESPONSE_MODEL: ["gpt-5-2025-08-07"],
     names.RESPONSE_FINISH_REASONS: [["stop"], ["tool_call"]],
+    names.AGENT_ID: ["asst_5j66UpCpwteGg4YSxUnt7lPY", "urn:agent:travel"],
+    names.MEMORY_QUERY: ["hotel in Oslo"],
     names.CONVERSATION_ID: ["conv_5j66UpCpwteGg4YSxUnt7lPY"],
     names.AGENT_NAME: ["travel"],
+    names.AGENT_VERSION: ["2.1", "37f2a2a31d7bdaff", names.OTHER],
+    names.INSTRUCTIONS_DIGEST: ["9f86d081884c7d65"],
+    names.TOOLS_DIGEST: ["60303ae22b998861"],
+    names.AGENT_POLICY_DIGEST: ["fd61a03af4f77d87"],
     names.TOOL_NAME: ["get_weather", names.UNKNOWN_TOOL],
     names.TOOL_CALL_ID: ["call_mszuSIzqtI65i1wAUOE8w5H4"],
     names.SERVER_ADDRESS: ["api.openai.com"],
@@ -67,7 +74,16 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EXPORTER_NAME: ["otlp.traces"],
     names.REASON_CODE: ["approval_required", "max_tool_calls"],
     names.POLICY_RULE: ["large-payments"],
+    names.POLICY_DIGEST: ["9f86d081884c7d65"],
+    names.EVALUATED_ADVISOR: ["evaluated_policy"],
+    names.EVALUATED_CODE: ["large-payments", "policy_default"],
+    names.EVALUATED_RULE: ["large-payments"],
+    names.EVALUATED_BECOMES: ["denied", "pending"],
+    names.EVALUATED_DIGEST: ["2c26b46b68ffc68f"],
     names.APPROVAL_BY: ["ana@example.com"],
+    names.USER_ID: ["ana@example.com"],
+    names.PRINCIPAL_ID: ["pseudonym:b16641dbd408ad83"],
+    names.ACTORS: [["agent:planner", "tool:ask_billing"], ["client:Claude Desktop"]],
     names.TOOL_SEARCH_INDEX: ["keyword", "vector"],
     names.RETRIEVAL_QUERY: ["send an email"],
     names.COMPACTION_TRIGGER: ["tokens"],
@@ -105,8 +121,8 @@ INSTRUMENTS: Final = {
 }
 CONVENTIONS: Final = {
     None: "with either conventions",
-    "stable": "with the stable conventions",
-    "latest": "with the latest conventions",
+    RELEASED: f"with the conventions {RELEASED}",
+    EARLIER: f"with the conventions {EARLIER}",
 }
 NOTICE: Final = "Written by `make reference` from traced_tools/observe/names: change it there."
 
@@ -244,10 +260,15 @@ def event(each: EventType) -> dict[str, Any]:
         "name": each.name,
         "stability": STABILITY,
         "brief": each.brief,
-        "note": f"Its severity is {each.severity}.",
+        "note": " ".join((f"Its severity is {each.severity}.", *emitted(each.only))),
         "annotations": {names.SCOPE: {"severity": each.severity}},
         "attributes": references(each.attributes, each.content),
     }
+
+
+def emitted(only: Conventions | None) -> list[str]:
+    """Return the sentence about the conventions that have something; none if both have it."""
+    return [] if only is None else [f"Emitted {CONVENTIONS[only]}."]
 
 
 # The pages.
@@ -283,8 +304,9 @@ def title(each: SpanType) -> str:
 def metrics_page() -> Iterator[str]:
     """Give the lines of the page of the metrics."""
     yield "# Metrics"
-    yield "The latest OpenTelemetry conventions have other names for the metrics of model calls. A process uses them"
-    yield f"if `{STABILITY_OPT_IN}={LATEST_GEN_AI}` is set, else the stable ones; never both."
+    yield f"The metrics of model calls have the names of the OpenTelemetry GenAI conventions {RELEASED}. A process with"
+    yield f"`{GENAI_CONVENTIONS}={EARLIER}` uses those of {EARLIER}; no process uses both. See"
+    yield "[conventions](../observability.md#genai-conventions)."
     yield ""
     yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`; labels have `_` instead of dots."
     yield "The meanings of the labels: [attributes](attributes.md)."
@@ -322,6 +344,7 @@ def events_page() -> Iterator[str]:
     for each in names.EVENTS.values():
         yield from ("", f"## {code(each.name)}", "", each.brief, "")
         yield f"- Severity: {each.severity}"
+        yield from (f"- {note.rstrip('.')}" for note in emitted(each.only))
         yield from carried(each.attributes, each.content)
 
 

@@ -473,6 +473,10 @@ WRONG_FOR_BOTH: list[tuple[str, Any]] = [
 WRONG_FOR_CLIENT: list[tuple[str, Any]] = [
     ("name", 5),
     ("name", None),
+    ("agent_id", 5),
+    ("agent_id", ""),
+    ("agent_id", "x" * 129),
+    ("agent_id", "two\nlines"),
     ("tool_calling_advisor", 5),
     ("tool_calling_advisor", Recorder()),
     ("tool_calling_advisor", ToolCallingAdvisor),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from traced_tools.core.options import ChatOptions as ChatOptions
     from traced_tools.core.part_check import CheckedPart as CheckedPart
     from traced_tools.core.part_check import PartCheck as PartCheck
+    from traced_tools.core.policy_verdict import PolicyVerdict as PolicyVerdict
     from traced_tools.core.prices import GenaiPrices as GenaiPrices
     from traced_tools.core.prices import PriceTable as PriceTable
     from traced_tools.core.result_conversion import ToolContent as ToolContent
@@ -260,6 +261,7 @@ _EXPORTS = {
     "PendingStoreUnavailable": "traced_tools.errors",
     "Policy": "traced_tools.policy.policy",
     "PolicyAdvisor": "traced_tools.policy.advisor",
+    "PolicyVerdict": "traced_tools.core.policy_verdict",
     "PriceTable": "traced_tools.core.prices",
     "Provide": "traced_tools.core.tool_input",
     "ProviderPart": "traced_tools.core.messages",
@@ -421,6 +423,7 @@ __all__ = [
     "PendingStoreUnavailable",
     "Policy",
     "PolicyAdvisor",
+    "PolicyVerdict",
     "PriceTable",
     "Provide",
     "ProviderPart",

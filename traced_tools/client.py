@@ -16,6 +16,7 @@ from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Deni
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
 from traced_tools.core.enums import ResumeRefusal
+from traced_tools.core.identity import check_principal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -51,6 +52,7 @@ from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, Ou
 from traced_tools.loop.state import KeepsPausedRuns, RunState
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
@@ -66,8 +68,12 @@ from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
+    from traced_tools.observe.stages.run import RunObservation
+
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
+_LONGEST_VERSION: Final = 64
 _LOG: Final = logging.getLogger(__name__)
+_MOST_AGENT_ID: Final = 128
 _ANSWERS: Final = ("answered", "return_direct", "advisor")
 """The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
@@ -82,6 +88,11 @@ class ChatClient:
     Args:
         model: the model that answers the requests.
         name: the agent's name in telemetry. It is a metric label, so use a fixed name, not one made from user input.
+        version: the version of the agent in telemetry, such as that of its prompt; at most 64 printable characters. It
+            is a metric label. By default, it is a digest of `system`, the tools and the policies.
+        agent_id: the stable id by which a registry, a catalogue or a cloud knows the agent, of 1 to 128 printable
+            characters. It is on the spans of runs and the events of their ends, and is never a metric label. Don't make
+            one per process.
         system: the instructions of every request.
         tools: the tools of requests that set no tools themselves.
         advisors: the advisors of every request.
@@ -95,6 +106,8 @@ class ChatClient:
         resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
         telemetry: which telemetry to emit, and to which providers.
         attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
+        principal: on whose behalf the runs of requests are that name no principal, such as the id of a service. A run
+            that is nested in another one has the principal of the enclosing run instead, if that run has one.
         approval_key: signs the states of runs that wait for approval, at least 16 bytes. Of several keys, the first one
             signs, and states with a signature of any are accepted. By default, the value of the variable
             `TRACED_TOOLS_STATE_KEY`, in which commas separate several keys; without it, states are not signed.
@@ -113,6 +126,8 @@ class ChatClient:
         model: ChatModel,
         *,
         name: str = "assistant",
+        version: str | None = None,
+        agent_id: str | None = None,
         system: str | None = None,
         tools: object = (),
         advisors: Iterable[Advisor] = (),
@@ -126,6 +141,7 @@ class ChatClient:
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        principal: str | None = None,
         approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
@@ -135,6 +151,15 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("version", version, (str, type(None)), "a str or None")
+        if version is not None and not (version.strip() and version.isprintable() and len(version) <= _LONGEST_VERSION):
+            raise ValueError(
+                f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
+                "pass version='2.1', or omit it"
+            )
+        expect("agent_id", agent_id, (str, type(None)), "a str or None")
+        if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
+            raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
         expect("tool_calling", tool_calling, bool, "True or False")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
@@ -144,6 +169,7 @@ class ChatClient:
         if resolver_fallback and resolver is None:
             raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        check_principal("principal", principal)
         expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
         if isinstance(approval_key, list | tuple):
             expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
@@ -153,6 +179,8 @@ class ChatClient:
         self._settings: dict[str, Any] = {
             "model": model,
             "name": name,
+            "version": version,
+            "agent_id": agent_id,
             "system": system,
             "tools": self._tools,
             "advisors": _advisors(advisors),
@@ -166,6 +194,7 @@ class ChatClient:
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
             "attributes": check_attributes(attributes),
+            "principal": principal,
             "approval_key": approval_key,
             "pending_store": pending_store,
         }
@@ -217,9 +246,10 @@ class ChatClient:
             tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
                 keeps the conversation with this id. Without a memory, nothing is remembered.
-            principal: on whose behalf the run is, such as the id of a user. Standing approvals and cached results are
-                for one principal, and a memory refuses a conversation that belongs to another one. A nested run without
-                a principal has that of the enclosing run.
+            principal: on whose behalf the run is, such as the id of a user: a text of 1 to 256 characters, not blank.
+                Standing approvals and cached results are for one principal, and a memory refuses a conversation that
+                belongs to another one. The audit trail and telemetry record who asked. Without a principal, the run
+                has that of the enclosing run, else that of the client.
             output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
                 `list[int]`. `response.output` is then the answer as a value of this type; see
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
@@ -241,13 +271,13 @@ class ChatClient:
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
-        expect("principal", principal, (str, type(None)), "a str or None")
+        check_principal("principal", principal)
         expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
         conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
         return self._request(
             conversation,
             conversation_id,
-            principal,
+            {"principal": principal, "default_principal": self._settings["principal"]},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -277,8 +307,8 @@ class ChatClient:
         """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
         The calls that were decided run or are refused. The run then goes on with their results. A call without a
-        decision waits on. The conversation, its principal, the attributes, and what the run has used of its limits are
-        those of the state.
+        decision waits on. The conversation, the principal and the actors, the attributes, and what the run has used of
+        its limits are those of the state.
 
         Args:
             state: `response.state` of the run that waits.
@@ -363,6 +393,8 @@ class ChatClient:
             is_kept = asking is not None and asking.remembered is not None
             conversation = context.conversation_id if is_kept else None
             spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
+            if is_kept:  # the conversation has the owner that the enclosing run has, also if that is nobody
+                spec = replace(spec, new_run=partial(spec.new_run, default_principal=None))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:
@@ -401,7 +433,7 @@ class ChatClient:
         spec = self._request(
             state.request,
             state.conversation_id,
-            state.principal,
+            {"principal": state.principal, "actors": state.actors},
             tools=tools,
             advisors=advisors,
             options=options,
@@ -444,7 +476,7 @@ class ChatClient:
         self,
         messages: tuple[Message, ...],
         conversation_id: str | None,
-        principal: str | None,
+        who: Mapping[str, Any],
         *,
         tools: object,
         advisors: Iterable[Advisor],
@@ -457,7 +489,10 @@ class ChatClient:
         params: Mapping[str, Any] | None,
         attributes: Mapping[str, AttributeValue] | None,
     ) -> ChatClientRequestSpec[OutputT]:
-        """Return a request with the settings of `prompt` in place of the client's."""
+        """Return a request with the settings of `prompt` in place of the client's.
+
+        `who` has the arguments of `RunContext` about the principal and the actors.
+        """
         own = self._settings
         added = _advisors(advisors)
         if output is not None:
@@ -471,6 +506,7 @@ class ChatClient:
             chain=chain,
             messages=completed,
             unanswered=0 if completed is messages else len(open_calls(messages)),
+            has_own_agent=tools is None and _instructions(messages) == (own["system"] or ""),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
@@ -479,8 +515,10 @@ class ChatClient:
             new_run=partial(
                 RunContext,
                 agent=own["name"],
+                version=own["version"],
+                agent_id=own["agent_id"],
                 conversation_id=conversation_id,
-                principal=principal,
+                **who,
                 tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
                 limits=limits or own["limits"] or DEFAULT_LIMITS,
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
@@ -522,10 +560,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
     chain: AdvisorChain
     messages: tuple[Message, ...]
     unanswered: int
+    has_own_agent: bool
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
-    new_run: Callable[[], RunContext]
+    new_run: Callable[..., RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
@@ -582,6 +621,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
             request = request.replace(tools=await self._listed_tools(run))
             self.chain.review(run, request.tools)
             observed.began(request)
+            if run.telemetry.enabled:
+                run.telemetry.guarded(self._identify, observed, request.tools)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
             if self.unanswered:
@@ -609,6 +650,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
             together.add(run.resumption.paused.usage)
             usage = together.total
         return replace(response, usage=usage, tool_results=results)
+
+    def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
+        """Record what the agent is sent."""
+        fingerprint = tools.fingerprint if tools else ""
+        digests = AgentDigests.of(_instructions(self.messages), fingerprint, self.chain.policy_digests())
+        observed.identified(digests, is_own=self.has_own_agent)
 
     async def _listed_tools(self, run: RunContext) -> ToolSet:
         """Return the tools of a run, and report those that differ from the pinned ones."""
@@ -699,6 +746,12 @@ def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCall
         loop = copy.copy(loop)
         loop.keep_history = False
     return loop
+
+
+def _instructions(messages: Sequence[Message]) -> str:
+    """Return the instructions with which a conversation begins; empty for none."""
+    first = messages[0] if messages else None
+    return first.text if isinstance(first, SystemMessage) else ""
 
 
 def _conversation(system: str | None, messages: Iterable[Message], user: UserContent | None) -> tuple[Message, ...]:

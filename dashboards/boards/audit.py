@@ -67,7 +67,8 @@ _TRACE: Final = Column("Trace", link=links.trace_url("${__value.raw}"))
 
 def _content(types: Iterable[SpanType | EventType]) -> list[str]:
     """Return the attributes that hold content on these spans or events."""
-    return sorted({name for each in types for name in each.content} - {names.CONTENT_TRUNCATED})
+    # an application may set `user.id` itself, which says nothing about the capture of contents
+    return sorted({name for each in types for name in each.content} - {names.CONTENT_TRUNCATED, names.USER_ID})
 
 
 def _all_counted(series: str) -> str:

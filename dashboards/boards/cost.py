@@ -64,7 +64,7 @@ def _hourly(series: str, *by: str) -> str:
 
 
 def _tokens_of_spans(attribute: str) -> SpanMetric:
-    """Return the tokens that spans, but no metric of the stable conventions, have."""
+    """Return the tokens that spans, but not the metrics of all conventions, have."""
     # Tempo sums wrongly where some spans lack the attribute.
     chosen = spans(traceql.MODEL_CALLS, f"{traceql.span(attribute)} > 0")
     by_model = f"sum_over_time({traceql.span(attribute)}) by ({traceql.span(names.REQUEST_MODEL)})"

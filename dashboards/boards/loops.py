@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards import links, logql, traceql
+from dashboards.conventions import input_tokens_of_chats
 from dashboards.objectives import LIMITED_RUNS, REPEATED_CALLS
 from dashboards.outcomes import CANCELLED, FAILED, LIMITED
 from dashboards.panels import (
@@ -23,6 +24,7 @@ from dashboards.panels import (
 )
 from dashboards.promql import (
     RANGE,
+    Part,
     distribution,
     equals,
     increase,
@@ -31,6 +33,7 @@ from dashboards.promql import (
     none_of,
     one_of,
     quantile,
+    quantile_of,
     rate,
     share,
 )
@@ -54,7 +57,7 @@ _FAILED: Final = select(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REA
 _LIMITED: Final = select(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, LIMITED), part="count")
 _CANCELLED: Final = select(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, CANCELLED), part="count")
 _REPEATED: Final = select(names.TOOL_DECISIONS, equals(names.TOOL_DECISION, "repeated"))
-_INPUT: Final = equals(names.TOKEN_TYPE, names.TOKEN_INPUT)
+_SUM_AND_COUNT: Final[tuple[Part, Part]] = ("sum", "count")
 _NO_RUNS: Final = "No runs in this time range. Choose a longer range, or run: traced-tools demo --load"
 _NO_TRACES: Final = "No runs in Tempo in this time range, or Tempo answers no TraceQL metrics."
 
@@ -65,8 +68,8 @@ def _per(part: str, whole: str) -> str:
 
 
 def _mean_input_tokens() -> str:
-    stable, calls = (rate(select(names.TOKEN_USAGE, _INPUT, part=part), names.AGENT_NAME) for part in ("sum", "count"))
-    return f"{stable} / ({calls} > 0) or {mean(select, names.INPUT_TOKENS_A_CALL, names.AGENT_NAME)}"
+    tokens, calls = (rate(input_tokens_of_chats(select, part), names.AGENT_NAME) for part in _SUM_AND_COUNT)
+    return f"{tokens} / ({calls} > 0)"
 
 
 BOARD: Final = Board(
@@ -121,6 +124,7 @@ BOARD: Final = Board(
                         Range(mean(select, names.LOOP_ITERATIONS_METRIC, names.AGENT_NAME), legend(names.AGENT_NAME)),
                     ),
                     empty=_NO_RUNS,
+                    links=(links.board("tt-versions", "Versions", "job", "agent"),),
                 ),
                 TimeSeries(
                     id=4,
@@ -266,8 +270,12 @@ BOARD: Final = Board(
                     queries=(
                         Range(_mean_input_tokens(), f"mean {legend(names.AGENT_NAME)}"),
                         Range(
-                            quantile(0.95, select, names.TOKEN_USAGE, names.AGENT_NAME, matchers=(_INPUT,))
-                            + f" or {quantile(0.95, select, names.INPUT_TOKENS_A_CALL, names.AGENT_NAME)}",
+                            quantile_of(
+                                0.95,
+                                input_tokens_of_chats(select, "bucket"),
+                                input_tokens_of_chats(select, ""),
+                                names.AGENT_NAME,
+                            ),
                             f"p95 {legend(names.AGENT_NAME)}",
                             exemplars=True,
                         ),

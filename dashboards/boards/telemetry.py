@@ -21,6 +21,7 @@ from dashboards.panels import (
 from dashboards.promql import INSTANCE, JOB, RANGE, RATE_INTERVAL, legend, occurrences, rate, share, total
 from dashboards.variables import SERVICE, selection_of
 from traced_tools.observe import names
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS, RELEASED
 
 VARIABLES: Final = (SERVICE,)
 select: Final = selection_of(*VARIABLES)
@@ -187,16 +188,16 @@ BOARD: Final = Board(
                     title="GenAI conventions",
                     question="Which names do the metrics of model calls have?",
                     reading=(
-                        "The boards read both. Two rows of a service are processes with different settings of "
-                        "OTEL_SEMCONV_STABILITY_OPT_IN; own queries and alerts may then miss a part."
+                        "The boards and rules read both. Two rows of a service are an upgrade under way, or processes "
+                        f"with different settings of {GENAI_CONVENTIONS}; own queries and alerts may then miss a part."
                     ),
                     queries=(
                         Instant(
                             " or ".join(
                                 (
-                                    _conventions("stable", select(names.TOKEN_USAGE, part="count")),
-                                    _conventions("stable", select(names.TOKEN_USAGE)),
-                                    _conventions("latest", select(names.INPUT_TOKENS_USED)),
+                                    _conventions(EARLIER, select(names.TOKEN_USAGE, part="count")),
+                                    _conventions(EARLIER, select(names.TOKEN_USAGE)),
+                                    _conventions(RELEASED, select(names.INPUT_TOKENS_USED)),
                                 )
                             )
                         ),

@@ -468,6 +468,39 @@ BOARD: Final = Board(
                     links=(links.board("tt-audit", "Evidence", "job", "agent"),),
                 ),
                 Table(
+                    id=28,
+                    title="Calls that the evaluated policy would change, by rule",
+                    question="What would change if the policy that is only evaluated were enforced?",
+                    reading=(
+                        "When each row is as you want it, enforce the policy. traced-tools policy evaluated lists the "
+                        "calls, and what would become of them."
+                    ),
+                    queries=(
+                        Instant(
+                            occurrences(
+                                select(names.POLICY_EVALUATIONS, has(names.EVALUATED_CHANGES)),
+                                names.EVALUATED_ADVISOR,
+                                names.EVALUATED_CODE,
+                                names.EVALUATED_DECISION,
+                                names.AGENT_NAME,
+                                names.TOOL_NAME,
+                                window=RANGE,
+                            )
+                        ),
+                    ),
+                    columns={
+                        label_name(names.EVALUATED_ADVISOR): Column("Advisor"),
+                        label_name(names.EVALUATED_CODE): Column("Rule"),
+                        label_name(names.EVALUATED_DECISION): Column("Would"),
+                        label_name(names.AGENT_NAME): Column("Agent"),
+                        label_name(names.TOOL_NAME): _TOOL_COLUMN,
+                        "Value": Column("Calls"),
+                    },
+                    sort="Value",
+                    empty="No evaluated policy would change a call in this time range.",
+                    links=(links.board("tt-audit", "Evidence", "job", "agent"),),
+                ),
+                Table(
                     id=23,
                     title="Approvals by tool",
                     question="How often do people approve calls, and how often do they refuse them?",

@@ -133,9 +133,9 @@ class Chain:
 
 _OF_INTENT = (
     *("source", "arguments", "requested_arguments", "argument_names", "reason", "model", "provider", "requested_name"),
-    *("batch_size", "own_name"),
+    *("batch_size", "own_name", "principal"),
 )
-_OF_DECISION = ("advisor", "reason_code", "rule", "by")
+_OF_DECISION = ("advisor", "reason_code", "rule", "by", "policy_digest", "evaluated")
 _OF_OUTCOME = ("duration", "attempts", "result", "error_type")
 
 

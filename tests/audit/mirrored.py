@@ -33,6 +33,8 @@ FIELDS: dict[str, dict[str, Any]] = {
         "arguments": DIGEST,
         "reason": DIGEST,
         "argument_names": ["city"],
+        "principal": {**DIGEST, "form": "text", "size": 3},
+        "actors": ["agent:planner", "tool:ask_travel"],
     },
     "decision": {
         **CALL,
@@ -40,6 +42,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "advisor": "policy",
         "reason_code": "rule-7",
         "rule": "rule-7",
+        "policy_digest": "9f86d081884c7d65",
         "by": DIGEST,
         "error_type": "invalid_arguments",
     },

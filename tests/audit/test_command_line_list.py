@@ -100,12 +100,15 @@ def test_json_has_the_fields_of_a_call(store: Path) -> None:
             "attributes": None,
             "trace_id": TRACE,
             "span_id": None,
+            "principal": None,
+            "actors": [],
             "state": "error",
             "decision": "allowed",
             "decided_by": None,
             "by": None,
             "reason_code": None,
             "rule": None,
+            "policy_digest": None,
             "outcome": "error",
             "error_type": "OSError",
             "duration": 0.25,
@@ -181,6 +184,17 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
     narrow = printed("list", *place)
     assert "denied by ana via desk (rule-7)" in narrow
     assert "ok (approved by bob)" in narrow
+
+
+def test_list_filters_by_the_policy_that_decided(store: Path) -> None:
+    chain = Chain()
+    for index, digest in enumerate(["a1" * 8, "b2" * 8, None]):
+        chain.call("pay", run_id=RUN, batch_index=index, policy_digest=digest)
+    insert(store.with_name("policies.db"), chain.rows)
+    place = ("--store", store.with_name("policies.db"))
+    [found] = json.loads(printed("list", "--policy-digest", "b2" * 8, "--json", *place))
+    assert (found["batch_index"], found["policy_digest"]) == (1, "b2" * 8)
+    assert "16 hexadecimal digits" in complaint("list", "--policy-digest", "b2", *place)
 
 
 def test_list_reports_that_no_call_matches(store: Path) -> None:

@@ -52,7 +52,9 @@ def parquet_rows(data: bytes) -> list[dict[str, Any]]:
 def chain() -> Chain:
     chain = Chain()
     chain.call(tool="search", reason=content("because", stored=True), trace_id="a" * 32, tags={"team": "x"})
-    chain.call(tool="book", decision="denied", advisor="policy", reason_code="never", rule="rule-7")
+    chain.call(
+        tool="book", decision="denied", advisor="policy", reason_code="never", rule="rule-7", policy_digest="a1" * 8
+    )
     chain.checkpoint()
     return chain
 
@@ -74,7 +76,7 @@ def test_a_row_of_the_table_is_a_record(chain: Chain) -> None:
     assert intent["reason_digest"] == content("because")["digest"]
     assert (outcome["outcome"], outcome["duration"], outcome["result_size"]) == ("ok", "0.25", "5")
     assert (decision["decision"], decision["advisor"]) == ("denied", "policy")
-    assert (decision["reason_code"], decision["rule"]) == ("never", "rule-7")
+    assert (decision["reason_code"], decision["rule"], decision["policy_digest"]) == ("never", "rule-7", "a1" * 8)
     assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
 
 

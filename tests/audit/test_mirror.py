@@ -116,6 +116,8 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.PROVIDER_NAME: "openai",
         names.RESPONSE_MODEL: "gpt-5",
         names.RESPONSE_ID: "chatcmpl-1",
+        names.PRINCIPAL_ID: "pseudonym:abababababababab",
+        names.ACTORS: ("agent:planner", "tool:ask_travel"),
     }
     assert decision.attributes == {
         **places[1],
@@ -124,6 +126,7 @@ def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry:
         names.ADVISOR_NAME: "policy",
         names.REASON_CODE: "rule-7",
         names.POLICY_RULE: "rule-7",
+        names.POLICY_DIGEST: "9f86d081884c7d65",
         names.APPROVAL_BY: "pseudonym:abababababababab",
         names.ERROR_TYPE: "invalid_arguments",
     }

@@ -15,12 +15,16 @@ from sqlalchemy import create_engine
 from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
 from tests.audit.postgresql import WRITER, Database
 from traced_tools.audit.reading import read_connection as opening
-from traced_tools.audit.reading.reader import AuditReader
+from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.reader import AuditReader, count_calls
 from traced_tools.audit.schema import RECORDS, searchable
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import AuditError, ConfigurationError
 
 NOON_TIME = datetime.fromtimestamp(NOON // SECOND, UTC)
+
+
+DIGEST = "0123456789abcdef"
 
 
 def story() -> Chain:
@@ -29,9 +33,9 @@ def story() -> Chain:
     oslo: dict[str, Any] = {"run_id": "run-1", "agent": "planner", "conversation_id": "oslo"}
     chain.call("search", **oslo)
     chain.call("search", **oslo, iteration=2, outcome="error")
-    chain.call("book", **oslo, iteration=2, batch_index=1, decision="denied")
+    chain.call("book", **oslo, iteration=2, batch_index=1, decision="denied", policy_digest=DIGEST)
     chain.checkpoint()
-    chain.call("book", run_id="run-2", agent="clerk", decision="approved", advisor="approval")
+    chain.call("book", run_id="run-2", agent="clerk", decision="approved", advisor="approval", policy_digest=DIGEST)
     chain.call("mail", run_id="run-2", agent="clerk", iteration=2, outcome=None)
     chain.call("mail", run_id="run-3", agent="clerk", decision=None)
     return chain
@@ -58,6 +62,8 @@ QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ALL),
     ({"limit": 2}, ALL[:2]),
     ({"tool": "book"}, ["run-2/1/0 ok", "run-1/2/1 denied"]),
+    ({"policy_digest": DIGEST}, ["run-2/1/0 ok", "run-1/2/1 denied"]),
+    ({"policy_digest": DIGEST, "decision": "denied"}, ["run-1/2/1 denied"]),
     ({"tool": "nothing"}, []),
     ({"agent": "clerk", "tool": "mail"}, ALL[:2]),
     ({"conversation": "oslo"}, ALL[3:]),
@@ -355,3 +361,27 @@ def test_a_large_store_verifies(tmp_path: Path) -> None:
     assert (result.problem, result.chains) == (None, 2)
     assert 5_000 <= result.records < 5_100
     assert len(AuditReader(tmp_path / "audit.db").calls(decision="denied")) > 10
+
+
+def test_calls_and_records_are_found_by_the_policy_that_decided_and_not_by_one_that_was_only_evaluated(
+    tmp_path: Path,
+) -> None:
+    digest, other = DIGEST, "fedcba9876543210"
+    evaluated = [{"advisor": "next", "decision": "deny", "policy_digest": digest, "becomes": "denied"}]
+    chain = Chain()
+    chain.call("pay", run_id="run-1", policy_digest=digest)
+    chain.call("pay", run_id="run-2", policy_digest=other, evaluated=evaluated, attributes={"policy_digest": digest})
+    chain.call("pay", run_id="run-3", decision="denied", policy_digest=digest)
+    chain.call("pay", run_id="run-4")
+    reader = AuditReader(write(tmp_path / "audit.db", chain))
+    assert lines_of(reader, policy_digest=digest) == ["run-3/1/0 denied", "run-1/1/0 ok"]
+    assert lines_of(reader, policy_digest=digest, outcome="ok") == ["run-1/1/0 ok"]
+    assert lines_of(reader, policy_digest=other, decision="allowed") == ["run-2/1/0 ok"]
+    assert [each.kind for each in reader.records(policy_digest=digest)] == [
+        *("intent", "decision", "outcome"),
+        *("intent", "decision"),
+    ]
+    assert count_calls(reader, CallFilter(policy_digest=digest)) == 2
+    for invalid in ("", "0123", digest.upper(), f"{digest}%"):
+        with pytest.raises(ConfigurationError, match="16 hexadecimal digits"):
+            reader.calls(policy_digest=invalid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.audit.made import Chain, content, write
 from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import AuditAdvisor, AuditTrail, ChatClient, Policy, PolicyAdvisor, ToolCall, tool
+from traced_tools.audit.digests import AuditKey
 from traced_tools.cli.app import app
 from traced_tools.testing import ScriptedChatModel
 
@@ -30,6 +32,10 @@ def check(tmp_path: Path, policy: str, *options: object) -> Result:
     file = tmp_path / "policy.yaml"
     file.write_text(policy)
     return CliRunner().invoke(app, ["policy", "check", str(file), *map(str, options)])
+
+
+def digest(policy: str) -> str:
+    return hashlib.sha256(policy.encode()).hexdigest()[:16]
 
 
 def counts(result: Result) -> dict[str, int]:
@@ -100,7 +106,7 @@ def test_the_text_has_the_counts_a_table_and_what_was_not_replayed(
     assert result.exit_code == 1, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[:4] == [
-        "the policy is valid: 3 rules, default deny",
+        f"the policy is valid: 3 rules, default deny, digest {digest(POLICY)}",
         "replayed 10 calls: 5 changed, 5 as before",
         "NOT REPLAYED: 2 calls, because rule small needs arguments that the trail does not store",
         "left out: 3 calls that ended before a policy decides",
@@ -148,7 +154,8 @@ def test_a_call_that_cannot_be_replayed_exits_with_status_one(tmp_path: Path) ->
 
 def test_the_policy_alone_is_checked_without_a_trail(tmp_path: Path) -> None:
     result = check(tmp_path, POLICY)
-    assert (result.exit_code, result.stdout) == (0, "the policy is valid: 3 rules, default deny\n")
+    said = f"the policy is valid: 3 rules, default deny, digest {digest(POLICY)}\n"
+    assert (result.exit_code, result.stdout) == (0, said)
 
 
 def bank_trail(tmp_path: Path) -> Path:
@@ -209,6 +216,169 @@ def test_the_file_of_pinned_tools_has_the_names_of_tools_that_were_never_called(
         "--json",
     )
     assert json.loads(with_calls.stdout)["missing_names"] == []
+
+
+BY_PRINCIPAL = """
+default: deny
+rules:
+  - {id: known, then: allow, tool: get_*, principal: [ana, bob]}
+  - {id: any, then: allow, tool: list_*, principal: "?*"}
+  - {id: desks, then: allow, tool: pay, principal: desk-*}
+"""
+SECRET_KEY = "0123456789abcdef"
+
+
+def principals(tmp_path: Path, key: AuditKey, *, stored: bool) -> Path:
+    chain = Chain()
+    for index, (name, principal) in enumerate(
+        [(each, who) for each in ("get_it", "list_it", "pay") for who in ("ana", "eve", "desk-1", None)]
+    ):
+        content = None if principal is None else key.content(principal)
+        if stored and principal is not None and content is not None:
+            content |= key.committed(principal, cut=False)
+        chain.call(name, call_id=f"{name} {principal}", run_id="run-1", batch_index=index, principal=content)
+    return write(tmp_path / "audit.db", chain)
+
+
+def replayed(result: Result) -> tuple[set[str], dict[str, tuple[str, str]]]:
+    printed = json.loads(result.stdout)
+    lacking = {each["call_id"]: (each["rule"], each["lacks"]) for each in printed["not_replayed"]}
+    return {each["call_id"] for each in printed["changed"]}, lacking
+
+
+CHANGED = {
+    *("get_it eve", "get_it desk-1", "get_it None", "list_it None"),
+    *("pay ana", "pay eve", "pay None"),
+}
+
+
+@pytest.mark.parametrize("key", [None, SECRET_KEY])
+def test_principals_whose_names_are_stored_are_replayed(
+    tmp_path: Path, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = principals(tmp_path, AuditKey(SECRET_KEY.encode()), stored=True)
+    if key is not None:
+        monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", key)
+    assert replayed(check(tmp_path, BY_PRINCIPAL, "--audit", store, "--json")) == (CHANGED, {})
+
+
+def test_principals_whose_digests_are_stored_are_compared_with_the_key_unless_a_pattern_has_wildcards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = principals(tmp_path, AuditKey(SECRET_KEY.encode()), stored=False)
+    payers = {f"pay {who}": ("desks", "principal") for who in ("ana", "eve", "desk-1")}
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET_KEY)
+    changed = {each for each in CHANGED if each not in payers}
+    assert replayed(check(tmp_path, BY_PRINCIPAL, "--audit", store, "--json")) == (changed, payers)
+    for key in ("another key of 16 bytes", ""):
+        monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", key)
+        found, lacking = replayed(check(tmp_path, BY_PRINCIPAL, "--audit", store, "--json"))
+        assert found == {"get_it None", "list_it None", "pay None"}
+        assert {rule for rule, _ in lacking.values()} == {"known", "any", "desks"}
+        assert len(lacking) == 9
+
+
+def test_attributes_of_a_principal_are_not_replayed_unless_the_run_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = """
+default: deny
+rules:
+  - {id: team, then: allow, where: {principal.team: {eq: finance}, city: {eq: Oslo}}}
+"""
+    chain = Chain()
+    key = AuditKey(SECRET_KEY.encode())
+    ana = key.content("ana") | key.committed("ana", cut=False)
+    oslo, bonn = (content(json.dumps({"city": city}), stored=True) for city in ("Oslo", "Bonn"))
+    for index, (call_id, arguments, principal) in enumerate(
+        [("needs them", oslo, ana), ("another city", bonn, ana), ("no principal", oslo, None)]
+    ):
+        chain.call("go", call_id=call_id, run_id="run-1", batch_index=index, arguments=arguments, principal=principal)
+    store = write(tmp_path / "audit.db", chain)
+    changed, lacking = replayed(check(tmp_path, policy, "--audit", store, "--json"))
+    assert (changed, lacking) == ({"another city", "no principal"}, {"needs them": ("team", "principal attributes")})
+    monkeypatch.setenv("COLUMNS", "120")
+    said = check(tmp_path, policy, "--audit", store).stdout
+    assert (
+        "NOT REPLAYED: 1 call, because rule team needs attributes of the principal that the trail does not store"
+        in said
+    )
+
+
+def test_the_digests_of_the_policies_that_decided_are_counted(tmp_path: Path) -> None:
+    chain = Chain()
+    for index, text in enumerate([ALL, ALL, POLICY, None]):
+        chain.call("get_it", run_id="run-1", batch_index=index, policy_digest=None if text is None else digest(text))
+    store = write(tmp_path / "audit.db", chain)
+    printed = json.loads(check(tmp_path, ALL, "--audit", store, "--json").stdout)
+    assert (printed["digest"], printed["decided_by"]) == (digest(ALL), {digest(ALL): 2, digest(POLICY): 1})
+    said = check(tmp_path, ALL, "--audit", store).stdout
+    assert "decided by this text: 2 recorded calls\n" in said
+    assert f"decided by another policy, {digest(POLICY)}: 1 recorded call\n" in said
+
+
+# What an evaluated policy would change.
+
+
+def evaluated(*options: object) -> Result:
+    return CliRunner().invoke(app, ["policy", "evaluated", *map(str, options)])
+
+
+def verdict(decision: str, code: str, becomes: str, advisor: str = "evaluated_policy") -> dict[str, str]:
+    found = {"advisor": advisor, "decision": decision, "reason_code": code, "policy_digest": digest(POLICY)}
+    return found | {"becomes": becomes}
+
+
+def test_calls_that_an_evaluated_policy_would_change_are_grouped_by_its_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    chain = Chain()
+    for index, (decision, verdicts) in enumerate(
+        [
+            ("allowed", [verdict("deny", "large", "denied"), verdict("deny", "strict", "denied", "other")]),
+            ("allowed", [verdict("deny", "large", "denied")]),
+            ("allowed", [verdict("allow", "small", "allowed")]),
+            ("denied", [verdict("require_approval", "policy_default", "pending")]),
+            ("allowed", None),
+        ]
+    ):
+        chain.call("pay", call_id=str(index), run_id="run-1", batch_index=index, decision=decision, evaluated=verdicts)
+    store = write(tmp_path / "audit.db", chain)
+    result = evaluated("--store", store)
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[0] == "5 verdicts: 4 would change a decision, 1 would not"
+    assert lines[2:4] == [
+        "advisor policy rule tool was would become calls",
+        f"evaluated_policy {digest(POLICY)} large pay allowed denied 2",
+    ]
+    assert f"evaluated_policy {digest(POLICY)} policy_default pay denied pending 1" in lines
+    printed = json.loads(evaluated("--store", store, "--advisor", "other", "--json").stdout)
+    assert printed["counts"] == {"evaluated": 1, "changed": 1}
+    assert printed["policies"] == {digest(POLICY): 1}
+    [changed] = printed["changed"]
+    assert (changed["call_id"], changed["evaluated"]["reason_code"]) == ("0", "strict")
+    assert evaluated("--store", store, "--until", "2020-01-01T00:00Z").stdout.startswith("0 verdicts")
+    missing = evaluated("--store", tmp_path / "none.db")
+    assert (missing.exit_code, missing.stderr.startswith("policy: ")) == (2, True)
+
+
+def test_a_policy_evaluated_in_a_run_is_shown_by_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY)
+    store = tmp_path / "audit.db"
+    with AuditTrail(store) as audit:
+        advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.load(file), evaluate_only=True)]
+        client = ChatClient(
+            ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "done"]), tools=[add], advisors=advisors
+        )
+        client.prompt("?").call()
+    [changed] = json.loads(evaluated("--store", store, "--json").stdout)["changed"]
+    assert (changed["decision"], changed["evaluated"]["becomes"]) == ("allowed", "denied")
+    assert changed["evaluated"]["policy_digest"] == digest(POLICY)
+    shown = CliRunner().invoke(app, ["audit", "show", changed["run_id"], "--store", str(store)]).stdout
+    assert "evaluated    denied with evaluated_policy (policy_default)" in shown
 
 
 def test_denials_are_those_of_the_named_policy_advisor(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from tests.dashboards.playing import playing
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, scraping
 from tests.otel.collector import Behaviour, Collector, accept, collecting, reject
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS
 
-PLAYED, LATEST = "played", "latest"
-"""The services that play the scenario: with the stable conventions, and with the latest ones."""
+PLAYED, EARLIER_NAMES = "played", "earlier"
+"""The services that play the scenario: with the names of v0.1.0, and with those of v1.41.0."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,18 @@ class Played:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """A Prometheus that has scraped two services that play the scenario, and evaluates the rules."""
     program("prometheus", PACKAGE)
-    stable = {
+    released = {
         "OTEL_METRIC_EXPORT_INTERVAL": "1000",
         "OTEL_BSP_SCHEDULE_DELAY": "500",
         "OTEL_BLRP_SCHEDULE_DELAY": "500",
         "OTEL_RESOURCE_ATTRIBUTES": "service.version=1.2.3",
     }
-    latest = stable | {"OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"}
+    earlier = released | {GENAI_CONVENTIONS: EARLIER}
     with ExitStack() as stack:
         collector = stack.enter_context(collecting(accept_most()))
         services = {
-            PLAYED: stack.enter_context(playing("configure", stable, otlp=collector.url)),
-            LATEST: stack.enter_context(playing("configure", latest, otlp=collector.url)),
+            PLAYED: stack.enter_context(playing("configure", released, otlp=collector.url)),
+            EARLIER_NAMES: stack.enter_context(playing("configure", earlier, otlp=collector.url)),
         }
         addresses = {job: service.address for job, service in services.items()}
         folder, started = tmp_path_factory.mktemp("played"), time.time()

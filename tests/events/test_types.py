@@ -16,7 +16,8 @@ from pydantic import ValidationError
 import traced_tools.observe.typed_events.types as all_types
 from tests.markers import MARKER
 from traced_tools import Usage
-from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES
+from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, POLICY_DECISIONS, STOP_REASONS, TOOL_OUTCOMES
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.events import Delta, Event, ToolEvent, ToolStarted, json_schema
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "events.schema.json"
@@ -35,6 +36,14 @@ OURS = ("id", "run_id", "parent_run_id", "trace_id", "span_id")
 usages = st.none() | st.builds(
     Usage,
     **{name: st.none() | counts for name in Usage.model_fields},  # type: ignore[arg-type]
+)
+names_in_code = st.text(st.characters(codec="ascii"))
+verdicts = st.builds(
+    PolicyVerdict,
+    *(names_in_code, st.sampled_from(POLICY_DECISIONS), names_in_code, names_in_code),
+    st.none() | names_in_code,
+    st.none() | st.sampled_from(DECISIONS),
+    st.booleans(),
 )
 scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts
 values = scalars | st.lists(scalars).map(tuple)
@@ -62,7 +71,9 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         return ids if field.is_required() else st.none() | ids
     if name == "attributes":
         return st.none() | st.dictionaries(st.text(st.characters(codec="ascii")), values)
-    if name in ("tools", "changes"):
+    if name == "evaluated":
+        return st.lists(verdicts, max_size=2).map(tuple)
+    if name in ("tools", "changes", "actors"):
         return st.lists(texts).map(tuple)
     wanted = (field.annotation, *get_args(field.annotation))
     made = st.booleans() if bool in wanted else counts if int in wanted else texts
@@ -162,6 +173,7 @@ def test_the_time_of_an_event_keeps_its_zone() -> None:
 def test_a_repr_shows_no_content(event: Event) -> None:
     contents = {name for name, field in type(event).model_fields.items() if not field.repr}
     assert contents == {
+        "principal",
         *({"input_messages"} if event.type == "run_started" else ()),
         *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
         *({"explanation"} if event.type == "answer_evaluated" else ()),

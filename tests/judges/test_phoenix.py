@@ -15,6 +15,7 @@ from tests.judges.phoenix import Phoenix, phoenix_running
 from tests.judges.programs import agent
 from tests.markers import MARKER
 from traced_tools.observe import names
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS
 
 pytestmark = pytest.mark.slow  # Phoenix takes ten seconds to start
 
@@ -135,8 +136,9 @@ def test_nothing_that_was_said_is_stored(stored: Stored) -> None:
 
 @pytest.fixture(scope="module")
 def captured(phoenix: Phoenix) -> Stored:
-    """The same runs, with content and the kinds of OpenInference."""
-    return stored_of(phoenix, "--capture", "SPAN_AND_EVENT", TRACED_TOOLS_OPENINFERENCE="true")
+    """The same runs, with content and the kinds of OpenInference, and in the shapes of v1.41.0."""
+    shapes = {GENAI_CONVENTIONS: EARLIER}
+    return stored_of(phoenix, "--capture", "SPAN_AND_EVENT", TRACED_TOOLS_OPENINFERENCE="true", **shapes)
 
 
 def test_every_span_has_a_kind_where_the_kinds_of_openinference_are_asked_for(captured: Stored) -> None:
@@ -152,6 +154,17 @@ def test_what_was_said_is_there_when_it_is_captured(captured: Stored) -> None:
         assert said["llm.input_messages.1.message.content"] == f"{MARKER} go"
         assert said["llm.output_messages.0.message.role"] == "assistant"
         assert said["llm.output_messages.0.message.content"] == final
+
+
+def test_of_an_answer_in_the_shape_of_v0_1_0_phoenix_keeps_the_attribute(phoenix: Phoenix) -> None:
+    """Phoenix requires a finish reason, as v1.41.0 does, to show an answer as a message."""
+    stored = stored_of(phoenix, "--capture", "SPAN_ONLY")
+    for sent, found in stored.of(names.CHAT):
+        said = found["attributes"]
+        assert said["llm.input_messages.0.message.content"] == MARKER
+        if names.OUTPUT_MESSAGES in sent["attributes"]:
+            assert "llm.output_messages.0.message.role" not in said
+            assert said[names.OUTPUT_MESSAGES] == sent["attributes"][names.OUTPUT_MESSAGES]
 
 
 def test_calls_are_shown_in_the_conversation_when_they_are_captured(captured: Stored) -> None:

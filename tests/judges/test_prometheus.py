@@ -21,10 +21,12 @@ from tests.markers import MARKER
 from tests.modes import MODES
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
+from traced_tools.observe.settings import EARLIER, RELEASED
 
 pytestmark = pytest.mark.slow
 
-OPT_IN = {"stable": "", "latest": "gen_ai_latest_experimental"}
+CONVENTIONS_OF = {"released": RELEASED, "earlier": EARLIER}
+"""The conventions of each agent, by its job."""
 EMITTED = (
     names.INVOKE_AGENT_DURATION,
     names.INVOKE_AGENT_INFERENCE_CALLS,
@@ -43,6 +45,8 @@ EMITTED = (
     names.REASONING_TOKENS_USED,
     names.INPUT_TOKENS_A_CALL,
     names.OUTPUT_TOKENS_A_CALL,
+    names.EMBEDDINGS_DURATION,
+    names.EMBEDDINGS_INPUT_TOKENS,
     names.LOOP_ITERATIONS_METRIC,
     names.ITERATION_DURATION,
     names.ADVISOR_DURATION,
@@ -102,24 +106,24 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Scrap
     program("prometheus", PACKAGE)
     with ExitStack() as stack:
         ran = {
-            name: stack.enter_context(agent("--prometheus", OTEL_SEMCONV_STABILITY_OPT_IN=words))
-            for name, words in OPT_IN.items()
+            name: stack.enter_context(agent("--prometheus", TRACED_TOOLS_GENAI_CONVENTIONS=conventions))
+            for name, conventions in CONVENTIONS_OF.items()
         }
         addresses = {name: each.address for name, each in ran.items()}
         prometheus = stack.enter_context(scraping(addresses, tmp_path_factory.mktemp("prometheus")))
         yield {name: Scraped(name, each, prometheus) for name, each in ran.items()}
 
 
-@pytest.fixture(params=OPT_IN)
+@pytest.fixture(params=CONVENTIONS_OF)
 def scraped(request: pytest.FixtureRequest, judged: dict[str, Scraped]) -> Scraped:
     """What was scraped under each of the two sets of names."""
     return judged[request.param]
 
 
 @pytest.fixture
-def stable(judged: dict[str, Scraped]) -> Scraped:
-    """What was scraped under the names that back ends know."""
-    return judged["stable"]
+def released(judged: dict[str, Scraped]) -> Scraped:
+    """What was scraped under the names of v0.1.0."""
+    return judged["released"]
 
 
 def exposed(metric: Metric) -> str:
@@ -132,9 +136,9 @@ def base(metric: Metric) -> str:
     return metric.name.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
 
 
-def emitted(conventions: str) -> list[Metric]:
-    """Return the metrics of the table that the runs emit."""
-    return [metric for metric in EMITTED if metric.only in (None, conventions)]
+def emitted(job: str) -> list[Metric]:
+    """Return the metrics of the table that the runs of a job emit."""
+    return [metric for metric in EMITTED if metric.only in (None, CONVENTIONS_OF[job])]
 
 
 def sampled(metric: Metric) -> list[str]:
@@ -155,7 +159,7 @@ def test_the_labels_of_a_series_are_those_of_the_table(scraped: Scraped) -> None
     series = scraped.prometheus.series(scraped.job)
     for metric in emitted(scraped.job):
         labels = set(metric.attributes) - NOT_ON_THESE_METRICS.get(metric.name, set())
-        if (scraped.job, metric) == ("latest", names.OPERATION_DURATION):  # of embeddings alone, outside of runs
+        if metric in (names.EMBEDDINGS_DURATION, names.EMBEDDINGS_INPUT_TOKENS):  # outside of runs
             labels -= {names.AGENT_NAME}
         for name in sampled(metric):
             found = {label for each in series if each["__name__"] == name for label in each}
@@ -171,12 +175,12 @@ def test_no_series_contains_a_scope_or_content(scraped: Scraped) -> None:
 
 
 def test_a_duration_is_the_sum_of_its_spans(scraped: Scraped) -> None:
-    calls = names.INFERENCE_DURATION if scraped.job == "latest" else names.OPERATION_DURATION
+    is_released = scraped.job == "released"
     for metric, operation in (
         (names.INVOKE_AGENT_DURATION, names.INVOKE_AGENT),
         (names.EXECUTE_TOOL_DURATION, names.EXECUTE_TOOL),
-        (calls, names.CHAT),
-        (names.OPERATION_DURATION, names.EMBEDDINGS),
+        (names.INFERENCE_DURATION if is_released else names.OPERATION_DURATION, names.CHAT),
+        (names.EMBEDDINGS_DURATION if is_released else names.OPERATION_DURATION, names.EMBEDDINGS),
     ):
         of_operation = {"gen_ai_operation_name": operation} if names.OPERATION_NAME in metric.attributes else {}
         spans = scraped.agent.of(operation)
@@ -219,39 +223,40 @@ def test_nothing_is_under_way_any_more(scraped: Scraped) -> None:
 
 
 def test_the_tokens_are_those_that_models_reported(judged: dict[str, Scraped]) -> None:
-    stable, latest = judged["stable"], judged["latest"]
-    answers = sum(names.USAGE_INPUT_TOKENS in span["attributes"] for span in stable.agent.of(names.CHAT))
+    earlier, released = judged["earlier"], judged["released"]
+    answers = sum(names.USAGE_INPUT_TOKENS in span["attributes"] for span in earlier.agent.of(names.CHAT))
     chat = {"gen_ai_operation_name": names.CHAT}
     for kind, count, total in (
         ("input", USAGE.input_tokens, names.INPUT_TOKENS_USED),
         ("output", USAGE.output_tokens, names.OUTPUT_TOKENS_USED),
     ):
         assert count is not None
-        assert stable.value(names.TOKEN_USAGE, "_sum", gen_ai_token_type=kind, **chat) == answers * count
-        assert latest.value(total, **chat) == answers * count
-    assert latest.value(names.INPUT_TOKENS_A_CALL, "_count", **chat) == answers
+        assert earlier.value(names.TOKEN_USAGE, "_sum", gen_ai_token_type=kind, **chat) == answers * count
+        assert released.value(total, **chat) == answers * count
+    assert released.value(names.INPUT_TOKENS_A_CALL, "_count", **chat) == answers
 
 
-def test_a_quantile_is_read_off_the_buckets(stable: Scraped) -> None:
-    selected = stable.selected(names.TOKEN_USAGE, "_bucket", gen_ai_token_type="input", gen_ai_operation_name="chat")
-    quantile = stable.prometheus.value(f"histogram_quantile(0.5, sum by (le) ({selected}))")
+def test_a_quantile_is_read_off_the_buckets(released: Scraped) -> None:
+    selected = released.selected(names.INPUT_TOKENS_A_CALL, "_bucket", gen_ai_operation_name="chat")
+    quantile = released.prometheus.value(f"histogram_quantile(0.5, sum by (le) ({selected}))")
     assert quantile == 256 + (1024 - 256) * 0.5  # in the middle of the bucket of 812
-    seconds = sorted(span["seconds"] for span in stable.agent.of(names.EXECUTE_TOOL))
-    selected = stable.selected(names.EXECUTE_TOOL_DURATION, "_bucket")
-    longest = stable.prometheus.value(f"histogram_quantile(1, sum by (le) ({selected}))")
+    seconds = sorted(span["seconds"] for span in released.agent.of(names.EXECUTE_TOOL))
+    selected = released.selected(names.EXECUTE_TOOL_DURATION, "_bucket")
+    longest = released.prometheus.value(f"histogram_quantile(1, sum by (le) ({selected}))")
     assert longest == bucket_of(names.EXECUTE_TOOL_DURATION, seconds[-1])
 
 
 def test_each_duration_leads_to_the_span_that_took_it(scraped: Scraped) -> None:
     spans = {span["span_id"]: span for span in scraped.agent.spans}
-    for metric in (names.INVOKE_AGENT_DURATION, names.EXECUTE_TOOL_DURATION, names.OPERATION_DURATION):
+    calls = names.INFERENCE_DURATION if scraped.job == "released" else names.OPERATION_DURATION
+    for metric in (names.INVOKE_AGENT_DURATION, names.EXECUTE_TOOL_DURATION, calls):
         found = scraped.prometheus.exemplars(scraped.selected(metric, "_bucket"))
         assert found, metric.name
         for exemplar in found:
             span = spans[exemplar["labels"]["span_id"]]
             assert span["trace_id"] == exemplar["labels"]["trace_id"]
             took = float(exemplar["value"])
-            if metric is names.OPERATION_DURATION:  # without the time of those who receive streamed answers
+            if metric is calls:  # without the time of those who receive streamed answers
                 assert took <= span["seconds"] * (1 + 1e-6)
             else:
                 assert span["seconds"] == pytest.approx(took)
@@ -290,7 +295,9 @@ def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None
 
 
 @pytest.mark.parametrize("name, least", [("observability", 6), ("audit", 2)])
-def test_the_questions_on_the_page_are_ones_that_prometheus_understands(stable: Scraped, name: str, least: int) -> None:
+def test_the_questions_on_the_page_are_ones_that_prometheus_understands(
+    released: Scraped, name: str, least: int
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / f"{name}.md").read_text()
     (block,) = re.findall(r"^```promql\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     questions = [each.partition("\n")[2] for each in re.split(r"^(?=# )", block, flags=re.MULTILINE) if each]
@@ -298,7 +305,7 @@ def test_the_questions_on_the_page_are_ones_that_prometheus_understands(stable: 
     series = {sample for metric in names.METRICS.values() for sample in sampled(metric)}
     labels = {name.replace(".", "_") for name in names.ATTRIBUTES}
     for question in questions:
-        stable.prometheus.values(question)  # which fails for what is no PromQL
+        released.prometheus.values(question)  # which fails for what is no PromQL
         words = set(re.findall(r"\b(?:gen_ai|traced_tools)_\w+", question))
         assert words
         assert words <= series | labels, question

@@ -155,7 +155,7 @@ def check_totals(scrape: Scrape, runs: int) -> None:
     assert total(scrape, "traced_tools_tool_decisions_total", traced_tools_tool_decision="allowed") == 2 * runs
     assert total(scrape, "gen_ai_execute_tool_duration_seconds_count") == 2 * runs
     tokens = (USAGE.input_tokens or 0) * 2 * runs
-    assert total(scrape, "gen_ai_client_token_usage_sum", gen_ai_token_type="input") == tokens
+    assert total(scrape, "gen_ai_client_inference_usage_input_tokens_total") == tokens
     assert total(scrape, "traced_tools_run_active") == total(scrape, "traced_tools_tool_active") == 0
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,6 +65,7 @@ from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
+from traced_tools.run.context import RunContext
 from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
@@ -211,15 +213,16 @@ def runs_that_search_tools(telemetry: Telemetry) -> None:
 
 
 def run_with_a_policy(telemetry: Telemetry) -> None:
-    """Have a policy allow one call and deny another."""
+    """Have a policy allow one call and deny another, and a policy that is only evaluated decide otherwise."""
     policy = Policy([Rule("small", tool="add", then="allow"), Rule("no-failures", tool="fail", then="deny")])
+    other = Policy([Rule("no-sums", tool="add", then="deny"), Rule("failures", tool="fail", then="allow")])
     client = ChatClient(
         ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"]),
         tools=[add, fail],
-        advisors=[PolicyAdvisor(policy)],
+        advisors=[PolicyAdvisor(policy), PolicyAdvisor(other, evaluate_only=True)],
         telemetry=telemetry.options,
     )
-    run("call", client.prompt("?"))
+    run("call", client.prompt("?", conversation_id="c-9"))
 
 
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:
@@ -466,5 +469,11 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
 
 def runs_of_everything(telemetry: Telemetry) -> None:
     """Emit every span, metric, event and attribute of the table that the options of `telemetry` let pass."""
-    for each in RUNS:
-        each(telemetry)
+    copy_context().run(_nested_runs, telemetry)
+
+
+def _nested_runs(telemetry: Telemetry) -> None:
+    """Run everything on behalf of somebody, inside a run that emits nothing."""
+    with RunContext(agent="planner", principal="ana", telemetry=Telemetry().options):
+        for each in RUNS:
+            each(telemetry)

@@ -20,7 +20,7 @@ TIMES = {
     names.TOOL_CALL_ID,
 }
 STREAMING = {names.REQUEST_STREAM, names.RESPONSE_TIME_TO_FIRST_CHUNK, names.STREAM_READER_WAIT}
-STREAMING_METRICS = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK.name}
+STREAMING_METRICS = {names.INFERENCE_TIME_TO_FIRST_CHUNK.name, names.INFERENCE_TIME_PER_OUTPUT_CHUNK.name}
 LEDGER = {*names.TIME_BY_KIND.values()}
 """The time of a run by kind: a run has only the kinds that took any."""
 

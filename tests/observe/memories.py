@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tests.markers import MARKER
-from traced_tools import AssistantMessage, BaseAdvisor, ChatClientRequest
+from traced_tools import (
+    AssistantMessage,
+    BaseAdvisor,
+    ChatClientRequest,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
 from traced_tools.core.enums import MemoryOperation
+from traced_tools.memory import MessageEntry
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.observations import (
@@ -19,6 +29,13 @@ from traced_tools.observe.observations import (
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
 
+CALL = ToolCall("look", {"at": MARKER}, id="c1")
+RESULT = ToolResultPart(call_id="c1", name="look", content=f"a result {MARKER}")
+ENTRIES = [
+    MessageEntry(UserMessage(f"a question {MARKER}"), turn=1, id="e1"),
+    MessageEntry(AssistantMessage([TextPart(f"an answer {MARKER}"), CALL]), turn=1, id="e2"),
+    MessageEntry(ToolMessage([RESULT]), turn=1, id="e3"),
+]
 COMPACTED: dict[str, Any] = {
     "entry_id": "e-1",
     "strategy": "tool_results,summary",
@@ -36,10 +53,11 @@ SUMMARIZER.model = "summarizer"
 def read_and_store(run: RunContext, iteration: int) -> None:
     """Read three messages of seven, and store two after a conflict."""
     with observe_memory(run, names.SEARCH_MEMORY, iteration) as reading:
-        reading.read(3, 4)
+        reading.looks_up("recall", f"the words {MARKER}")
+        reading.read(3, 4, lambda: ENTRIES)
     with observe_memory(run, names.UPSERT_MEMORY, iteration) as appending:
         appending.conflict()
-        appending.stored(2)
+        appending.stored(2, lambda: ENTRIES[1:])
 
 
 def summarize(request: ChatClientRequest, **changes: Any) -> None:

@@ -15,7 +15,7 @@ from tests.observe.closed_list import word_of
 from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_from_times
 from tests.observe.runs import scenario
 from tests.recorder import Recorder
-from tests.sample_tools import fail
+from tests.sample_tools import add, fail
 from tests.tools.search.deciding import DecidingModel
 from traced_tools import (
     Advisor,
@@ -25,12 +25,14 @@ from traced_tools import (
     ToolInvocation,
     ToolResult,
     ToolSearchToolCallingAdvisor,
+    tool_callbacks,
 )
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
+from traced_tools.tools.toolset import ToolSet
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -50,6 +52,9 @@ def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     assert values_apart_from_times(span) == {
         names.OPERATION_NAME: "invoke_agent",
         names.AGENT_NAME: "travel",
+        names.AGENT_VERSION: "2.1",
+        names.TOOLS_DIGEST: ToolSet(tool_callbacks(add, fail)).fingerprint[:16],
+        names.AGENT_ID: "urn:agent:travel",
         names.REQUEST_MODEL: "scripted",
         names.CONVERSATION_ID: "c-1",
         names.RUN_ID: "…",
@@ -66,6 +71,17 @@ def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     }
     assert (span.attributes or {})[names.RUN_ID] == response.run_id
     assert response.trace_id == f"{context_of(span).trace_id:032x}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_agents_id_is_on_the_run_and_its_end_and_no_label(telemetry: Telemetry, mode: str) -> None:
+    scenario(telemetry, mode)
+    (stop,) = telemetry.events_named(names.LOOP_STOP_EVENT.name)
+    assert stop.attributes[names.AGENT_ID] == "urn:agent:travel"
+    assert [span.name for span in telemetry.spans if names.AGENT_ID in (span.attributes or {})] == [
+        "invoke_agent travel"
+    ]
+    assert [point.name for point in telemetry.metrics if names.AGENT_ID in point.attributes] == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,7 +111,7 @@ def test_a_chat_span_has_request_and_response_attributes(telemetry: Telemetry, m
         names.USAGE_INPUT_TOKENS: 9,
         names.USAGE_OUTPUT_TOKENS: 4,
         names.USAGE_CACHE_READ_TOKENS: 3,
-        names.USAGE_CACHE_CREATION_TOKENS: 2,
+        names.USAGE_CACHE_WRITE_TOKENS: 2,
         names.USAGE_REASONING_TOKENS: 1,
     }
     assert (second.attributes or {})[names.ITERATION_INDEX] == 2
@@ -184,7 +200,7 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
     for span in telemetry.spans:
         if word_of(span) == "advise":
             assert float((span.attributes or {})[names.ADVISOR_SELF_TIME]) < 0.001  # type: ignore[arg-type]
-    assert sum(total(each) for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
+    assert sum(total(each) for each in telemetry.metric(names.INFERENCE_DURATION.name)) > 1
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -131,7 +131,7 @@ def test_the_number_of_response_models_is_limited(mode: str) -> None:
     client = ChatClient(Named(answers, model), telemetry=telemetry.options)
     for _ in answers:
         run(mode, client.prompt("?"))
-    shown = {point.attributes[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
+    shown = {point.attributes[names.RESPONSE_MODEL] for point in telemetry.metric(names.INFERENCE_DURATION.name)}
     assert len(shown) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in shown
     on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
@@ -154,7 +154,7 @@ def test_the_number_of_error_types_of_models_and_advisors_is_limited(mode: str, 
     for kind in kinds:
         with pytest.raises(kind):
             run(mode, client.prompt("?"))
-    for metric in (names.INVOKE_AGENT_DURATION, names.ADVISOR_DURATION, names.OPERATION_DURATION):
+    for metric in (names.INVOKE_AGENT_DURATION, names.ADVISOR_DURATION, names.INFERENCE_DURATION):
         for labels in (point.attributes for point in telemetry.metric(metric.name)):
             assert len(labels.get(names.ERROR_TYPE, "")) < 100
     shown = {point.attributes[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
@@ -169,7 +169,7 @@ def test_the_number_of_agent_names_is_limited(monkeypatch: pytest.MonkeyPatch) -
     model = ScriptedChatModel(["x"] * 200, usage=USAGE)
     for number in range(200):
         ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
-    for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
+    for metric in (names.INVOKE_AGENT_DURATION, names.INFERENCE_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
         shown = {point.attributes[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
         assert len(shown) == names.MAX_AGENTS + 1
         assert names.OTHER in shown

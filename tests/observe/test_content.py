@@ -19,6 +19,7 @@ from traced_tools import (
     ConfigurationError,
     ContentCapture,
     ImagePart,
+    ProviderPart,
     ReasoningPart,
     SystemMessage,
     TelemetryOptions,
@@ -174,7 +175,7 @@ def test_a_failed_model_call_captures_the_exception_message(mode: str) -> None:
         run(mode, client.prompt("?"))
     for where in ("chat scripted", "iteration", "advise tool_calling", "invoke_agent assistant"):
         assert (telemetry.one(where).attributes or {})[names.EXCEPTION_MESSAGE] == "no line"
-    (event,) = telemetry.events_named(names.OPERATION_EXCEPTION_EVENT.name)
+    (event,) = telemetry.events_named(names.INFERENCE_EXCEPTION_EVENT.name)
     assert event.attributes[names.EXCEPTION_MESSAGE] == "no line"
 
 
@@ -205,7 +206,7 @@ def test_captured_messages_have_the_format_of_the_conventions(mode: str, where: 
     assert json.loads(str(attributes[names.INPUT_MESSAGES])) == sent
     assert json.loads(str(attributes[names.SYSTEM_INSTRUCTIONS])) == [{"type": "text", "content": "Be brief."}]
     assert json.loads(str(attributes[names.OUTPUT_MESSAGES])) == [
-        {"role": "assistant", "parts": [{"type": "text", "content": "done"}], "finish_reason": "stop"}
+        {"role": "assistant", "parts": [{"type": "text", "content": "done"}]}
     ]
     definition = json.loads(str(attributes[names.TOOL_DEFINITIONS]))[0]
     assert (definition["type"], definition["name"], definition["description"]) == (
@@ -222,7 +223,7 @@ def test_every_message_part_has_a_captured_format() -> None:
     messages = [
         SystemMessage("left out here"),
         UserMessage([TextPart("look"), picture, drawn]),
-        AssistantMessage([thoughts, sealed]),
+        AssistantMessage([thoughts, sealed, ProviderPart(MARKER)]),
         ToolMessage([ToolResultPart(call_id="1", name="add", content="NaN")]),
     ]
     made = list(shapes.InputMessages(messages, lambda name: True))
@@ -240,6 +241,7 @@ def test_every_message_part_has_a_captured_format() -> None:
             "parts": [
                 {"type": "reasoning", "content": "hm"},
                 {"type": "tool_call", "id": "1", "name": "add", "arguments": "not json"},
+                {"type": "generic"},
             ],
         },
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "NaN"}]},

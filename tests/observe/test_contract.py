@@ -40,7 +40,7 @@ def test_the_registry_is_consistent() -> None:
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
     pattern = re.compile(
-        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network)(\.[a-z][a-z_]*)+"
+        r"(gen_ai|traced_tools|server|error|exception|http|openinference|mcp|jsonrpc|rpc|network|user)(\.[a-z][a-z_]*)+"
     )
     spelled = [*names.ATTRIBUTES, *names.METRICS, *names.EVENTS]
     assert [name for name in spelled if not pattern.fullmatch(name)] == []
@@ -73,10 +73,13 @@ CONTENT = {
     names.TOOL_REQUESTED_NAME,
     names.EVALUATION_EXPLANATION,
     names.RETRIEVAL_QUERY,
+    names.MEMORY_QUERY,
+    names.MEMORY_RECORDS,
     names.RETRIEVAL_DOCUMENTS,
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
     names.CONTENT_TRUNCATED,
+    names.USER_ID,
 }
 
 
@@ -102,6 +105,9 @@ def test_no_id_and_no_index_is_a_metric_label() -> None:
         names.TOOL_CALL_ID,
         names.CONVERSATION_ID,
         names.RESPONSE_ID,
+        names.USER_ID,
+        names.PRINCIPAL_ID,
+        names.ACTORS,
         names.ITERATION_INDEX,
         names.TOOL_ATTEMPTS,
         names.TOOL_BATCH_INDEX,
@@ -215,12 +221,12 @@ def test_a_series_that_breaks_the_contract_is_found(wrong: MetricPoint) -> None:
 
 
 def test_names_of_both_conventions_at_once_are_found() -> None:
-    stable, latest = names.TOKEN_USAGE, names.INPUT_TOKENS_USED
-    assert_one_set_of_names([replace(POINT, name=latest.name)])
+    earlier, released = names.TOKEN_USAGE, names.INPUT_TOKENS_USED
+    assert_one_set_of_names([replace(POINT, name=released.name)])
     with pytest.raises(AssertionError, match="both"):
-        assert_one_set_of_names([replace(POINT, name=each.name) for each in (stable, latest)])
+        assert_one_set_of_names([replace(POINT, name=each.name) for each in (earlier, released)])
     with pytest.raises(AssertionError, match="both"):
-        assert_one_set_of_names([replace(POINT, name=latest.name)], [names.USAGE_CACHE_CREATION_TOKENS])
+        assert_one_set_of_names([replace(POINT, name=released.name)], [names.USAGE_CACHE_CREATION_TOKENS])
 
 
 RAISED = names.TOOL_EXCEPTION_EVENT.name

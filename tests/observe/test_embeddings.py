@@ -104,13 +104,16 @@ def test_an_embedding_is_counted_like_any_model_call(way: str) -> None:
         names.SERVER_ADDRESS: "models.example.invalid",
         names.SERVER_PORT: 8443,
     }
-    (duration,) = telemetry.metric(names.OPERATION_DURATION.name)
-    (tokens,) = telemetry.metric(names.TOKEN_USAGE.name)
+    (duration,) = telemetry.metric(names.EMBEDDINGS_DURATION.name)
+    (tokens,) = telemetry.metric(names.EMBEDDINGS_INPUT_TOKENS.name)
     span = telemetry.one("embeddings embedder")
     assert duration.attributes == labels
     assert total(duration) == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
-    assert (tokens.attributes, total(tokens)) == ({**labels, names.TOKEN_TYPE: "input"}, 8)
-    assert {point.name for point in telemetry.metrics} == {names.OPERATION_DURATION.name, names.TOKEN_USAGE.name}
+    assert (tokens.attributes, total(tokens)) == (labels, 8)
+    assert {point.name for point in telemetry.metrics} == {
+        names.EMBEDDINGS_DURATION.name,
+        names.EMBEDDINGS_INPUT_TOKENS.name,
+    }
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -157,9 +160,9 @@ def test_a_model_that_fails_fails_the_span_with_the_kind_of_error_alone(way: str
         embedded(Failing(), way, telemetry.options, MARKER)
     span = telemetry.one("embeddings embedder")
     assert (span.attributes or {})[names.ERROR_TYPE] == "ValueError"
-    (duration,) = telemetry.metric(names.OPERATION_DURATION.name)
+    (duration,) = telemetry.metric(names.EMBEDDINGS_DURATION.name)
     assert duration.attributes[names.ERROR_TYPE] == "ValueError"
-    assert telemetry.metric(names.TOKEN_USAGE.name) == []
+    assert telemetry.metric(names.EMBEDDINGS_INPUT_TOKENS.name) == []
     assert_consistent(telemetry)
 
 
@@ -222,7 +225,7 @@ def test_for_a_span_that_is_not_sampled_nothing_is_built(way: str, monkeypatch: 
     assert len(embedded(Embedder(), way, telemetry.options, "one").embeddings) == 1
     assert telemetry.spans == ()
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
-    assert [point.count for point in telemetry.metric(names.OPERATION_DURATION.name)] == [1]
+    assert [point.count for point in telemetry.metric(names.EMBEDDINGS_DURATION.name)] == [1]
 
 
 @pytest.mark.parametrize("way", WAYS)

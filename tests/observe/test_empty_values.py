@@ -72,7 +72,7 @@ def test_empty_values_of_a_model_are_in_no_signal(mode: str) -> None:
 def test_an_embedding_outside_a_run_has_no_agent_attribute(telemetry: Telemetry) -> None:
     Embedder().embed(["one"], telemetry=telemetry.options)
     assert empty_in(telemetry) == []
-    assert telemetry.metric(names.OPERATION_DURATION.name)
+    assert telemetry.metric(names.EMBEDDINGS_DURATION.name)
 
 
 def empty_in(telemetry: Telemetry) -> list[tuple[str, str]]:

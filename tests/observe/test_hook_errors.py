@@ -30,7 +30,7 @@ from traced_tools.testing import ScriptedChatModel
 def failed_models(telemetry: Telemetry) -> list[Any]:
     return [
         each.attributes
-        for each in telemetry.metric(names.OPERATION_DURATION.name)
+        for each in telemetry.metric(names.INFERENCE_DURATION.name)
         if names.ERROR_TYPE in each.attributes
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,12 +14,26 @@ from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.observe.exported import Wiretap
 from tests.observe.memories import COMPACTED, Remembering, go_without, read_and_store, summarize
-from traced_tools import BaseAdvisor, ChatClient, ChatClientRequest, TelemetryOptions
+from traced_tools import (
+    BaseAdvisor,
+    ChatClient,
+    ChatClientRequest,
+    InMemoryChatMemoryRepository,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
+    TelemetryOptions,
+    ToolCall,
+    UserMessage,
+    recall_tool,
+    tool,
+)
 from traced_tools.core.enums import DETAILS
 from traced_tools.events import MemoryCompacted, MemoryRead, MemoryStored, MissingResultsAnswered
 from traced_tools.flow import deferred
 from traced_tools.flow.deferred import in_finalizer
 from traced_tools.observe import names
+from traced_tools.observe.content import ContentCapture
+from traced_tools.observe.genai_messages import MemoryRecords
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.observations import (
     memory_failed,
@@ -100,12 +115,132 @@ def test_outside_the_loop_an_operation_of_memory_has_no_iteration(telemetry: Tel
 
 def test_reading_nothing_counts_no_message_and_no_conflict(telemetry: Telemetry) -> None:
     with observe_memory(run_context(telemetry), "search_memory", 0) as reading:
-        reading.read(0, 0)
+        reading.read(0, 0, tuple)
     span = attributes(telemetry.one("search_memory"))
     assert (span[names.MEMORY_RECORD_COUNT], span[names.MEMORY_LEFT_OUT]) == (0, 0)
     assert names.MEMORY_CONFLICTS not in span
     assert telemetry.metric(names.MEMORY_MESSAGES.name) == []
     assert telemetry.metric(names.MEMORY_CONFLICTS_METRIC.name) == []
+
+
+# Contents.
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return at
+
+
+@tool(capture=False)
+def hide(at: str) -> str:
+    """Hide something."""
+    return at
+
+
+def remembered(capture: Any, *tools: Any, mode: str = "call") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the attributes of a reading and of an appending in a run with these tools."""
+    telemetry = Telemetry(capture)
+    doing = Doing(lambda request: read_and_store(request.run, request.iteration))
+    client = ChatClient(ScriptedChatModel(["x"]), advisors=[doing], tools=tools, telemetry=telemetry.options)
+    run(mode, client.prompt("?", conversation_id="c-1"))
+    return attributes(telemetry.one("search_memory")), attributes(telemetry.one("upsert_memory"))
+
+
+CALL = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": MARKER}}
+QUESTION, ANSWER, RESULT = (
+    {"id": "e1", "content": {"role": "user", "parts": [{"type": "text", "content": f"a question {MARKER}"}]}},
+    {
+        "id": "e2",
+        "content": {"role": "assistant", "parts": [{"type": "text", "content": f"an answer {MARKER}"}, CALL]},
+    },
+    {
+        "id": "e3",
+        "content": {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "c1", "response": f"a result {MARKER}"}],
+        },
+    },
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_content_the_spans_have_the_query_and_the_records_of_the_conventions(mode: str) -> None:
+    reading, appending = remembered("SPAN_ONLY", look, mode=mode)
+    assert reading[names.MEMORY_QUERY] == f"the words {MARKER}"
+    asked = {**ANSWER, "content": {"role": "assistant", "parts": [CALL]}}  # of a lookup, which has no context
+    assert json.loads(reading[names.MEMORY_RECORDS]) == [QUESTION, asked, RESULT]
+    assert json.loads(appending[names.MEMORY_RECORDS]) == [ANSWER, RESULT]
+    assert names.MEMORY_QUERY not in appending
+
+
+@pytest.mark.parametrize("capture", [None, "NO_CONTENT", "EVENT_ONLY"])
+def test_without_content_on_spans_no_record_is_made(capture: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a record was made")
+
+    monkeypatch.setattr(MemoryRecords, "__init__", never)
+    telemetry = Telemetry(capture)
+    read_and_store(run_context(telemetry), 1)
+    assert MARKER not in str([attributes(span) for span in telemetry.spans])
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
+
+
+def test_a_tool_with_capture_disabled_keeps_the_query_the_answers_and_its_calls_out() -> None:
+    reading, appending = remembered("SPAN_ONLY", look, hide)
+    assert names.MEMORY_QUERY not in reading
+    assert json.loads(appending[names.MEMORY_RECORDS]) == [
+        {"id": "e2", "content": {"role": "assistant", "parts": [CALL]}},
+        RESULT,
+    ]
+    reading, appending = remembered("SPAN_ONLY")  # `look` is unknown, so nobody knows whether it may be captured
+    (question, answer, result) = json.loads(reading[names.MEMORY_RECORDS])
+    assert question == QUESTION
+    assert MARKER not in str((answer, result))
+
+
+def test_records_are_redacted_and_truncated() -> None:
+    def redact(name: str, value: Any) -> Any:
+        return None if name == names.MEMORY_QUERY else json.loads(json.dumps(value).replace(MARKER, "-" * 300))
+
+    reading, _ = remembered(ContentCapture("SPAN_ONLY", redact, max_bytes=256), look)
+    assert MARKER not in str(reading)
+    assert names.MEMORY_QUERY not in reading
+    assert len(reading[names.MEMORY_RECORDS]) <= 256
+    assert reading[names.CONTENT_TRUNCATED] is True
+    assert json.loads(reading[names.MEMORY_RECORDS])[-1]["id"] == "e3"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_memory_of_a_conversation_reports_what_it_reads_and_stores(mode: str) -> None:
+    telemetry = Telemetry("SPAN_ONLY")
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository(), max_messages=2)
+    memory.add("c", [UserMessage("The code is 4711."), UserMessage("I like tea."), UserMessage("And cake.")])
+    model = ScriptedChatModel([ToolCall("recall", {"words": "code"}), "It is 4711."])
+    advisors = [MemoryAdvisor(memory, order=INSIDE)]
+    client = ChatClient(model, advisors=advisors, tools=[recall_tool(memory)], telemetry=telemetry.options)
+    run(mode, client.prompt("What was the code?", conversation_id="c"))
+    read, looked_up = (attributes(span) for span in telemetry.named("search_memory"))
+    assert texts(read) == ["I like tea.", "And cake."]
+    assert names.MEMORY_QUERY not in read
+    assert (looked_up[names.MEMORY_QUERY], texts(looked_up)) == ("code", ["The code is 4711."])
+    log = {entry.id for entry in memory.repository.read("c").entries}
+    stored = [each for span in telemetry.named("upsert_memory") for each in records(attributes(span))]
+    assert {each["id"] for each in stored} <= log
+    assert [each["content"]["role"] for each in stored] == ["user", "assistant", "tool", "assistant"]
+    assert "4711" not in str(stored)  # `recall` may not be captured, nor what an answer repeats of it
+
+
+def records(span: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(span[names.MEMORY_RECORDS])
+    return found
+
+
+def texts(span: dict[str, Any]) -> list[str]:
+    return [part["content"] for each in records(span) for part in each["content"]["parts"]]
+
+
+# Counts.
 
 
 def test_messages_conflicts_and_durations_are_counted(telemetry: Telemetry) -> None:

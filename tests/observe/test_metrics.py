@@ -20,6 +20,7 @@ from tests.observe.embedders import RemoteEmbedder
 from tests.observe.runs import USAGE, Broken, Guard, adds, scenario
 from tests.sample_tools import add, fail
 from traced_tools import (
+    AssistantMessage,
     ChatClient,
     ImagePart,
     InvalidResponse,
@@ -28,16 +29,26 @@ from traced_tools import (
     ToolCall,
     ToolCallingAdvisor,
     ToolCallingManager,
+    Usage,
     tool,
 )
+from traced_tools.core.enums import CONVENTIONS
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.instruments import Instruments
 from traced_tools.observe.meter import ApiMeter, Observe
 from traced_tools.observe.names.registry_types import Metric
-from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS, RELEASED
 from traced_tools.otel.prometheus import iter_metrics
 from traced_tools.testing import ScriptedChatModel
+
+USED = (
+    names.INPUT_TOKENS_USED,
+    names.OUTPUT_TOKENS_USED,
+    names.CACHE_READ_TOKENS_USED,
+    names.CACHE_WRITE_TOKENS_USED,
+    names.REASONING_TOKENS_USED,
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -59,13 +70,18 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
     def of(metric: Metric, labels: dict[str, Any]) -> tuple[int | None, float]:
         return found[metric.name, tuple(sorted(labels.items()))]
 
-    assert of(names.INVOKE_AGENT_DURATION, {**agent, names.REQUEST_MODEL: "scripted"})[0] == 1
+    version = {**agent, names.AGENT_VERSION: "2.1"}
+    assert of(names.INVOKE_AGENT_DURATION, {**version, names.REQUEST_MODEL: "scripted"})[0] == 1
     assert of(names.INVOKE_AGENT_INFERENCE_CALLS, agent) == (1, 2)
     assert of(names.INVOKE_AGENT_TOOL_CALLS, agent) == (1, 2)
-    assert of(names.LOOP_ITERATIONS_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 2)
-    assert of(names.OPERATION_DURATION, chat)[0] == 2
-    assert of(names.TOKEN_USAGE, {**chat, names.TOKEN_TYPE: "input"}) == (2, 18)
-    assert of(names.TOKEN_USAGE, {**chat, names.TOKEN_TYPE: "output"}) == (2, 8)
+    assert of(names.LOOP_ITERATIONS_METRIC, {**version, names.LOOP_STOP_REASON: "answered"}) == (1, 2)
+    assert of(names.INFERENCE_DURATION, chat)[0] == 2
+    counted = {**chat, names.TOKEN_MODALITY: "unknown"}
+    used = {"input": 18, "output": 8, "cache_read": 6, "cache_write": 4, "reasoning": 2}
+    for metric, tokens in zip(USED, used.values(), strict=True):
+        assert of(metric, counted) == (None, tokens)
+    assert of(names.INPUT_TOKENS_A_CALL, chat) == (2, 18)
+    assert of(names.OUTPUT_TOKENS_A_CALL, chat) == (2, 8)
     assert of(names.ITERATION_DURATION, {**agent, names.ITERATION_OUTCOME: "tool_calls"})[0] == 1
     assert of(names.ITERATION_DURATION, {**agent, names.ITERATION_OUTCOME: "answer"})[0] == 1
     called = {names.TOOL_TYPE: "function", **agent}
@@ -74,11 +90,11 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
         of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
     )
     for name in ("add", "fail"):
-        assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
+        assert of(names.TOOL_DECISIONS, {**version, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
     sizes = {name: len(result.content) for name, result in zip(("add", "fail"), response.tool_results, strict=True)}
     for name, size in sizes.items():
         assert of(names.TOOL_RESULT_SIZE_METRIC, {**agent, names.TOOL_NAME: name}) == (1, size)
-    assert of(names.LOOP_COST_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
+    assert of(names.LOOP_COST_METRIC, {**version, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):
@@ -86,12 +102,56 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
         assert of(names.ADVISOR_DURATION, hook)[0] == count
 
 
+# The names of v1.41.0, for whoever keeps them.
+
+
+def model_metrics(telemetry: Telemetry) -> set[str]:
+    run("call", ChatClient(ScriptedChatModel([USED_ANSWER]), telemetry=telemetry.options).prompt("?"))
+    return {point.name for point in telemetry.metrics if point.name.startswith("gen_ai.client.")}
+
+
+USED_ANSWER = ChatResponse(AssistantMessage("x"), usage=Usage(input_tokens=9, output_tokens=4))
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("convention", ["", LATEST_GEN_AI])
+def test_the_environment_keeps_the_earlier_names_of_metrics(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv(GENAI_CONVENTIONS, EARLIER)
+    telemetry = Telemetry(prices=Prices())
+    scenario(telemetry, mode)
+    sums = {point.attributes[names.TOKEN_TYPE]: point.sum for point in telemetry.metric(names.TOKEN_USAGE.name)}
+    assert sums == {"input": 18, "output": 8}
+    (calls,) = telemetry.metric(names.OPERATION_DURATION.name)
+    assert calls.count == 2
+    streamed = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK.name} if "stream" in mode else set()
+    found = {point.name for point in telemetry.metrics if point.name.startswith("gen_ai.client.")}
+    assert found == {names.TOKEN_USAGE.name, names.OPERATION_DURATION.name, *streamed}
+
+
+def test_an_unknown_name_of_conventions_is_logged_once_and_the_released_names_apply(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(GENAI_CONVENTIONS, "1.37")
+    assert names.INFERENCE_DURATION.name in model_metrics(Telemetry())
+    assert names.INFERENCE_DURATION.name in model_metrics(Telemetry())
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "TRACED_TOOLS_GENAI_CONVENTIONS must be one of v0.1.0, v1.41.0; the names are those of v0.1.0"
+    )
+
+
+def test_the_opt_in_of_the_conventions_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = model_metrics(Telemetry())
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http,gen_ai_latest_experimental")
+    assert model_metrics(Telemetry()) == found
+    assert names.INPUT_TOKENS_USED.name in found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("convention", CONVENTIONS)
 def test_every_metric_of_a_run_carries_the_agents_name(
     monkeypatch: pytest.MonkeyPatch, mode: str, convention: str
 ) -> None:
-    monkeypatch.setenv(STABILITY_OPT_IN, convention)
+    monkeypatch.setenv(GENAI_CONVENTIONS, convention)
     telemetry = Telemetry(prices=Prices())
     scenario(telemetry, mode)
     assert {point.name: point.attributes.get(names.AGENT_NAME) for point in telemetry.metrics} == {
@@ -101,7 +161,7 @@ def test_every_metric_of_a_run_carries_the_agents_name(
 
 def test_without_reported_usage_there_is_no_token_metric(telemetry: Telemetry) -> None:
     run("call", ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"))
-    assert telemetry.metric(names.TOKEN_USAGE.name) == []
+    assert [point.name for point in telemetry.metrics if "tokens" in point.name] == []
     assert names.USAGE_INPUT_TOKENS not in (telemetry.one("invoke_agent assistant").attributes or {})
 
 
@@ -118,7 +178,7 @@ def test_a_duration_metric_is_the_spans_duration_or_the_time_of_the_model_in_it(
         spans = sum((each.end_time or 0) - (each.start_time or 0) for each in telemetry.named(span))
         assert sum(total(point) for point in telemetry.metric(metric)) == pytest.approx(spans / 1e9, abs=2e-9)
     models = (telemetry.one("invoke_agent travel").attributes or {})[names.TIME_BY_KIND["model"]]
-    assert sum(total(point) for point in telemetry.metric(names.OPERATION_DURATION.name)) == pytest.approx(models)
+    assert sum(total(point) for point in telemetry.metric(names.INFERENCE_DURATION.name)) == pytest.approx(models)
     for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name):
         each = telemetry.one(f"execute_tool {point.attributes[names.TOOL_NAME]}")
         assert total(point) == pytest.approx(((each.end_time or 0) - (each.start_time or 0)) / 1e9, abs=2e-9)
@@ -241,7 +301,7 @@ def test_the_time_to_the_first_chunk_is_the_same_on_the_span_and_in_the_metric(t
     on_spans = [
         (span.attributes or {})[names.RESPONSE_TIME_TO_FIRST_CHUNK] for span in telemetry.named("chat scripted")
     ]
-    (counted,) = telemetry.metric(names.TIME_TO_FIRST_CHUNK.name)
+    (counted,) = telemetry.metric(names.INFERENCE_TIME_TO_FIRST_CHUNK.name)
     assert counted.count == len(on_spans) == 2
     assert total(counted) == pytest.approx(sum(on_spans))  # type: ignore[arg-type]
 
@@ -249,7 +309,7 @@ def test_the_time_to_the_first_chunk_is_the_same_on_the_span_and_in_the_metric(t
 def test_the_duration_of_embeddings_is_the_spans_duration(telemetry: Telemetry) -> None:
     RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
     span = telemetry.one("embeddings embedder")
-    (counted,) = telemetry.metric(names.OPERATION_DURATION.name)
+    (counted,) = telemetry.metric(names.EMBEDDINGS_DURATION.name)
     assert total(counted) == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
 
 
@@ -272,7 +332,7 @@ class EagerMeter(ApiMeter):
 def test_a_collection_while_instruments_are_created_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
-    Instruments(EagerMeter(provider.get_meter("test")), "stable")
+    Instruments(EagerMeter(provider.get_meter("test")), RELEASED)
     found = {metric.name for metric in iter_metrics(reader.get_metrics_data())}
     provider.shutdown()
     assert caplog.text == ""

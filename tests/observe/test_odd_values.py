@@ -25,10 +25,11 @@ from traced_tools import (
     ToolCall,
     Usage,
 )
+from traced_tools.core.enums import CONVENTIONS
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.observe.settings import GENAI_CONVENTIONS
 from traced_tools.testing import ScriptedChatModel
 
 ODD = "half \ud800 a pair"
@@ -56,9 +57,9 @@ def test_an_advisor_name_with_a_lone_surrogate_is_refused() -> None:
         ChatClient(ScriptedChatModel([]), advisors=[OddAdvisor()])
 
 
-@pytest.fixture(params=["stable", "latest"])
+@pytest.fixture(params=CONVENTIONS)
 def conventions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(STABILITY_OPT_IN, LATEST_GEN_AI if request.param == "latest" else "")
+    monkeypatch.setenv(GENAI_CONVENTIONS, request.param)
     yield request.param
 
 

@@ -25,6 +25,7 @@ from traced_tools import (
 from traced_tools.models import ChatResponse
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.observe import names
+from traced_tools.observe.settings import EARLIER, RELEASED
 from traced_tools.testing import ScriptedChatModel
 
 # The redactor.
@@ -44,7 +45,10 @@ def test_a_redactor_receives_each_value_first_and_decides(mode: str) -> None:
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"), ToolCall("invented"))
     of_judges = {names.EVALUATION_EXPLANATION}  # tested in `tests/advisors/test_evaluation.py`
     of_searches = {*names.RETRIEVAL_SPAN.content}  # tested in `tests/observe/test_tool_search.py`
-    assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED} - of_judges - of_searches
+    of_principals = {names.USER_ID}  # tested in `tests/observe/test_principals.py`
+    of_memory = {*names.SEARCH_MEMORY_SPAN.content}  # tested in `tests/observe/test_memory.py`
+    elsewhere = of_judges | of_searches | of_principals | of_memory
+    assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED} - elsewhere
     attributes = telemetry.one("execute_tool add").attributes or {}
     assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS])) == {"redacted": True}
     assert names.TOOL_CALL_RESULT not in attributes
@@ -122,10 +126,13 @@ def test_arguments_that_otlp_cannot_encode_are_captured_as_text(
     assert caplog.records == []
 
 
-def test_a_captured_answer_without_a_finish_reason_has_the_default_one() -> None:
-    response = ChatResponse(AssistantMessage("x"))
-    (message,) = shapes.output_messages(response.message, response.finish_reason, lambda name: True)
-    assert message["finish_reason"] == "stop"
+@pytest.mark.parametrize("reason", ["length", None])
+def test_an_answer_has_its_finish_reason_only_in_the_shape_of_the_earlier_conventions(reason: str | None) -> None:
+    response = ChatResponse(AssistantMessage("x"), finish_reason=reason)
+    (message,) = shapes.output_messages(response, lambda name: True, RELEASED)
+    assert message == {"role": "assistant", "parts": [{"type": "text", "content": "x"}]}
+    (earlier,) = shapes.output_messages(response, lambda name: True, EARLIER)
+    assert earlier == {**message, "finish_reason": reason or "stop"}
 
 
 def test_a_run_inside_a_redactor_captures_no_content() -> None:

@@ -318,8 +318,8 @@ def test_the_page_of_metrics_describes_each_metric_completely() -> None:
     kinds = {"updowncounter": "Up-down counter"}
     when = {
         None: "with either conventions",
-        "stable": "with the stable conventions",
-        "latest": "with the latest conventions",
+        "v0.1.0": "with the conventions v0.1.0",
+        "v1.41.0": "with the conventions v1.41.0",
     }
     for name, each in names.METRICS.items():
         section = found[name]

@@ -44,7 +44,7 @@ from traced_tools.events import ToolsDiscovered
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.off import OFF
-from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS
 from traced_tools.run.context import RunContext
 from traced_tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.search.catalogue import estimate_tokens
@@ -85,9 +85,9 @@ def test_a_search_is_a_span_below_the_call_of_the_search_tool(telemetry: Telemet
         names.CONVERSATION_ID: "c-1",
         names.TOOL_SEARCH_INDEX: "regex",
     }
-    counts = {names.REQUEST_TOP_K: 3.0, names.TOOL_SEARCH_RESULTS: 1, names.TOOL_SEARCH_DISCOVERED: 1}
+    counts = {names.RETRIEVAL_TOP_K: 3, names.TOOL_SEARCH_RESULTS: 1, names.TOOL_SEARCH_DISCOVERED: 1}
     assert attributes(first) == {**common, names.ITERATION_INDEX: 1, **counts}
-    counts = {names.REQUEST_TOP_K: 2.0, names.TOOL_SEARCH_RESULTS: 2, names.TOOL_SEARCH_DISCOVERED: 1}
+    counts = {names.RETRIEVAL_TOP_K: 2, names.TOOL_SEARCH_RESULTS: 2, names.TOOL_SEARCH_DISCOVERED: 1}
     assert attributes(second) == {**common, names.ITERATION_INDEX: 2, **counts}
     assert_consistent(telemetry)
 
@@ -103,14 +103,14 @@ def test_a_search_is_below_the_advice_of_the_advisors_that_let_it_pass(telemetry
     assert telemetry.parent(telemetry.one("retrieval")) == "advise_tool passing"
 
 
-def test_the_latest_conventions_name_the_limit_of_a_search_otherwise(
+def test_the_earlier_conventions_name_the_limit_of_a_search_otherwise(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(STABILITY_OPT_IN, LATEST_GEN_AI)
+    monkeypatch.setenv(GENAI_CONVENTIONS, EARLIER)
     ran(telemetry, looks("zebra", max_results=3), "done")
     found = attributes(telemetry.one("retrieval"))
-    assert found[names.RETRIEVAL_TOP_K] == 3
-    assert names.REQUEST_TOP_K not in found
+    assert found[names.REQUEST_TOP_K] == 3.0
+    assert names.RETRIEVAL_TOP_K not in found
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -31,7 +31,7 @@ def assert_this_process_is_as_it_was() -> None:
 
 
 OUR_SPANS = {"invoke_agent assistant", "iteration", "chat scripted", "execute_tool fail"}
-OUR_METRICS = {names.INVOKE_AGENT_DURATION.name, names.TOOL_DECISIONS.name, names.TOKEN_USAGE.name}
+OUR_METRICS = {names.INVOKE_AGENT_DURATION.name, names.TOOL_DECISIONS.name, names.INPUT_TOKENS_USED.name}
 
 
 def test_spans_metrics_and_events_reach_the_collector_named_by_url_when_the_process_ends(collector: Collector) -> None:

@@ -34,7 +34,7 @@ def a_run(options: TelemetryOptions) -> None:
     model = ScriptedChatModel(
         [ToolCall(name="add", arguments={"a": 1, "b": 2}), "3"], usage=Usage(input_tokens=5, output_tokens=2)
     )
-    ChatClient(model, tools=[add], telemetry=options).prompt("1 + 2?").call()
+    ChatClient(model, version="1", tools=[add], telemetry=options).prompt("1 + 2?").call()
 
 
 def points(found: list[MetricPoint], name: str) -> list[MetricPoint]:
@@ -92,11 +92,13 @@ def test_in_memory_metrics_are_summed_up_over_runs_and_readings(memory: InMemory
     memory.metrics()
     a_run(options)
     for found in (memory.metrics(), memory.metrics()):
-        attributes = {names.AGENT_NAME: "assistant", names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
+        attributes = {names.AGENT_NAME: "assistant", names.AGENT_VERSION: "1"}
+        attributes |= {names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
         assert points(found, names.TOOL_DECISIONS.name) == [
             MetricPoint(names.TOOL_DECISIONS.name, attributes, "{decision}", value=2)
         ]
-        read, written = points(found, names.TOKEN_USAGE.name)
+        (read,) = points(found, names.INPUT_TOKENS_A_CALL.name)
+        (written,) = points(found, names.OUTPUT_TOKENS_A_CALL.name)
         assert (read.count, read.sum, read.unit, written.count, written.sum) == (4, 20, "{token}", 4, 8)
         assert [point.value for point in points(found, names.RUN_ACTIVE.name)] == [0]
 

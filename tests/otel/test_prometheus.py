@@ -25,8 +25,11 @@ def test_every_metric_of_a_run_is_exposed_under_its_prometheus_name(exposed: Exp
     families = {family.name: family.type for family in parse_openmetrics(exposed.text())}
     assert families == {
         "target": "info",
-        "gen_ai_client_operation_duration_seconds": "histogram",
-        "gen_ai_client_token_usage": "histogram",
+        "gen_ai_client_inference_duration_seconds": "histogram",
+        "gen_ai_client_inference_operation_input_tokens": "histogram",
+        "gen_ai_client_inference_operation_output_tokens": "histogram",
+        "gen_ai_client_inference_usage_input_tokens": "counter",
+        "gen_ai_client_inference_usage_output_tokens": "counter",
         "gen_ai_execute_tool_duration_seconds": "histogram",
         "gen_ai_invoke_agent_duration_seconds": "histogram",
         "gen_ai_invoke_agent_inference_calls": "histogram",

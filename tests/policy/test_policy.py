@@ -32,6 +32,14 @@ def verdict(policy: Policy, tool: str = "get_weather", arguments: Mapping[str, A
         ({"source": ["maps", "loc*"]}, {}, True),
         ({"source": ["maps", "mail"]}, {}, False),
         ({"agent": ["a*", "b"]}, {}, True),
+        ({"principal": "*"}, {}, True),
+        ({"principal": ["*", "bob"]}, {}, True),
+        ({"principal": "?*"}, {}, False),
+        ({"principal": "**"}, {}, False),
+        ({"principal": ["ana", "desk-*"]}, {}, False),
+        ({"principal": "?*"}, {"principal": "ana"}, True),
+        ({"principal": ["ana", "desk-*"]}, {"principal": "desk-1"}, True),
+        ({"principal": "ana"}, {"principal": "ANA"}, False),
         ({"attributes": {"tenant": "acme"}}, {}, False),
         ({"attributes": {"tenant": "acme"}}, {"attributes": {"tenant": "acme"}}, True),
         ({"attributes": {"roles": ["admin"]}}, {"attributes": {"roles": ("user", "admin")}}, True),
@@ -209,6 +217,56 @@ def test_a_condition_on_a_value_of_another_type_denies_the_call(conditions: dict
     assert (found.decision, found.code, found.rule) == ("deny", "policy_error", deny)
 
 
+ATTRIBUTES = {"team": "finance", "limit": 100, "unit": {"country": "DE"}}
+FORGED = {"principal": ATTRIBUTES, "principal.team": "finance", "team": "finance"}
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "attributes", "holds"),
+    [
+        ({"principal.team": {"eq": "finance"}}, {}, ATTRIBUTES, True),
+        ({"principal.unit.country": {"in": ["DE"]}}, {}, ATTRIBUTES, True),
+        ({"principal.team": {"eq": "finance"}, "amount": {"le": 5}}, {"amount": 5}, ATTRIBUTES, True),
+        ({"principal.team": {"eq": "finance"}, "amount": {"le": 5}}, {"amount": 6}, ATTRIBUTES, False),
+        ({"principal.team": {"eq": "finance"}}, FORGED, {"team": "sales"}, False),
+        ({"principal.team": {"eq": "finance"}}, FORGED, {}, False),
+        ({"principal.team": {"exists": False}}, FORGED, {}, True),
+        ({"principal": {"exists": True}}, FORGED, {}, True),
+        ({"principal": {"exists": True}}, {}, ATTRIBUTES, False),
+        ({r"principal\.team": {"eq": "finance"}}, FORGED, {}, True),
+    ],
+)
+def test_a_key_with_a_name_after_principal_is_about_the_principal_and_never_about_an_argument(
+    where: dict[str, Any], arguments: dict[str, Any], attributes: dict[str, Any], holds: bool
+) -> None:
+    async def read() -> Mapping[str, Any]:
+        return attributes
+
+    policy = Policy([Rule("rule", then="allow", where=where)])
+    assert (verdict(policy, arguments=arguments, read_principal=read).code == "rule") is holds
+
+
+def test_attributes_are_read_only_if_the_arguments_do_not_decide() -> None:
+    async def unknown() -> Mapping[str, Any]:
+        raise LookupError
+
+    where = {"principal.team": {"eq": "finance"}, "amount": {"le": 5}}
+    deny = Rule("rule", then="deny", where=where)
+    policy = Policy([Rule("sums", then="allow", tool="sum"), deny], default="allow")
+    assert verdict(policy, "sum", read_principal=unknown).code == "sums"
+    assert verdict(policy, arguments={"amount": 6}, read_principal=unknown).code == "policy_default"
+    for arguments in ({"amount": 5}, {"amount": "five"}, {}):
+        found = verdict(policy, arguments=arguments, read_principal=unknown)
+        assert (found.decision, found.code, found.rule) == ("deny", "policy_error", deny)
+
+
+def test_a_missing_attribute_lets_no_rule_that_denies_be_passed_by() -> None:
+    where = {"principal.team": {"ne": "finance"}}
+    deny = Policy([Rule("rule", then="deny", where=where)], default="allow")
+    assert verdict(deny).code == "policy_error"
+    assert verdict(Policy([Rule("rule", then="allow", where=where)])).code == "policy_default"
+
+
 def test_a_pattern_takes_linear_time() -> None:
     slow = ArgumentConditions({"x": {"matches": "(a+)+b"}})
     assert slow({"x": "a" * 50_000}) is False
@@ -256,6 +314,10 @@ NOT_IMPLIED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"tool": ["a", "b"]}, {"tool": "b", "agent": "desk"}),
         ({"attributes": {"tenant": ["a", "b"]}}, {"attributes": {"tenant": "b", "level": 1}}),
         ({"source": "m*"}, {"source": "maps", "where": lambda args: True}),
+        ({"principal": "*"}, {"principal": "ana"}),
+        ({"principal": ["ana", "*"]}, {"principal": "?*"}),
+        ({"principal": "desk-*"}, {"principal": ["desk-1", "desk-?"]}),
+        ({"where": {"principal.team": {"in": ["a", "b"]}}}, {"where": {"principal.team": {"eq": "a", "exists": True}}}),
         ({"source": ["m*", "local"]}, {"source": ["maps", "mail"]}),
         ({"annotations": {"read_only": True}}, {"annotations": {"read_only": True, "open_world": False}}),
         ({}, {"annotations": {"read_only": True}, "where": ArgumentConditions({"a": {"eq": 1}})}),
@@ -286,6 +348,10 @@ def test_a_rule_that_can_never_decide_is_refused(earlier: dict[str, Any], later:
         ({"tool": "pay_*"}, {"tool": "pay*"}),
         ({"tool": "pay?"}, {"tool": "pay_?"}),
         ({"agent": "desk"}, {"tool": "pay"}),
+        ({"principal": "?*"}, {}),
+        ({"principal": "**"}, {}),
+        ({"where": {"principal.team": {"eq": "a"}}}, {"where": {"team": {"eq": "a", "exists": True}}}),
+        ({"where": {"principal": {"exists": True}}}, {"where": {"principal.team": {"exists": True}}}),
         ({"source": "m*"}, {"source": ["maps", "local"]}),
         ({"attributes": {"tenant": "a"}}, {"attributes": {"tenant": ["a", "b"]}}),
         ({"attributes": {"level": 1}}, {"attributes": {"level": True}}),
@@ -343,6 +409,12 @@ def test_a_policy_without_rules_or_with_an_id_twice_is_refused() -> None:
         {"agent": [""]},
         {"attributes": {"tenant": []}},
         {"annotations": {"readOnlyHint": True}},
+        {"principal": []},
+        {"where": {}},
+        {"where": {"amount": {}}},
+        {"where": {"amount": {"above": 1}}},
+        {"where": {"principal.": {"eq": 1}}},
+        {"where": {"amount": {"eq": (1, 2)}}},
     ],
     ids=str,
 )
@@ -357,7 +429,10 @@ def test_an_invalid_rule_is_refused(given: dict[str, Any]) -> None:
         {"tool": 1},
         {"tool": [1]},
         {"source": None},
-        {"where": {"amount": {"gt": 1000}}},
+        {"where": {"amount": 1000}},
+        {"where": {1: {"gt": 1000}}},
+        {"where": {"amount": {1: 1000}}},
+        {"principal": None},
         {"reason": 1},
         {"attributes": None},
         {"attributes": {"a": None}},

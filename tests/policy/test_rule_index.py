@@ -26,31 +26,49 @@ CONDITIONS = st.one_of(
     st.tuples(st.just("exists"), st.booleans()),
 )
 WHERE = st.none() | st.dictionaries(
-    st.sampled_from(["x", "y"]), st.lists(CONDITIONS, min_size=1, max_size=2).map(dict), min_size=1, max_size=2
+    st.sampled_from(["x", "principal.x"]),
+    st.lists(CONDITIONS, min_size=1, max_size=2).map(dict),
+    min_size=1,
+    max_size=2,
 ).map(ArgumentConditions)
 ATTRIBUTES = st.dictionaries(
     st.sampled_from(["tenant", "level"]),
     st.lists(NUMBERS | st.sampled_from(["a", True]), min_size=1, max_size=2),
     max_size=2,
 )
-RULES = st.lists(st.tuples(st.sampled_from(["allow", "deny"]), SOME, SOME, ATTRIBUTES, WHERE), min_size=1, max_size=8)
+RULES = st.lists(
+    st.tuples(st.sampled_from(["allow", "deny"]), SOME, SOME, SOME, ATTRIBUTES, WHERE), min_size=1, max_size=8
+)
+PRINCIPALS = st.none() | st.sampled_from(["pay", "pay_now", "", "y", "pay[", "a]b"])
 
 
 @given(RULES)
 def test_the_index_refuses_the_rules_that_an_earlier_rule_covers(found: list[Any]) -> None:
     index, kept = RuleIndex(), list[Rule]()
-    for number, (then, tool, agent, attributes, where) in enumerate(found):
-        rule = Rule(f"rule-{number}", then=then, tool=tool, agent=agent, attributes=attributes, where=where)
+    for number, (then, tool, agent, principal, attributes, where) in enumerate(found):
+        conditions: dict[str, Any] = {"agent": agent, "principal": principal, "attributes": attributes}
+        rule = Rule(f"rule-{number}", then=then, tool=tool, where=where, **conditions)
         problem = index.add(rule)
         assert (problem is not None) is any(earlier.covers(rule) for earlier in kept)
         if problem is None:
             kept.append(rule)
 
 
+@given(SOME, SOME, PRINCIPALS)
+def test_a_rule_that_covers_another_is_for_each_principal_that_the_other_is_for(
+    earlier: Any, later: Any, principal: str | None
+) -> None:
+    covering, covered = (Rule(each, then="deny", principal=each_of) for each, each_of in (("a", earlier), ("b", later)))
+    if covering.covers(covered) and covered.is_for_principal(principal):
+        assert covering.is_for_principal(principal)
+
+
 @pytest.mark.parametrize(
     "conditions",
     [
         lambda n: {"tool": f"tool_{n}"},
+        lambda n: {"tool": "pay", "principal": f"user-{n}"},
+        lambda n: {"tool": "pay", "where": {"principal.team": {"eq": f"t{n}"}}},
         lambda n: {"tool": [f"svc{n}_*", f"svc{n}"]},
         lambda n: {"tool": f"get_*_of_{n}"},
         lambda n: {"tool": "pay", "agent": f"desk-{n}"},

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.policy.test_policy import verdict
 from traced_tools import ConfigurationError, Policy, ToolAnnotations
-from traced_tools.policy.rule import POLICY_DECISIONS
+from traced_tools.core.enums import POLICY_DECISIONS
 
 WHOLE = """\
 default: deny
@@ -27,10 +28,12 @@ rules:
     agent: [desk, lab-*]
     attributes: {tenant: [acme, globex], level: 3}
     source: [local, maps]
+    principal: [ana, desk-*]
     annotations: {read_only: false, destructive: false}
     where:
       recipient.country: {not_in: [KP], exists: true}
       currency: {in: [EUR, USD]}
+      principal.team: {eq: finance}
       to: {matches: '[A-Z]{2}\\d+'}
 """
 RULE = "rules:\n  - id: one\n    then: allow\n"
@@ -45,7 +48,16 @@ def file(tmp_path: Path, text: str | bytes) -> Path:
 def test_every_key_of_a_rule_is_read(tmp_path: Path) -> None:
     policy = Policy.load(str(file(tmp_path, WHOLE)))
     hints = ToolAnnotations(read_only=False, destructive=False)
+
+    def of(team: str) -> Any:
+        async def read() -> dict[str, str]:
+            return {"team": team}
+
+        return read
+
     desk = {
+        "principal": "desk-7",
+        "read_principal": of("finance"),
         "agent": "lab-1",
         "attributes": {"tenant": "globex", "level": 3},
         "read_annotations": lambda: hints,
@@ -61,6 +73,9 @@ def test_every_key_of_a_rule_is_read(tmp_path: Path) -> None:
         verdict(policy, "pay", small, **{**desk, "agent": "other"}),
         verdict(policy, "pay", small, **{**desk, "attributes": {"tenant": "acme"}}),
         verdict(policy, "pay", small, **desk, source="mail"),
+        verdict(policy, "pay", small, **{**desk, "principal": "bob"}),
+        verdict(policy, "pay", small, **{**desk, "principal": None}),
+        verdict(policy, "pay", {**small, "principal": {"team": "finance"}}, **{**desk, "read_principal": of("sales")}),
         verdict(policy, "pay", {**small, "currency": "GBP"}, **desk),
         verdict(policy, "pay", {**small, "to": "DE"}, **desk),
         verdict(policy, "pay", {**small, "recipient": {"country": "KP"}}, **desk),
@@ -96,7 +111,7 @@ def test_the_default_of_a_file_decides_about_a_call_that_no_rule_is_for(tmp_path
         ("rules:\n  - id: one", 2, "the rule has no 'then': add `then:`"),
         ("rules:\n  - id: one\n    then: maybe", 3, "then must be one of allow, deny, require_approval"),
         ("rules:\n  - id: policy_error\n    then: allow", 2, "choose another id"),
-        (f"{RULE}    tools: pay", 4, "unknown key 'tools' in a rule: use id, then, tool, source, agent, attributes"),
+        (f"{RULE}    tools: pay", 4, "unknown key 'tools' in a rule: use id, then, tool, source, agent, principal"),
         (f"{RULE}    id: two", 4, "the key 'id' is there twice: delete one"),
         (f"{RULE}    tool: 3", 4, "tool must be a str or a list of str, not int"),
         (f"{RULE}    tool: [a, 3]", 4, "tool[1] must be a str, not int"),

@@ -85,7 +85,7 @@ def test_a_round_has_several_agents_models_and_providers_and_one_model_without_a
     round_of_runs: CapturedTelemetry,
 ) -> None:
     for label, least in ((names.AGENT_NAME, 4), (names.REQUEST_MODEL, 5), (names.PROVIDER_NAME, 3)):
-        assert len(values(round_of_runs, names.OPERATION_DURATION, label)) >= least
+        assert len(values(round_of_runs, names.INFERENCE_DURATION, label)) >= least
     priced = values(round_of_runs, names.USAGE_COST, names.REQUEST_MODEL)
     unpriced = values(round_of_runs, names.UNPRICED_TOKENS, names.REQUEST_MODEL)
     assert len(priced) >= 3
@@ -114,13 +114,13 @@ def test_nothing_is_captured_of_what_runs_say(round_of_runs: CapturedTelemetry) 
     assert [each.name for each in emitted if content & set(each.attributes or ())] == []
 
 
-def tokens_of(scenario: Scenario) -> dict[tuple[tuple[str, object], ...], float | None]:
+def tokens_of(scenario: Scenario) -> dict[tuple[object, ...], float | None]:
     with capture_telemetry() as captured:
         scenario.run(count=30, telemetry=captured.options)
         return {
-            tuple(sorted(point.attributes.items())): point.sum
+            (point.name, *sorted(point.attributes.items())): point.value
             for point in captured.metrics
-            if point.name == names.TOKEN_USAGE.name
+            if point.name in (names.INPUT_TOKENS_USED.name, names.OUTPUT_TOKENS_USED.name)
         }
 
 
@@ -136,9 +136,8 @@ def test_without_an_outcome_the_other_runs_stay_as_they_are() -> None:
             (tokens,) = [
                 point.sum
                 for point in captured.metrics
-                if point.name == names.TOKEN_USAGE.name
+                if point.name == names.INPUT_TOKENS_A_CALL.name
                 and point.attributes[names.REQUEST_MODEL] == "demo-local"
-                and point.attributes[names.TOKEN_TYPE] == names.TOKEN_INPUT
             ]
             return tokens or 0.0
 

@@ -28,6 +28,7 @@ from traced_tools.audit.schema import searchable
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.part_check import Checkable, PartCheck
+from traced_tools.core.policy_verdict import evaluation_fields
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
@@ -133,6 +134,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
         self.order = order
         self._trail = trail
         self._on_failure = on_failure
+        if callable(offer := getattr(trail, "offer_pseudonyms", None)):
+            offer()  # now, because the events of a run begin before its first record
         self._runs: dict[str, _Run] = {}
         self._is_out = False
 
@@ -259,17 +262,24 @@ class AuditAdvisor(Advisor, ToolCallListener):
 class _Run:
     """State of an active run; a call of `execute_tool_calls` counts as a run of one iteration."""
 
-    __slots__ = ("by_hand", "calls", "ended", "inside", "model", "provider", "response_id", "sequence")
+    __slots__ = ("by_hand", "calls", "ended", "inside", "model", "principal", "provider", "response_id", "sequence")
 
     def __init__(self) -> None:
         self.sequence = 0
         self.model: str | None = None
         self.provider: str | None = None
         self.response_id: str | None = None
+        self.principal: Content | None = None
         self.calls: dict[tuple[int, int], _Asked] = {}
         self.inside = False
         self.ended = False
         self.by_hand = False
+
+    def principal_of(self, call: ObservedCall) -> Content | None:
+        """Return on whose behalf the run is; a tool with capture disabled does not keep that out of the trail."""
+        if self.principal is None and call.principal is not None:
+            self.principal = Content(call.principal, may_be_stored=True, pseudonym=pseudonym_of(call.principal))
+        return self.principal
 
     def answered(self, event: ModelResponded) -> None:
         """Register the model whose answer contains the next calls."""
@@ -291,6 +301,7 @@ class _Asked:
         "_arguments",
         "_fields",
         "_observed",
+        "_principal",
         "_subject",
         "_time",
         "durable",
@@ -303,7 +314,9 @@ class _Asked:
         self._observed = call
         self._time = unix_nanoseconds(event.time)
         self._subject = _subject(event)
+        self._principal = run.principal_of(call)
         self._fields = {
+            "actors": list(event.actors) or None,
             "source": event.source,
             "batch_size": event.batch_size,
             "model": run.model,
@@ -340,6 +353,8 @@ class _Asked:
             fields["own_name"] = searchable(own_name)
         if self._observed.pin_changes:
             fields["pin_changes"] = list(self._observed.pin_changes)
+        if self._principal is not None:
+            contents["principal"] = self._principal
         reason = self._observed.intent if reason is None else reason
         if reason is not None:
             contents["reason"] = self._content(reason)
@@ -349,6 +364,8 @@ class _Asked:
         """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
         fields |= {"reason_code": event.reason_code, "rule": event.rule, "error_type": event.error_type}
+        fields["policy_digest"] = event.policy_digest
+        fields["evaluated"] = [*map(evaluation_fields, event.evaluated)] or None
         if event.decision in RAN and not self.durable:
             fields["intent_late"] = True
         arguments = self._observed.runs_with

@@ -213,12 +213,20 @@ def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in _ERASABLE}
 
 
-def person_of(fields: Mapping[str, Any]) -> str | None:
+PRINCIPAL: Final = "principal"
+"""The content of an intent that says on whose behalf the run is."""
+
+
+def person_of(fields: Mapping[str, Any], content: str = "by") -> str | None:
     """Return who decided about a call: the name if the record has it, else the pseudonym that spans and events have.
 
     A record has it as `pseudonym` unless its digest begins with it. Records of earlier releases have the name alone.
+
+    Args:
+        fields: the fields of a record.
+        content: the content that names somebody: `by`, or `principal` for on whose behalf the run is.
     """
-    by = fields.get("by")
+    by = fields.get(content)
     if not isinstance(by, Mapping):
         return by if isinstance(by, str) else None
     known = (by.get(name) for name in ("text", "pseudonym"))

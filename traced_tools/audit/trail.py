@@ -18,6 +18,7 @@ from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
+from traced_tools.audit.reading.principals import PrincipalFilter
 from traced_tools.audit.reading.queries import CallFilter
 from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
@@ -121,6 +122,7 @@ class AuditTrail:
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
         files = (self.store.path, publish.path if isinstance(publish, CheckpointFile) else None)
+        self._digest_of = _NameDigest(found, self.store.path)
         self._make_maker = partial(_record_maker, found, files, content, redactor, common)
         losses = mirror.CheckpointLosses(telemetry)
         outside = None if publish is None else Publisher(publish, self.store.name, losses)
@@ -140,6 +142,13 @@ class AuditTrail:
         self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started, mirror.flush)
         self._finalizer = weakref.finalize(self, self._writer.begin_close, _LEFT_ALONE)
         self._finalizer.atexit = False
+
+    def offer_pseudonyms(self) -> None:
+        """Make pseudonyms with the key of the trail, unless the environment has a key or another trail came first.
+
+        A missing key beside the store is created with the first pseudonym.
+        """
+        offer_digest(self._digest_of)
 
     def submit(self, draft: Draft) -> None:
         """Queue a record; never waits and never raises, from any thread.
@@ -233,14 +242,21 @@ class AuditTrail:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        principal: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
         Pending records are written first, if that succeeds within the trail's timeout.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
-        return find_calls(self._reader(), wanted, limit)
+        reader = self._reader()
+        who = None if principal is None else PrincipalFilter(principal, self._given, self._secret())
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
+        return find_calls(reader, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""
@@ -405,6 +421,27 @@ class Write(Step[None]):
             await durable
         if self._entry.durable is not True:
             raise self._trail.unavailable(self._timeout)
+
+
+class _NameDigest:
+    """Returns the digest by which records of a trail identify a name; None while the key can't be read or created.
+
+    Args:
+        key: the key, if it is known.
+        path: the file of an embedded store, beside which the key is otherwise.
+    """
+
+    def __init__(self, key: AuditKey | None, path: Path | None) -> None:
+        self._key = key
+        self._path = path
+
+    def __call__(self, name: str) -> str | None:
+        if self._key is None:
+            try:
+                self._key = load_key(None, self._path, create=True)
+            except Exception:  # the trail reports it, with the record that it can't write
+                return None
+        return str(self._key.content(name)["digest"])
 
 
 def _record_maker(

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-Conventions = Literal["stable", "latest"]
-"""The GenAI conventions that name the metrics of model calls: `stable`, or `latest` (the head of the conventions)."""
+Conventions = Literal["v0.1.0", "v1.41.0"]
+"""The releases of the GenAI conventions that name what model calls emit.
+
+`v0.1.0` is the first release of OpenTelemetry's GenAI conventions, and `v1.41.0` the last release of its general ones
+that contains them.
+"""
+CONVENTIONS: Final[tuple[Conventions, ...]] = ("v0.1.0", "v1.41.0")
 
 CaptureMode = Literal["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"]
 CAPTURE_MODES: Final[tuple[CaptureMode, ...]] = get_args(CaptureMode)
@@ -68,6 +73,9 @@ Decision = Literal[
     "invalid_arguments",
 ]
 DECISIONS: Final = get_args(Decision)
+
+PolicyDecision = Literal["allow", "deny", "require_approval"]
+POLICY_DECISIONS: Final = get_args(PolicyDecision)
 
 SUPERSEDED: Final = "superseded"
 """The reason code of a call that a run left without a result, and that the conversation has passed by."""

@@ -11,6 +11,7 @@ from traced_tools.core.approval import PendingCall
 from traced_tools.core.enums import Decision, ToolOutcome
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable, result_part_of_text
 from traced_tools.core.pickling import picklable
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import ToolContent, truncate_content
 
@@ -40,6 +41,7 @@ class ToolResult:
         advisor: the name of the advisor that denied or answered the call, if one did.
         reason_code: the reason of the decision as a code, such as the limit that was reached or the rule of a policy.
         rule: the id of the policy's rule that decided about the call; None if no rule did.
+        policy: the verdict of the policy that decided about the call; None if no policy did.
         by: the person or service that approved or refused the call, as named by the application.
         edited: the arguments, as JSON text, that somebody approved instead of the model's; None if nobody did. The
             model reads them before the content.
@@ -66,6 +68,7 @@ class ToolResult:
     edited: str | None = field(default=None, repr=False)
     ends_run: bool = False
     pending: PendingCall | None = None
+    policy: PolicyVerdict | None = None
 
     def __post_init__(self) -> None:
         if not self.content.isascii():

@@ -62,6 +62,6 @@ def json_schema() -> dict[str, Any]:
     for name, definition in made["$defs"].items():
         definition.pop("additionalProperties", None)  # usage may have additional counts
         definition["description"] = definition["description"].partition("\n")[0]
-        if name != "Usage":
+        if name not in ("Usage", "PolicyVerdict"):
             definition["required"] = [*_ALWAYS, *definition["required"]]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event of traced_tools", **made}

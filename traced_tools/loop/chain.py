@@ -86,6 +86,10 @@ class AdvisorChain:
             for advisor in self._reviewers:
                 advisor.review_tools(run, names)
 
+    def policy_digests(self) -> tuple[str, ...]:
+        """Return the digests of the policies that decide about tool calls."""
+        return tuple(digest for advisor in self.advisors if (digest := advisor.policy_digest) is not None)
+
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""
         return self._entries[0](request)
@@ -164,9 +168,17 @@ class AdvisorChain:
             began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
                 delta = ChatChunk(text=text, restarts=delivery.replaces)
-                await Release(partial(self.deliver, last, delta, self._stages[index][1], closing=True))
+                await Release(partial(self._deliver_closing, last, delta, self._stages[index][1]))
             finally:  # the consumer's time doesn't count as the advisors' own time
                 ledger.book_since("reader", began, downstream)
+
+    def _deliver_closing(self, request: ChatClientRequest, delta: ChatChunk, stage: int) -> ChatClientResponse | None:
+        """Return the chunk that the consumer receives for a text of an advisor; the hooks on its way take its time."""
+        began = perf_counter_ns()
+        try:
+            return self.deliver(request, delta, stage, closing=True)
+        finally:
+            request.run.telemetry.ledger.book_downstream("chunk", perf_counter_ns() - began)
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""

@@ -240,7 +240,7 @@ class RunState(Value):
         run_ids: the ids of the run and of the runs that it resumed, the first one first.
         traceparent: the W3C trace context of the run; None if it was not traced.
         agent: the name of the client.
-        conversation_id, principal, attributes: those of the run.
+        conversation_id, principal, actors, attributes: those of the run.
         request: the messages of the request, without what a memory adds.
         added: what the loop added to its request before the answer.
         answer: the answer with the calls.
@@ -263,6 +263,7 @@ class RunState(Value):
     agent: AnyText
     conversation_id: AnyText | None = None
     principal: AnyText | None = Field(default=None, repr=False)
+    actors: tuple[AnyText, ...] = ()
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
     request: Messages
     added: Messages
@@ -299,6 +300,7 @@ class RunState(Value):
             agent=run.agent,
             conversation_id=run.conversation_id,
             principal=run.principal,
+            actors=run.actors,
             attributes=dict(run.attributes),
             request=request,
             added=pause.added,

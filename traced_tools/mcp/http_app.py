@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from traced_tools.core.checks import expect, expect_each, expect_whole
+from traced_tools.core.identity import check_principal
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.sdk_logs import OURS
@@ -50,7 +51,7 @@ class McpApp:
     Args:
         server: the server.
         token: the token that clients must send as `Authorization: Bearer …`. If it is a mapping, it has the tokens by
-            the names of their holders, and the name of the holder is the principal of the calls.
+            the names of their holders, and the name of the holder is the principal of the calls: 1 to 256 characters.
         hosts: the names by which clients may address the server. With a token, by default any; without one, those of
             the loopback interface.
         origins: the origins of web pages that may use the server, such as `https://example.org`. Without a token, also
@@ -230,6 +231,8 @@ def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
         return ()
     named: list[tuple[str | None, str]] = [(None, token)] if isinstance(token, str) else [*token.items()]
     expect_each("token", [text for each in named for text in each if text is not None], str, "a str")
+    for name, _ in named:
+        check_principal("the name of each token's holder", name)
     if not named or any(len(each) < _LEAST_TOKEN for _, each in named):
         raise ConfigurationError(
             f"a token must have at least {_LEAST_TOKEN} characters: `openssl rand -hex 32` prints a good one"

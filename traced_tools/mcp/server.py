@@ -40,6 +40,7 @@ from pydantic import ValidationError
 from traced_tools._version import __version__
 from traced_tools.core.checks import checked_mapping, expect, expect_positive
 from traced_tools.core.enums import McpTransport
+from traced_tools.core.identity import actor
 from traced_tools.core.messages import AssistantMessage, ToolCall
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
@@ -246,11 +247,12 @@ class McpServer:
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
+        who = {"principal": principal, "actors": _client_of(request)}
         if not _wants_progress(request):
-            result = await _apart(lambda: self._executed(wanted, tools, principal, approver))
+            result = await _apart(lambda: self._executed(wanted, tools, who, approver))
         else:
             async with ProgressSender(request.session).sending() as progress:
-                result = await _apart(lambda: self._executed(wanted, tools, principal, approver, progress))
+                result = await _apart(lambda: self._executed(wanted, tools, who, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -262,7 +264,7 @@ class McpServer:
         return tool.result(result, only_objects=not is_modern)
 
     async def _executed(
-        self, wanted: ToolCall, tools: ToolSet, principal: str | None, *of_call: ToolAdvice
+        self, wanted: ToolCall, tools: ToolSet, who: Mapping[str, Any], *of_call: ToolAdvice
     ) -> ToolResult:
         try:
             executed = await self._manager.aexecute_tool_calls(
@@ -274,7 +276,7 @@ class McpServer:
                 telemetry=self._telemetry,
                 advisors=(*self._advisors, *of_call),
                 agent=self.name,
-                principal=principal,
+                **who,
             )
         except ToolNotFoundError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
@@ -329,6 +331,12 @@ PRINCIPAL: Final = "traced_tools.principal"
 def principal_of(request: Any) -> str | None:
     """Return the name of the caller of an HTTP request; None if it has none, or for a request over stdio."""
     return None if request is None else request.scope.get(PRINCIPAL)
+
+
+def _client_of(request: _REQUEST) -> tuple[str, ...]:
+    """Return the client as an actor, by the name that it gives itself; nothing if it gives none."""
+    params = request.session.client_params
+    return () if params is None or not params.client_info.name else (actor("client", params.client_info.name),)
 
 
 def _can_elicit(request: _REQUEST) -> bool:

@@ -541,15 +541,16 @@ async def _(memory: _Blocking) -> None:
         *("'; DROP TABLE x; --", "a:b", "a%3Ab", "a*", "a", "A", "a ", "a\\0", "a\x00", "a\\\\0", "{x}", "[a]"),
         *("line\nbreak\r", "ümläut", "u\u0308", "\u00fc", "𝄞" * 256, "x" * 256, "/../..", " ", "\ufeff", "$a.b"),
     ]
-    for name in names:
+    owners = {name: name if name.strip() else f"{name}-" for name in names}  # a principal is not blank
+    for name, owner in owners.items():
         await memory.append(
-            name, [_said(name, id=name, agent=name)], 0, principal=name, attributes={f"a{name}"[:128]: name}
+            name, [_said(name, id=name, agent=name)], 0, principal=owner, attributes={f"a{name}"[:128]: name}
         )
-    for name in names:
-        log = await memory.read(name, principal=name)
+    for name, owner in owners.items():
+        log = await memory.read(name, principal=owner)
         _expect(_texts(log) == [name], f"the conversation {name[:20]!r} has other entries than its own")
         _expect(log.entries[0].id == name, f"the entry {name[:20]!r} has another id")
-        for options in ({"principal": name}, {"attributes": {f"a{name}"[:128]: name}}):
+        for options in ({"principal": owner}, {"attributes": {f"a{name}"[:128]: name}}):
             found = await memory.ids(**options)
             _expect(found == [name], f"conversations() by {name[:20]!r} returns {[each[:20] for each in found]}")
     _expect(sorted(await memory.ids()) == sorted(names), "conversations() does not return all ids as they were given")

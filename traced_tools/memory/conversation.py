@@ -14,7 +14,7 @@ from traced_tools.memory.entries import CompactionEntry, EntryKind, MessageEntry
 
 T = TypeVar("T")
 MOST_ID = 256
-"""The maximum length in characters of a conversation's id, a principal and an attribute's value."""
+"""The maximum length in characters of a conversation's id and an attribute's value."""
 MOST_ATTRIBUTE_NAME = 128
 MOST_BRANCH = 256
 

@@ -8,7 +8,13 @@ from traced_tools.observe.failures import error_type
 from traced_tools.observe.stages.observation import Observation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from traced_tools.core.enums import CompactionOutcome, MemoryOperation
+    from traced_tools.observe.stages.subjects import ObservedEntry
+
+    Entries = Callable[[], Iterable[ObservedEntry]]
+    """Returns the messages of an operation; called only if content is captured."""
 
 
 class MemoryObservation(Observation):
@@ -24,9 +30,20 @@ class MemoryObservation(Observation):
         messages_left_out: how many messages of the conversation the model is not sent.
         messages_stored: how many messages were appended; None if nothing was reported as appended.
         conflicts: how often the conversation had changed meanwhile.
+        entries: the messages that were read or appended; content.
+        lookup: the tool by which the model looked messages up, and its words; content. None for what the model is sent.
     """
 
-    __slots__ = ("conflicts", "iteration", "messages_left_out", "messages_read", "messages_stored", "operation")
+    __slots__ = (
+        "conflicts",
+        "entries",
+        "iteration",
+        "lookup",
+        "messages_left_out",
+        "messages_read",
+        "messages_stored",
+        "operation",
+    )
 
     def __init__(self, operation: MemoryOperation, iteration: int) -> None:
         self.operation = operation
@@ -35,16 +52,24 @@ class MemoryObservation(Observation):
         self.messages_left_out = 0
         self.messages_stored: int | None = None
         self.conflicts = 0
+        self.entries: Entries = tuple
+        self.lookup: tuple[str, str] | None = None
 
-    def read(self, messages: int, left_out: int) -> None:
+    def looks_up(self, tool: str, words: str) -> None:
+        """Record the tool by which the model looks messages up, and its words; empty if it asks for an entry."""
+        self.lookup = tool, words
+
+    def read(self, messages: int, left_out: int, entries: Entries) -> None:
         """Record how many messages were read, and how many messages of the conversation the model is not sent."""
         self.messages_read = messages
         self.messages_left_out = left_out
+        self.entries = entries
         self._events.read()
 
-    def stored(self, messages: int) -> None:
+    def stored(self, messages: int, entries: Entries) -> None:
         """Record how many messages were appended."""
         self.messages_stored = messages
+        self.entries = entries
         self._events.stored()
 
     def conflict(self) -> None:

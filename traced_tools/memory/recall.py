@@ -17,6 +17,8 @@ from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match
 from traced_tools.tools.decorator import tool
 from traced_tools.tools.selection import tool_callbacks
 
+RECALL: Final = "recall"
+"""The name of the tool."""
 _MOST_FOUND: Final = 10
 _MOST_EXCERPT: Final = 1_000
 _MATCHES: Final[tuple[Match, ...]] = ("all", "any")
@@ -29,8 +31,10 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
 
     The tool is named `recall`. It searches the whole log of the run's own conversation, with its compacted messages, or
     returns one entry of it whole, such as a tool result that a compaction has cut. A run of an inner agent searches its
-    own branch, and what the outer agents had said before it began. Telemetry never captures its arguments and results,
-    because they may be those of tools with `capture=False`.
+    own branch, and what the outer agents had said before it began. Telemetry never captures its arguments and results
+    as those of a tool, because they may be those of tools with `capture=False`. If content is captured, the span of the
+    search has the messages without answers of the assistant, calls and results of tools only if they may be captured,
+    and the words if the run has no other tool with `capture=False`.
 
     Args:
         memory: the memory of the `MemoryAdvisor` in the client's advisors.
@@ -53,9 +57,10 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
         if session is None or session.run.conversation_id is None:
             raise RuntimeError("recall needs a MemoryAdvisor with its memory, and a request with a conversation id")
         with observe_memory(session.run, "search_memory", context.iteration) as observed:
+            observed.looks_up(RECALL, words)
             found = _search(session, words.split()) if entry is None else _entry(session, entry)
             shown = found[:_MOST_FOUND]
-            observed.read(len(shown), 0)
+            observed.read(len(shown), 0, lambda: shown[::-1])
         if entry is not None:
             return (
                 "\n".join(_text(each.message) for each in found) or f"There is no entry {entry} in this conversation."

@@ -25,6 +25,7 @@ from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
 from pydantic import ValidationError
 
 from traced_tools.core.checks import checked_mapping, expect, expect_whole
+from traced_tools.core.identity import check_principal
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.errors import ChatMemoryError, ConversationConflict, ConversationDenied, UnreadableConversation
 from traced_tools.flow.flow import acall, call
@@ -64,7 +65,7 @@ class ChatMemoryRepository(ABC):
     requests that name another principal, or none, are refused. A conversation that nobody owns is only for requests
     without a principal.
 
-    Conversation ids, principals and values of attributes are any text of 1 to 256 characters.
+    Conversation ids, principals and values of attributes are any text of 1 to 256 characters; a principal is not blank.
 
     Args:
         expire_after: how long a conversation is kept after its last append; None for ever. An expired conversation
@@ -541,7 +542,7 @@ class ChatMemoryRepository(ABC):
     async def _conversations_flow(
         self, attributes: Mapping[str, str] | None, principal: str | None
     ) -> tuple[Conversation, ...]:
-        _check_principal(principal)
+        check_principal("principal", principal)
         wanted = _checked_attributes(attributes)
         found = await Call[Iterable[Conversation]](self.find_conversations, principal, wanted, None)
         now = utc_now()
@@ -649,7 +650,7 @@ def _check_text(argument: str, value: object, most: int, least: int = 1) -> None
 def _check_request(conversation_id: str, principal: str | None, found: Conversation | None) -> None:
     """Raise an error if a request is invalid, or if the conversation that it found belongs to somebody else."""
     _check_text("conversation_id", conversation_id, MOST_ID)
-    _check_principal(principal)
+    check_principal("principal", principal)
     if found is not None and found.principal != principal:
         raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
 
@@ -676,11 +677,6 @@ def _checked_words(words: Sequence[str]) -> Sequence[frozenset[str]]:
     for each in words:
         _check_text("each of words", each, MOST_WORD)
     return [frozenset(words_in(each)) for each in words]
-
-
-def _check_principal(principal: str | None) -> None:
-    if principal is not None:
-        _check_text("principal", principal, MOST_ID)
 
 
 def _checked_attributes(attributes: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -9,12 +9,14 @@ from opentelemetry.trace import SpanKind
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, put
 from traced_tools.observe.failures import error_type
+from traced_tools.observe.genai_messages import MemoryRecords
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import MemoryOperation
     from traced_tools.memory.observation import CompactionObservation, MemoryObservation
+    from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.names.registry_types import SpanType
@@ -62,6 +64,7 @@ class MemoryScope(MemoryStageScope):
         self._observed = observed
         self._reads = observed.operation == names.SEARCH_MEMORY
         self._type = names.SEARCH_MEMORY_SPAN if self._reads else names.UPSERT_MEMORY_SPAN
+        self.content_names = self._type.content
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
@@ -76,6 +79,26 @@ class MemoryScope(MemoryStageScope):
         if observed.conflicts:
             attributes[names.MEMORY_CONFLICTS] = observed.conflicts
         return attributes
+
+    def _makers(self) -> Makers:
+        return {names.MEMORY_QUERY: self._query, names.MEMORY_RECORDS: self._records}
+
+    def _query(self) -> str | None:
+        if self._observed.lookup is None or self.run.content is None:
+            return None
+        tool, words = self._observed.lookup
+        return words if words and self.run.content.may_capture_lookup(tool) else None
+
+    def _records(self) -> MemoryRecords | None:
+        observed, content = self._observed, self.run.content
+        if content is None:
+            return None
+        # an answer may repeat a result that is in none of these entries
+        may_capture_answers = observed.lookup is None and content.may_capture_error()
+        records = MemoryRecords(
+            observed.entries(), content.may_capture_calls_of, may_capture_answers, content.capture.max_bytes
+        )
+        return records if len(records) else None
 
     def _record(self, instruments: Instruments) -> None:
         observed, agent, context = self._observed, self.run.agent_label, self._context
@@ -163,7 +186,7 @@ class CompactionScope(MemoryStageScope):
 
     def _ended(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
-        return {**self.run.identity(), **self._opening()[2], **self._final_attributes(), **error}
+        return {**self.run.identity_on_events(), **self._opening()[2], **self._final_attributes(), **error}
 
 
 def count_memory_failure(run: RunTelemetry, operation: MemoryOperation, error: BaseException) -> None:

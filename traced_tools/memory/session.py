@@ -488,7 +488,7 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
-                observed.read(sum([turn.size for turn in view.turns]), view.left_out)
+                observed.read(sum([turn.size for turn in view.turns]), view.left_out, lambda: _entries_of(view.turns))
         except _OUTAGES as error:
             self._failed("search_memory", error)
             return MemoryView(inherited=inherited)
@@ -552,7 +552,8 @@ class MemorySession:
                 observed.conflict()
                 return None
             self._reader.log = log
-            observed.stored(sum(isinstance(entry, MessageEntry) for entry in entries))
+            stored = [entry for entry in entries if isinstance(entry, MessageEntry)]
+            observed.stored(len(stored), lambda: stored)
         return log.entries
 
     def _attributes(self) -> dict[str, str]:

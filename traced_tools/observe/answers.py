@@ -95,7 +95,7 @@ def observe_block(run: ObservedRun, advisor: str, where: Safeguarded, iteration:
 
 
 def _attributes(telemetry: RunTelemetry, advisor: str, iteration: int) -> Attributes:
-    attributes: Attributes = {**telemetry.identity(), names.ADVISOR_NAME: encodable(advisor)}
+    attributes: Attributes = {**telemetry.identity_on_events(), names.ADVISOR_NAME: encodable(advisor)}
     if iteration:
         attributes[names.ITERATION_INDEX] = iteration
     return attributes

@@ -1,8 +1,8 @@
 """Which contents may leave the process: none, unless content capture is configured.
 
 Contents are arguments, results, messages, system instructions, tool definitions, reasons, texts and stack traces of
-exceptions, and names of tools that the model made up. Without content capture, nothing here is made. The name of who
-decided about a call is a content, too; without content capture, a keyed pseudonym stands for it.
+exceptions, and names of tools that the model made up. Without content capture, nothing here is made. The names of who
+asked and of who decided about a call are contents, too; without content capture, a keyed pseudonym stands for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traced_tools.core.checks import expect, expect_callable, expect_whole
-from traced_tools.core.enums import CAPTURE_MODES, CaptureMode
+from traced_tools.core.enums import CAPTURE_MODES, CaptureMode, Conventions
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
 from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
@@ -144,13 +144,17 @@ class RunContent:
     Args:
         capture: the setting.
         failed: called with an error that keeps a content from being captured, and what raised it, for the log.
+        conventions: the conventions whose shapes messages have.
     """
 
-    __slots__ = ("_captured", "_withheld", "capture", "failed")
+    __slots__ = ("_captured", "_withheld", "capture", "conventions", "failed")
 
-    def __init__(self, capture: ContentCapture, failed: Callable[[Exception, str], None]) -> None:
+    def __init__(
+        self, capture: ContentCapture, failed: Callable[[Exception, str], None], conventions: Conventions
+    ) -> None:
         self.capture = capture
         self.failed = failed
+        self.conventions = conventions
         self._captured: set[str] = set()
         self._withheld: set[str] = set()
 
@@ -170,6 +174,13 @@ class RunContent:
         disabled. What a tool raises itself may be captured if the tool may.
         """
         return not self._withheld
+
+    def may_capture_lookup(self, tool: str) -> bool:
+        """Whether the words may be captured that a tool looks up in memory.
+
+        The model may quote any call and result in them, so not if there is another tool with capture disabled.
+        """
+        return self._withheld <= {tool}
 
     def may_capture_answer(self, stop_reason: str, tool_calls: int) -> bool:
         """Whether a run's answer may be captured: not if it may be the result of a tool with capture disabled.
@@ -267,9 +278,9 @@ class LazyContent:
         return BoundedJson(text, text, cut)
 
 
-# Who decided about a call.
+# Who asked, and who decided about a call.
 
-Digest = Callable[[str], str]
+Digest = Callable[[str], str | None]
 _KEY_OF_PROCESS: Final = secrets.token_bytes(32)
 _of_trail: Digest | None = None
 
@@ -278,7 +289,7 @@ def offer_digest(digest: Digest) -> None:
     """Make pseudonyms with the key of an audit trail, unless the environment has a key or another trail came first.
 
     Args:
-        digest: returns the keyed digest, in hex, by which records of the trail identify a name.
+        digest: returns the keyed digest, in hex, by which records of the trail identify a name; None without a key.
     """
     global _of_trail
     _of_trail = _of_trail or digest
@@ -299,17 +310,33 @@ def recorded_person(by: str | None, tool: ObservedTool | None, content: RunConte
     return LazyContent(content, {names.APPROVAL_BY: lambda: by}).text(names.APPROVAL_BY)
 
 
+def recorded_principal(principal: str, content: RunContent | None) -> str | None:
+    """Return on whose behalf a run is as telemetry may record it; None if the redactor leaves nothing of the name.
+
+    Args:
+        principal: the name.
+        content: which contents the span or event may carry; None for no content, so that a pseudonym stands for it.
+    """
+    if content is None:
+        return pseudonym_of(principal)
+    return LazyContent(content, {names.USER_ID: lambda: principal}).text(names.USER_ID)
+
+
 def pseudonym_of(name: str) -> str:
     """Return what stands for a name in spans, events and audit records: the same for the same name and key.
 
     Only the owner of the key finds the name. The key is that of the environment, else that of the first audit trail
-    that the process writes to, else a random key of the process.
+    that the process records calls in, else a random key of the process.
     """
     key = read_or_warn(read_pseudonym_key, "the key of an audit trail or a random one makes pseudonyms")
-    if key is None and _of_trail is not None:
-        return pseudonym_by(_of_trail(name))
-    digest = hmac.digest(key or _KEY_OF_PROCESS, name.encode(errors="replace"), "sha256")
-    return pseudonym_by(digest.hex())
+    if key is None and _of_trail is not None and (digest := _of_trail(name)) is not None:
+        return pseudonym_by(digest)
+    return pseudonym_with(key or _KEY_OF_PROCESS, name)
+
+
+def pseudonym_with(key: bytes, name: str) -> str:
+    """Return the pseudonym that a key of the environment or of the process makes of a name."""
+    return pseudonym_by(hmac.digest(key, name.encode(errors="replace"), "sha256").hex())
 
 
 def pseudonym_by(digest: str) -> str:

@@ -19,7 +19,11 @@ CANCELLATIONS: Final = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
 def error_type(error: BaseException) -> str:
     """Return the `error.type` of an error: the bare name of a built-in, else `module.QualName`."""
-    kind = type(error)
+    return type_name(type(error))
+
+
+def type_name(kind: type[BaseException]) -> str:
+    """Return the `error.type` of errors of a class; see `error_type`."""
     if issubclass(kind, CANCELLATIONS):
         return names.CANCELLED
     try:

@@ -1,7 +1,8 @@
-"""Messages and tools in the shapes of the OpenTelemetry GenAI conventions.
+"""Messages and tools in the shapes of the OpenTelemetry GenAI conventions v0.1.0.
 
-The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai (input and output
-messages, system instructions, tool definitions).
+The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/v0.1.0/model/gen-ai (input and output
+messages, system instructions, tool definitions, memory records). Those of v1.41.0 differ in one field: an output
+message must have a `finish_reason`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from traced_tools.observe import names
 from traced_tools.observe.content import MayCapture, may_capture_after
 
 if TYPE_CHECKING:
+    from traced_tools.core.enums import Conventions
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
-    from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput
+    from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedEntry
 
 
 Shape = dict[str, Any]
@@ -48,7 +50,7 @@ def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, co
             asked.messages, content.may_capture_calls_of, content.capture.max_bytes
         ),
         names.OUTPUT_MESSAGES: lambda: (
-            None if answer is None else output_messages(answer.message, answer.finish_reason, may_capture)
+            None if answer is None else output_messages(answer, may_capture, content.conventions)
         ),
         names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
     }
@@ -95,16 +97,60 @@ class InputMessages(Sequence[Shape]):
         return may_capture_after(results, message.text, self._may_capture)
 
 
+class MemoryRecords(Sequence[Shape]):
+    """Messages of a memory as its records, each made when it is looked at.
+
+    Args:
+        entries: the messages with the ids of their entries.
+        may_capture: whether arguments and results of the tool of that name may be captured.
+        may_capture_answers: whether texts of the assistant may be captured. The results that such a text repeats may be
+            in other entries than these.
+        most: the most bytes of an image.
+    """
+
+    def __init__(
+        self, entries: Iterable[ObservedEntry], may_capture: MayCapture, may_capture_answers: bool, most: int
+    ) -> None:
+        self._entries = [*entries]
+        self._may_capture = may_capture
+        self._may_capture_answers = may_capture_answers
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Shape: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Shape]: ...
+    def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        entry = self._entries[index]
+        return {"id": entry.id, "content": {"role": entry.message.role, "parts": self._parts(entry.message)}}
+
+    def _parts(self, message: Message) -> list[Shape]:
+        if isinstance(message, ToolMessage):
+            return [_result(each, self._may_capture) for each in message.results]
+        if isinstance(message, SystemMessage):
+            return [_text(message.text)]
+        parts: Iterable[object] = message.parts
+        if isinstance(message, AssistantMessage) and not self._may_capture_answers:
+            parts = message.tool_calls
+        return [_part(each, self._may_capture, self._most) for each in parts]
+
+
 def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolResultPart]:
     if isinstance(message, SystemMessage):
         return ()
     return message.results if isinstance(message, ToolMessage) else (message,)
 
 
-def output_messages(message: AssistantMessage, finish_reason: str | None, may_capture: MayCapture) -> list[Shape]:
+def output_messages(answer: ModelOutput, may_capture: MayCapture, conventions: Conventions) -> list[Shape]:
     """Return an answer: one message, as there is one choice."""
-    parts = [_part(each, may_capture) for each in message.parts]
-    return [{"role": message.role, "finish_reason": finish_reason or "stop", "parts": parts}]
+    message = answer.message
+    shape: Shape = {"role": message.role, "parts": [_part(each, may_capture) for each in message.parts]}
+    return [shape if conventions == "v0.1.0" else {**shape, "finish_reason": answer.finish_reason or "stop"}]
 
 
 def system_instructions(messages: Iterable[Message]) -> list[Shape]:
@@ -150,7 +196,7 @@ def _part(part: object, may_capture: MayCapture, most: int = 2**31) -> Shape:
         return _call(part, may_capture)
     if isinstance(part, ImagePart):
         return _image(part, most)
-    return {"type": "provider"}  # understood by its provider alone
+    return {"type": "generic"}  # only its provider understands it
 
 
 def _text(text: str) -> Shape:

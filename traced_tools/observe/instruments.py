@@ -1,7 +1,7 @@
 """The package's instruments, created once per meter provider from the telemetry registry.
 
-The metrics of model calls have two sets of names: those of the stable conventions and those of the latest ones. The
-package emits one set, never both.
+The metrics of model calls have two sets of names: those of the GenAI conventions v0.1.0, and those that v1.41.0 of the
+general conventions had. The package emits one set, never both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Instruments:
 
     def __init__(self, meter: ApiMeter, conventions: Conventions) -> None:
         self._meter = meter  # before any callback: a collection may run while instruments are created
-        self.models: ModelMetrics = LatestModelMetrics(meter) if conventions == "latest" else StableModelMetrics(meter)
+        self.models: ModelMetrics = _MODEL_METRICS[conventions](meter)
         self.invoke_agent_duration = meter.histogram(names.INVOKE_AGENT_DURATION)
         self.inference_calls = meter.histogram(names.INVOKE_AGENT_INFERENCE_CALLS)
         self.tool_calls = meter.histogram(names.INVOKE_AGENT_TOOL_CALLS)
@@ -63,6 +63,7 @@ class Instruments:
         self.model_rate_limits = meter.counter(names.MODEL_RATE_LIMITS)
         self.model_rate_limit_wait = meter.histogram(names.MODEL_RATE_LIMIT_WAIT)
         self.tool_decisions = meter.counter(names.TOOL_DECISIONS)
+        self.policy_evaluations = meter.counter(names.POLICY_EVALUATIONS)
         self.tool_result_size = meter.histogram(names.TOOL_RESULT_SIZE_METRIC)
         self.tool_retries = meter.counter(names.TOOL_RETRIES)
         self.tool_late_results = meter.counter(names.TOOL_LATE_RESULTS)
@@ -138,8 +139,50 @@ class ModelMetrics(Protocol):
         """
 
 
-class StableModelMetrics:
-    """The metrics of model calls, named by the stable conventions."""
+class ModelMetricsV010:
+    """The metrics of model calls, named by v0.1.0, with metrics of its own for each kind of call and of token."""
+
+    def __init__(self, meter: ApiMeter) -> None:
+        self._durations = {
+            names.CHAT: meter.histogram(names.INFERENCE_DURATION),
+            names.EMBEDDINGS: meter.histogram(names.EMBEDDINGS_DURATION),
+        }
+        self.time_to_first_chunk = meter.histogram(names.INFERENCE_TIME_TO_FIRST_CHUNK)
+        self.time_per_output_chunk = meter.histogram(names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
+        self._used = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
+        self._a_call = {field: meter.histogram(metric) for field, metric in _TOKENS_A_CALL.items()}
+        self._embedded = meter.histogram(names.EMBEDDINGS_INPUT_TOKENS)
+
+    def duration(self, operation: str) -> HistogramRecorder:
+        """Return the histogram of the operation."""
+        return self._durations[operation]
+
+    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
+        """Record each kind of token. The modality is `unknown`, because providers don't report it."""
+        if labels[names.OPERATION_NAME] == names.EMBEDDINGS:
+            if usage.input_tokens is not None:
+                self._embedded.record(usage.input_tokens, labels, context)
+            return
+        counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        for kind, used in self._used.items():
+            if (count := getattr(usage, kind)) is not None:
+                used.add(count, counted, context)
+                if kind in self._a_call:
+                    self._a_call[kind].record(count, ended, context)
+
+
+_TOKENS_USED = {
+    "input_tokens": names.INPUT_TOKENS_USED,
+    "output_tokens": names.OUTPUT_TOKENS_USED,
+    "cache_read_tokens": names.CACHE_READ_TOKENS_USED,
+    "cache_write_tokens": names.CACHE_WRITE_TOKENS_USED,
+    "reasoning_tokens": names.REASONING_TOKENS_USED,
+}
+_TOKENS_A_CALL = {"input_tokens": names.INPUT_TOKENS_A_CALL, "output_tokens": names.OUTPUT_TOKENS_A_CALL}
+
+
+class ModelMetricsV141:
+    """The metrics of model calls, named by v1.41.0."""
 
     def __init__(self, meter: ApiMeter) -> None:
         self._duration = meter.histogram(names.OPERATION_DURATION)
@@ -159,42 +202,10 @@ class StableModelMetrics:
             self._token_usage.record(usage.output_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_OUTPUT}, context)
 
 
-class LatestModelMetrics:
-    """The metrics of model calls, named by the latest conventions, with one metric for each kind of token.
-
-    These conventions have a duration for chat models only. Embedding models keep the stable one.
-    """
-
-    def __init__(self, meter: ApiMeter) -> None:
-        inference, other = meter.histogram(names.INFERENCE_DURATION), meter.histogram(names.OPERATION_DURATION)
-        self._durations = {names.CHAT: inference, names.EMBEDDINGS: other}
-        self.time_to_first_chunk = meter.histogram(names.INFERENCE_TIME_TO_FIRST_CHUNK)
-        self.time_per_output_chunk = meter.histogram(names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
-        self._used = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
-        self._a_call = {field: meter.histogram(metric) for field, metric in _TOKENS_A_CALL.items()}
-
-    def duration(self, operation: str) -> HistogramRecorder:
-        """Return the histogram of the operation."""
-        return self._durations[operation]
-
-    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Record each kind of token. The modality is `unknown`, because providers don't report it."""
-        counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for kind, used in self._used.items():
-            if (count := getattr(usage, kind)) is not None:
-                used.add(count, counted, context)
-                if kind in self._a_call:
-                    self._a_call[kind].record(count, ended, context)
-
-
-_TOKENS_USED = {
-    "input_tokens": names.INPUT_TOKENS_USED,
-    "output_tokens": names.OUTPUT_TOKENS_USED,
-    "cache_read_tokens": names.CACHE_READ_TOKENS_USED,
-    "cache_write_tokens": names.CACHE_WRITE_TOKENS_USED,
-    "reasoning_tokens": names.REASONING_TOKENS_USED,
+_MODEL_METRICS: Mapping[Conventions, Callable[[ApiMeter], ModelMetrics]] = {
+    "v0.1.0": ModelMetricsV010,
+    "v1.41.0": ModelMetricsV141,
 }
-_TOKENS_A_CALL = {"input_tokens": names.INPUT_TOKENS_A_CALL, "output_tokens": names.OUTPUT_TOKENS_A_CALL}
 
 
 class ActiveTracker:

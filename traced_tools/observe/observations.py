@@ -177,6 +177,7 @@ def observe_tool_call(
             refused=refused,
             skipped=skipped,
             ledger=ledger,
+            principal=telemetry.principal,
         )
         observed.report_to(
             ToolScope(telemetry, observed) if telemetry.enabled else OFF,

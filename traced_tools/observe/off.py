@@ -31,7 +31,7 @@ class NullScope:
     retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore
     found = ignore
-    read = stored = conflict = compacted = unchanged = superseded = ignore
+    looks_up = read = stored = conflict = compacted = unchanged = superseded = ignore
 
 
 OFF: Any = NullScope()

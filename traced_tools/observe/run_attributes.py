@@ -85,7 +85,7 @@ def _key(key: object) -> str:
         raise ValueError(
             "attributes must have keys of 1 to 64 ASCII letters, digits, '.', '_' and '-' that begin with a letter"
         )
-    if key in names.ATTRIBUTES or key.startswith(_OURS) or key in _OF_CONTENTS:
+    if (key in names.ATTRIBUTES and key != names.USER_ID) or key.startswith(_OURS) or key in _OF_CONTENTS:
         raise ValueError(f"attributes[{key!r}]: telemetry or the audit trail reserves this key; choose another")
     return str.__str__(key)  # a plain str, in case it is an enum member
 

@@ -22,16 +22,17 @@ from traced_tools.core.messages import encodable
 from traced_tools.flow.deferred import defer, is_in_finalizer, run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
-from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
+from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force, recorded_principal
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
-from traced_tools.observe.sanitize import agent_name_label
-from traced_tools.observe.settings import read_conventions
+from traced_tools.observe.sanitize import agent_name_label, agent_version_label
+from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
+    from traced_tools.observe.agent_version import AgentDigests
     from traced_tools.observe.export_stats import ExportStats
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.stages.subjects import ObservedModel
@@ -98,16 +99,22 @@ class RunTelemetry:
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
         has_listeners: whether events of the run go to advisors; events may carry content as well.
+        agent_id: the client's stable id, if it has one.
         attributes: the run's attributes, which the application set.
+        version: the version of the agent, if the application set it.
+        principal: on whose behalf the run is.
+        actors: which agents and tools stand between the principal and the run, the outermost first.
 
     Attributes:
         enabled: whether anything is emitted at all.
         agent_in_metrics: the client's name, or `_OTHER` for a long one and once the process has shown too many.
         agent_label: the label that every metric of the run carries.
+        version: the version of the agent; None if it is not known.
+        version_label: the labels of metrics that compare versions: `agent_label` with the version, once it is known.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools; memory has spans
             wherever iterations have.
         openinference: whether spans carry the kinds of OpenInference.
-        conventions: which names the spans and metrics of model calls use.
+        conventions: which conventions name what model calls emit.
         content: which contents may be captured; None for no content.
         is_compacted: whether the conversation was compacted and no model call has begun since.
         ledger: where the time of the run is booked.
@@ -119,7 +126,10 @@ class RunTelemetry:
         "_failed_listeners",
         "_failed_steps",
         "_identity",
+        "_principals",
+        "actors",
         "agent",
+        "agent_id",
         "agent_in_metrics",
         "agent_label",
         "attributes",
@@ -134,10 +144,13 @@ class RunTelemetry:
         "logger",
         "openinference",
         "options",
+        "principal",
         "run_id",
         "tracer",
         "traces_hooks",
         "traces_iterations",
+        "version",
+        "version_label",
     )
 
     def __init__(
@@ -148,11 +161,19 @@ class RunTelemetry:
         conversation_id: str | None = None,
         *,
         has_listeners: bool = False,
+        agent_id: str | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
+        version: str | None = None,
+        principal: str | None = None,
+        actors: tuple[str, ...] = (),
     ) -> None:
         self.options = options
+        self.principal = principal
+        self.actors = actors
+        self._principals: dict[bool, str | None] = {}
         self.attributes = attributes
         self.agent = agent = encodable(agent)
+        self.agent_id = agent_id
         self.run_id = run_id
         self.conversation_id = conversation_id
         tracing = tracing_of(options.tracer_provider)
@@ -162,10 +183,13 @@ class RunTelemetry:
         self.agent_in_metrics = agent_name_label(agent) if agent else ""
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
+        self.version, self.version_label = version, self.agent_label
+        if version is not None and self.instruments is not None:
+            self._label_version(agent_version_label(version, self.agent_in_metrics))
         self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
-        self.conventions: Conventions = read_conventions() if self.enabled else "stable"
+        self.conventions: Conventions = read_conventions() if self.enabled else RELEASED
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.ledger = TimeLedger()
         self.listener_ns: defaultdict[tuple[Hook, str], int] = defaultdict(int)
@@ -176,9 +200,28 @@ class RunTelemetry:
         self._chat_labels: dict[int, Attributes] = {}
         self._identity: Attributes = {}
 
+    def identified(self, digests: AgentDigests, *, is_own: bool) -> None:
+        """Record what the agent is sent, which is its version if the application set none.
+
+        Args:
+            digests: the digests of what it is sent.
+            is_own: whether all of it is the client's own. What a request sets may be another text each time, so it
+                makes no version.
+        """
+        if self.version is not None:
+            return
+        label = names.OTHER
+        if is_own:
+            self.version = digests.version
+            label = agent_version_label(self.version, self.agent_in_metrics)
+        self._label_version(label)
+
+    def _label_version(self, label: str) -> None:
+        self.version_label = {**self.agent_label, names.AGENT_VERSION: label}
+
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
-        return None if capture is None else RunContent(capture, self.telemetry_failed)
+        return None if capture is None else RunContent(capture, self.telemetry_failed, read_conventions())
 
     def content_on_spans(self) -> RunContent | None:
         """Return which contents spans of the run may carry; None for no content."""
@@ -244,12 +287,39 @@ class RunTelemetry:
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
-        """Return the attributes that identify the run on events; ids are never metric labels."""
-        if not self._identity:
-            identity: Attributes = {}
-            copy_present_fields(self, _IDENTITY, identity)
-            self._identity = identity  # whole, since calls of a batch ask for it side by side
+        """Return the attributes that identify the run; ids are never metric labels."""
+        identity: Attributes = {}
+        copy_present_fields(self, _IDENTITY, identity)
+        return identity
+
+    def identity_on_events(self) -> Attributes:
+        """Return the attributes that identify the run and who asked on log-based events, if there are such events."""
+        if not self._identity and self.logger is not None:
+            content = self.content if self.content is not None and self.content.capture.on_events else None
+            # whole, since calls of a batch ask for it side by side
+            self._identity = {**self.identity(), **self.who(content)}
         return self._identity.copy()
+
+    def who(self, content: RunContent | None) -> Attributes:
+        """Return the attributes about the principal and the actors, for spans or events that may carry `content`."""
+        attributes: Attributes = {}
+        if self.principal is not None:
+            if names.USER_ID in self.attributes:  # the application's own stays
+                content = None
+            name = names.PRINCIPAL_ID if content is None else names.USER_ID
+            put(attributes, name, self.recorded_principal(content))
+        if self.actors:
+            attributes[names.ACTORS] = self.actors
+        return attributes
+
+    def recorded_principal(self, content: RunContent | None) -> str | None:
+        """Return the principal as `content` allows, which is made once: the name, or a pseudonym for no content."""
+        if self.principal is None:
+            return None
+        is_name = content is not None
+        if is_name not in self._principals:
+            self._principals[is_name] = recorded_principal(self.principal, content)
+        return self._principals[is_name]
 
     def make_current(self) -> None:
         """Make this the telemetry that `current_telemetry` returns in this context, which must be the run's own."""

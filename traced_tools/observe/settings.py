@@ -7,14 +7,15 @@ from collections.abc import Callable
 from os import environ
 from typing import Final, TypeVar
 
-from traced_tools.core.enums import CAPTURE_MODES, DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.enums import CAPTURE_MODES, CONVENTIONS, DETAILS, CaptureMode, Conventions, Detail
 from traced_tools.core.tracebacks import ON
 from traced_tools.errors import ConfigurationError
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
-STABILITY_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
-LATEST_GEN_AI: Final = "gen_ai_latest_experimental"
+GENAI_CONVENTIONS: Final = "TRACED_TOOLS_GENAI_CONVENTIONS"
+RELEASED: Final[Conventions] = "v0.1.0"
+EARLIER: Final[Conventions] = "v1.41.0"
 DETAIL: Final = "TRACED_TOOLS_DETAIL"
 OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
 PSEUDONYM_KEY: Final = "TRACED_TOOLS_PSEUDONYM_KEY"
@@ -23,13 +24,24 @@ CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def read_conventions() -> Conventions:
-    """Return the conventions that name the metrics of model calls: `latest` if the environment opts in.
+    """Return the GenAI conventions that name what model calls emit: v0.1.0, unless the environment keeps v1.41.0.
 
-    `OTEL_SEMCONV_STABILITY_OPT_IN` is a comma-separated list of opt-ins for several conventions; see
-    https://opentelemetry.io/docs/specs/semconv/gen-ai/
+    An unknown value is logged once, and v0.1.0 applies. `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`
+    asks for the names that apply anyway, so it is not read.
     """
-    opt_ins = {item.strip() for item in environ.get(STABILITY_OPT_IN, "").split(",")}
-    return "latest" if LATEST_GEN_AI in opt_ins else "stable"
+    if GENAI_CONVENTIONS not in environ:  # asked first: this is on the way of every run
+        return RELEASED
+    return read_or_warn(_read_conventions, f"the names are those of {RELEASED}") or RELEASED
+
+
+def _read_conventions() -> Conventions | None:
+    value = environ.get(GENAI_CONVENTIONS, "").strip().lower()
+    for conventions in CONVENTIONS:
+        if value == conventions:
+            return conventions
+    if not value:
+        return None
+    raise ConfigurationError(f"{GENAI_CONVENTIONS} must be one of {', '.join(CONVENTIONS)}")
 
 
 def read_capture_mode() -> CaptureMode | None:

@@ -1,12 +1,15 @@
-"""Conditions on arguments as a policy file declares them."""
+"""Conditions on arguments, and on attributes of the principal, as a policy file declares them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from operator import ge, gt, le, lt
+from types import MappingProxyType
 from typing import Any, Final
 
 from traced_tools.core.canonical import canonical_text
@@ -14,8 +17,11 @@ from traced_tools.core.patterns import compile_pattern
 
 Check = Callable[[Any], bool]
 
+PRINCIPAL: Final = "principal"
+"""The first name of keys that lead to attributes of the principal."""
 _ABSENT: Final = object()
 """Stands for the value of an argument that a call does not have."""
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _NAME: Final = r"(?:[^.\\]|\\[.\\])+"
 _KEY: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*", re.DOTALL)
@@ -27,10 +33,10 @@ class NoValueError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on an argument, or on a member of an object in it.
+    """A condition on an argument or on an attribute of the principal, or on a member of an object in it.
 
     Attributes:
-        path: the name of the argument, then the names of the members.
+        path: the name of the argument, or `principal` and the name of the attribute, then the names of the members.
         operator: the name of the operator.
         operand: what the operator compares with, a JSON value.
         check: returns whether a value meets the condition; raises `NoValueError` if there is no value, and `TypeError`
@@ -42,10 +48,21 @@ class Condition:
     operand: Any = field(repr=False)
     check: Check = field(repr=False)
 
-    def is_met(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the arguments meet the condition; raises what `check` raises."""
+    @property
+    def is_on_principal(self) -> bool:
+        """Whether the condition is on an attribute of the principal.
+
+        No argument can then meet it, whatever its name: the model writes the arguments.
+        """
+        return self.path[0] == PRINCIPAL and len(self.path) > 1
+
+    def is_met(self, arguments: Mapping[str, Any], principal: Mapping[str, Any]) -> bool:
+        """Return whether the arguments, or the attributes of the principal, meet it; raises what `check` raises."""
         value: Any = arguments
-        for name in self.path:
+        names = self.path
+        if self.is_on_principal:
+            value, names = principal, names[1:]
+        for name in names:
             if value is _ABSENT or value is None:
                 value = _ABSENT
             elif isinstance(value, Mapping):
@@ -78,7 +95,7 @@ class Condition:
 
 
 class ArgumentConditions:
-    """The predicate that a call's arguments meet every condition.
+    """The predicate that a call's arguments, and the attributes of its principal, meet every condition.
 
     It is False if one of the conditions is not met. Otherwise it raises if one cannot be checked: `TypeError` or
     `ValueError` if an operator cannot compare the value, such as text with a number; else `NoValueError` if there is no
@@ -86,10 +103,15 @@ class ArgumentConditions:
 
     Args:
         conditions: for each argument, the operators with their operands. A dot in a key leads to a member of an object,
-            as in `recipient.country`; a backslash makes a dot or a backslash a part of a name.
+            as in `recipient.country`; a backslash makes a dot or a backslash a part of a name. A key that begins with
+            `principal.` leads to an attribute of the principal, and never to an argument.
 
     Raises:
         ValueError: if a key or an operand is invalid or an operator is unknown; the text has what is accepted.
+
+    Attributes:
+        reads_arguments: whether there is a condition on an argument.
+        reads_principal: whether there is a condition on an attribute of the principal.
     """
 
     def __init__(self, conditions: Mapping[str, Mapping[str, Any]]) -> None:
@@ -98,14 +120,28 @@ class ArgumentConditions:
             for key, operators in conditions.items()
             for operator, operand in operators.items()
         )
+        self.reads_principal: Final = any(each.is_on_principal for each in self.conditions)
+        self.reads_arguments: Final = not all(each.is_on_principal for each in self.conditions)
 
-    def __call__(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the arguments meet every condition; raise if that cannot be checked."""
+    def exclude(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the arguments do not meet a condition on them, so that the principal does not matter."""
+        for condition in self.conditions:
+            if not condition.is_on_principal:
+                with suppress(NoValueError, TypeError, ValueError):
+                    if not condition.is_met(arguments, _NOTHING):
+                        return True
+        return False
+
+    def __call__(self, arguments: Mapping[str, Any], principal: Mapping[str, Any] = _NOTHING) -> bool:
+        """Return whether the arguments, and the principal's attributes, meet every condition.
+
+        Raise if that cannot be checked.
+        """
         lacking: NoValueError | None = None
         failure: Exception | None = None
         for condition in self.conditions:
             try:
-                if not condition.is_met(arguments):
+                if not condition.is_met(arguments, principal):
                     return False
             except NoValueError as error:
                 lacking = error
@@ -226,9 +262,11 @@ def _is_number(value: object) -> bool:
 
 def _check_json(operand: Any) -> None:
     try:
-        canonical_text(operand)
+        is_json = _are_equal(json.loads(canonical_text(operand)), operand)  # a tuple is not, and would equal no list
     except (TypeError, ValueError):
-        raise ValueError("must have text, a number, true, false, null, or a list or object of these") from None
+        is_json = False
+    if not is_json:
+        raise ValueError("must have text, a number, true, false, null, or a list or object of these")
 
 
 def _are_equal(value: Any, other: Any) -> bool:

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.enums import POLICY_DECISIONS, PolicyDecision
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.steps import perform
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
+from traced_tools.policy.digest import digest_of, digest_of_rules
 from traced_tools.policy.missing_names import MissingName, missing_names
-from traced_tools.policy.rule import POLICY_DECISIONS, CallFacts, PolicyDecision, Rule
+from traced_tools.policy.rule import CallFacts, Rule
 from traced_tools.policy.rule_index import RuleIndex
-from traced_tools.policy.yaml_file import read_policy
+from traced_tools.policy.yaml_file import read_bytes, read_policy
 from traced_tools.tools.toolset import SourceNames
 
 BY_DEFAULT: Final = "policy_default"
@@ -33,7 +35,8 @@ class Verdict:
         reason: what the model reads if the call is denied, or the approver if it requires approval; blank for the usual
             text.
         rule: the rule that decided, or whose predicate failed; None if no rule is for the call.
-        error: what the predicate raised; None unless the code is `policy_error`.
+        error: what the predicate, or the resolver of the principal's attributes, raised; None unless the code is
+            `policy_error`.
     """
 
     decision: PolicyDecision
@@ -69,8 +72,11 @@ class Policy:
         for rule in self.rules:
             if (problem := index.add(rule)) is not None:
                 raise ConfigurationError(problem)
+        self.path: Path | None = None
+        self._digest: str | None = None
         self._spelling = tuple(rule for rule in self.rules if rule.spelled_names)
-        self._last_run: tuple[str, Mapping[str, Any], Mapping[str, SourceNames]] | None = None
+        self._spells_for_some = not all(rule.is_for_every_principal for rule in self._spelling)
+        self._last_run: tuple[object, ...] | None = None
         self._missing: set[MissingName] = set()
 
     @classmethod
@@ -81,24 +87,54 @@ class Policy:
             ConfigurationError: if the file cannot be read or is invalid. The text has the file, the line and what to
                 do.
         """
-        rules, default = read_policy(Path(path))
-        return cls(rules, default=default)
+        rules, default, digest = read_policy(Path(path))
+        policy = cls(rules, default=default)
+        policy.path, policy._digest = Path(path).absolute(), digest
+        return policy
+
+    @property
+    def digest(self) -> str:
+        """The first 16 hexadecimal digits of a SHA-256: another policy has another digest.
+
+        It is that of the file's contents for `Policy.load`, and of the rules and the default otherwise. A function in
+        `where` counts by its module and its qualified name only: a change of its code, or of what it refers to, does
+        not change the digest, and functions that share a name, such as lambdas, are not told apart.
+        """
+        if self._digest is None:
+            self._digest = digest_of_rules(self.rules, self.default)
+        return self._digest
+
+    def check_file(self) -> None:
+        """Raise `ConfigurationError` if the file that `load` has read has other contents now, or cannot be read."""
+        if self.path is not None and (now := digest_of(read_bytes(self.path))) != self.digest:
+            raise ConfigurationError(
+                f"{self.path}: the policy has changed since it was loaded: it has the digest {now}, and the loaded one "
+                f"has {self.digest}: restart the application, or restore the file"
+            )
+
+    @property
+    def reads_principal(self) -> bool:
+        """Whether a rule has a condition on an attribute of the principal."""
+        return any(isinstance(rule.where, ArgumentConditions) and rule.where.reads_principal for rule in self.rules)
 
     def new_missing_names(
-        self, agent: str, attributes: Mapping[str, Any], tools: Mapping[str, SourceNames]
+        self, agent: str, principal: str | None, attributes: Mapping[str, Any], tools: Mapping[str, SourceNames]
     ) -> list[MissingName]:
         """Return the names in rules for a run that no tool of the run has, and that were not returned before.
 
         Args:
             agent: the client's name.
+            principal: on whose behalf the run is; None if the run has no principal.
             attributes: the attributes of the run.
             tools: the names of the tools of each source.
         """
-        run = (agent, attributes, tools)
+        run = (agent, attributes, tools, principal if self._spells_for_some else None)
         if not self._spelling or run == self._last_run:  # most runs have the tools of the last one
             return []
         self._last_run = run
-        rules = (rule for rule in self._spelling if rule.is_for_run(agent, attributes))
+        rules = (
+            rule for rule in self._spelling if rule.is_for_run(agent, attributes) and rule.is_for_principal(principal)
+        )
         new = [each for each in missing_names(rules, tools) if each not in self._missing]
         self._missing.update(new)
         return new
@@ -120,10 +156,15 @@ class Policy:
 
 async def _holds(rule: Rule, call: CallFacts) -> bool:
     """Return what the predicate of a rule returns; raise `TypeError` unless it is a bool."""
-    arguments, where = call.read_arguments(), rule.where
-    assert where is not None
+    where = rule.where
+    assert callable(where)
     try:
-        holds = where(arguments) if isinstance(where, ArgumentConditions) else await perform(where, arguments)
+        if isinstance(where, ArgumentConditions):
+            arguments = call.read_arguments() if where.reads_arguments else {}
+            needs_principal = where.reads_principal and not where.exclude(arguments)
+            holds = where(arguments, await call.read_principal() if needs_principal else {})
+        else:
+            holds = await perform(where, call.read_arguments())
     except NoValueError:
         if rule.then != "allow":  # the rule might be for the call, so the call must not get past it
             raise

@@ -6,24 +6,28 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 from traced_tools.core.checks import checked_mapping, expect, expect_callable
-from traced_tools.core.enums import REASON_CODES
+from traced_tools.core.enums import POLICY_DECISIONS, REASON_CODES, PolicyDecision
 from traced_tools.core.tool_definition import ToolAnnotations
 from traced_tools.errors import ConfigurationError
 from traced_tools.policy.conditions import ArgumentConditions
 
-PolicyDecision = Literal["allow", "deny", "require_approval"]
-POLICY_DECISIONS: Final = get_args(PolicyDecision)
-
 Predicate = Callable[[Mapping[str, Any]], bool | Awaitable[bool]]
 """Takes the validated arguments as a read-only JSON object; returns whether the rule is for the call."""
+Conditions = Mapping[str, Mapping[str, Any]]
+"""For each argument, or attribute of the principal, operators and their operands, as in a policy file."""
 
 ANNOTATIONS: Final = tuple(ToolAnnotations.model_fields)
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
-_WILDCARD: Final = re.compile(r"[*?\[]")
+WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+async def no_attributes() -> Mapping[str, Any]:
+    """Return the attributes of a run without a principal."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class CallFacts:
         read_annotations: returns what the tool's author says about it; called only if a rule needs it.
         read_arguments: returns the validated arguments; called only if a predicate needs them.
         own_name: the name by which the source itself knows the tool; None if there is no such name.
+        principal: on whose behalf the run is; None if the run has no principal.
+        read_principal: returns the attributes of the principal, as a flow; called only if a condition needs them.
     """
 
     tool: str
@@ -47,6 +53,12 @@ class CallFacts:
     read_annotations: Callable[[], ToolAnnotations] = field(repr=False)
     read_arguments: Callable[[], Mapping[str, Any]] = field(repr=False)
     own_name: str | None = None
+    principal: str | None = field(default=None, repr=False)
+    read_principal: Callable[[], Awaitable[Mapping[str, Any]]] = field(default=no_attributes, repr=False)
+
+    def has_principal(self, patterns: Sequence[str]) -> bool:
+        """Return whether the run has a principal that matches one of the patterns."""
+        return self.principal is not None and _match(patterns, self.principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +74,22 @@ class Rule:
             the server's name only if `source` names the server.
         source: where the tool comes from, `local` or the configured name of a server: a pattern or several.
         agent: the client's name: a pattern or several.
+        principal: on whose behalf the run is: a pattern or several. `*` is for every run. Any other pattern, even `?*`,
+            is only for runs that have a principal.
         attributes: values of attributes of the run; a list accepts each of its values.
         annotations: hints of the tool's `ToolAnnotations` and their values, such as `{"read_only": True}`. A tool whose
             author does not give a hint meets no condition on it.
         where: a plain or async function of the validated arguments that returns True or False. If it raises, or returns
-            anything else, the call is denied.
+            anything else, the call is denied. Or conditions, as in a policy file: for each argument, or attribute of
+            the principal, operators and their operands, such as `{"principal.team": {"eq": "finance"}}`.
         reason: what the model reads if the call is denied, or the approver if it requires approval. By default, only
             that the policy does not allow it, or requires approval.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ConfigurationError: if the id, the decision or a hint is invalid, a list is empty, a pattern is empty, or a
-            pattern of `tool` is for no name, because it has a comma, white space around it or a character that cannot
-            be printed.
+        ConfigurationError: if the id, the decision, a hint or a condition is invalid, a list is empty, a pattern is
+            empty, or a pattern of `tool` is for no name, because it has a comma, white space around it or a character
+            that cannot be printed.
     """
 
     id: str
@@ -83,20 +98,24 @@ class Rule:
     tool: str | Sequence[str] = "*"
     source: str | Sequence[str] = "*"
     agent: str | Sequence[str] = "*"
+    principal: str | Sequence[str] = "*"
     attributes: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, bool] = field(default_factory=dict)
-    where: Predicate | None = None
+    where: Predicate | Conditions | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
         self._check_id()
         if self.then not in POLICY_DECISIONS:
             raise ConfigurationError(f"rule {self.id!r}: then must be one of {', '.join(POLICY_DECISIONS)}")
-        for argument in ("tool", "source", "agent"):
+        for argument in ("tool", "source", "agent", "principal"):
             object.__setattr__(self, argument, self._patterns(argument))
         object.__setattr__(self, "attributes", self._accepted_values())
         object.__setattr__(self, "annotations", self._hints())
-        expect_callable("where", self.where)
+        if isinstance(self.where, Mapping):
+            object.__setattr__(self, "where", self._conditions(self.where))
+        else:
+            expect_callable("where", self.where)
         expect("reason", self.reason, str, "a str")
 
     def _check_id(self) -> None:
@@ -144,12 +163,26 @@ class Rule:
             expect(f"annotations[{hint!r}]", value, bool, "True or False")
         return hints
 
+    def _conditions(self, given: Mapping[Any, Any]) -> ArgumentConditions:
+        for key, operators in given.items():
+            expect("a key of where", key, str, "a str")
+            expect(f"where[{key[:64]!r}]", operators, Mapping, "a mapping of operators to operands")
+            for operator in operators:
+                expect(f"an operator of where[{key[:64]!r}]", operator, str, "a str")
+        if not all(given.values()) or not given:
+            raise ConfigurationError(f"rule {self.id!r}: where has a key without a condition, or no key: add one")
+        try:
+            return ArgumentConditions(given)
+        except ValueError as error:
+            raise ConfigurationError(f"rule {self.id!r}: where: {error}") from None
+
     def is_for(self, call: CallFacts) -> bool:
         """Return whether the call meets all conditions except `where`."""
         return (
             (_match(self.tool, call.tool) or self._is_for_own_name(call.own_name))
             and self.is_for_source(call.source)
             and self.is_for_run(call.agent, call.attributes)
+            and (self.is_for_every_principal or call.has_principal(self.principal))
             and (not self.annotations or self._is_for_annotations(call.read_annotations()))
         )
 
@@ -162,6 +195,15 @@ class Rule:
         return _match(self.agent, agent) and all(
             _is_among(attributes.get(key), values) for key, values in self.attributes.items()
         )
+
+    @property
+    def is_for_every_principal(self) -> bool:
+        """Whether the rule is for every run, whoever its principal is, and also for a run without a principal."""
+        return "*" in self.principal
+
+    def is_for_principal(self, principal: str | None) -> bool:
+        """Return whether a run with this principal, or without one, meets the condition on it."""
+        return self.is_for_every_principal or (principal is not None and _match(self.principal, principal))
 
     def _is_for_own_name(self, own_name: str | None) -> bool:
         return own_name is not None and self.reads_own_names and _match(self.tool, own_name)
@@ -183,7 +225,7 @@ class Rule:
     @property
     def spelled_names(self) -> tuple[str, ...]:
         """The names of tools that the rule spells out, without wildcards."""
-        return tuple(pattern for pattern in self.tool if not _WILDCARD.search(pattern))
+        return tuple(pattern for pattern in self.tool if not WILDCARD.search(pattern))
 
     def _is_for_annotations(self, annotations: ToolAnnotations) -> bool:
         return all(getattr(annotations, hint) is value for hint, value in self.annotations.items())
@@ -195,6 +237,7 @@ class Rule:
             and _cover(self.tool, later.tool)
             and _cover(self.source, later.source)
             and _cover(self.agent, later.agent)
+            and _cover(self.principal, later.principal)  # only `*` covers `*`, which is for runs without a principal
             and all(
                 key in later.attributes and all(_is_among(value, values) for value in later.attributes[key])
                 for key, values in self.attributes.items()
@@ -232,15 +275,15 @@ def _covers(pattern: str, other: str) -> bool:
     """Return whether every text that matches `other` certainly matches `pattern`."""
     if pattern in ("*", other):
         return True
-    if not _WILDCARD.search(other):
+    if not WILDCARD.search(other):
         return fnmatchcase(other, pattern)
     prefix = pattern[:-1]  # `get_*` covers `get_user_?`
-    return pattern.endswith("*") and not _WILDCARD.search(prefix) and literal_ends(other)[0].startswith(prefix)
+    return pattern.endswith("*") and not WILDCARD.search(prefix) and literal_ends(other)[0].startswith(prefix)
 
 
 def literal_ends(pattern: str) -> tuple[str, str]:
     """Return the text before the first wildcard of a pattern and the text after the last one; a name twice if none."""
-    begin = _WILDCARD.search(pattern)
+    begin = WILDCARD.search(pattern)
     if begin is None:
         return pattern, pattern
     return pattern[: begin.start()], pattern[max(pattern.rfind(each) for each in "*?]") + 1 :]

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from traced_tools.policy.conditions import ArgumentConditions, Condition
 from traced_tools.policy.rule import Rule, literal_ends
 
-_NAMES: Final = ("tool", "source", "agent")
+_NAMES: Final = ("tool", "source", "agent", "principal")
 _MOST_CHARACTERS: Final = 64
 """How many characters of a pattern a place has."""
 

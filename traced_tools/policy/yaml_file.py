@@ -9,9 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from traced_tools.core.enums import POLICY_DECISIONS, PolicyDecision
 from traced_tools.errors import ConfigurationError
 from traced_tools.policy.conditions import ArgumentConditions, make_check, path_of
-from traced_tools.policy.rule import POLICY_DECISIONS, PolicyDecision, Rule
+from traced_tools.policy.digest import digest_of
+from traced_tools.policy.rule import Rule
 from traced_tools.policy.rule_index import RuleIndex
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ _MOST_ALIASED: Final = 1_000_000
 _TAG: Final = "tag:yaml.org,2002:"
 
 
-def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
-    """Return the rules and the default of a policy file.
+def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision, str]:
+    """Return the rules, the default and the digest of a policy file.
 
     Raises:
         ConfigurationError: if the file cannot be read or is invalid.
@@ -38,18 +40,18 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
         raise ConfigurationError(
             "policy files need an extra: pip install 'traced_tools[policy]', or build a Policy of Rule objects"
         ) from None
+    data = read_bytes(path)
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8" if isinstance(error, ValueError) else error.strerror or type(error).__name__
-        raise ConfigurationError(f"{path}: the policy cannot be read: {why}") from None
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: the policy cannot be read: it is not UTF-8") from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigurationError(
                 f"{path}: the policy is empty: add `default: deny` and `rules:` with at least one rule"
             )
-        return _File(path, _MOST_ALIASED + len(text)).policy(root)
+        return *_File(path, _MOST_ALIASED + len(text)).policy(root), digest_of(data)
     except RecursionError:
         raise ConfigurationError(f"{path}: the policy is nested too deeply, or an anchor contains itself") from None
     except yaml.YAMLError as error:
@@ -59,6 +61,15 @@ def read_policy(path: Path) -> tuple[tuple[Rule, ...], PolicyDecision]:
         if "alias" in problem or "alias" in (getattr(error, "context", None) or ""):
             problem = "a value begins with *, which YAML reads as an alias: put a pattern that begins with * in quotes"
         raise ConfigurationError(f"{path}{where}: the policy is not valid YAML: {problem}") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the contents of a policy file; raise `ConfigurationError` if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise ConfigurationError(f"{path}: the policy cannot be read: {why}") from None
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from traced_tools.core.identity import actor, actor_chain
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 from traced_tools.core.messages import Message, ToolMessage, UsageSum
@@ -81,13 +82,15 @@ class OpenCall:
 
     Attributes:
         run_id: the id of the run that the call belongs to.
+        tool: the tool's name.
         paused: the runs that wait.
     """
 
-    __slots__ = ("paused", "run_id")
+    __slots__ = ("paused", "run_id", "tool")
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, tool: str) -> None:
         self.run_id = run_id
+        self.tool = tool
         self.paused: dict[str, NestedPause] = {}
 
 
@@ -98,8 +101,11 @@ class RunContext:
 
     Args:
         agent: the client's name.
+        agent_id: the client's stable id, if it has one.
         conversation_id: the id of the conversation, if the caller passed one.
         principal: on whose behalf the run is; by default, that of the enclosing run.
+        default_principal: on whose behalf the run is if neither the request nor the enclosing run says so.
+        actors: who stands between the principal and a run that no run encloses; see the attribute.
         tool_context: data about the caller for tools; never sent to the model.
         limits: the limits of the run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -113,9 +119,12 @@ class RunContext:
         transcripts: the advisors inside the tool loop that keep every message.
         context_window: returns the context window of the model in tokens, or None if it is not known; None if the run
             has no model.
+        version: the version of the agent, if the application set it.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
+        actors: which agents and tools stand between the principal and the run, the outermost first, without the run's
+            own agent, such as `("agent:planner", "tool:ask_billing")`.
         interrupted: what is known of the results of tools that an error or the caller interrupted; None before that.
         complete: the last conversation that was found to have a result for each tool call.
         paired: the last conversation in which each result was found to follow its call.
@@ -137,7 +146,9 @@ class RunContext:
         "__weakref__",
         "_call",
         "_outer",
+        "actors",
         "agent",
+        "agent_id",
         "approvers",
         "attributes",
         "complete",
@@ -177,8 +188,11 @@ class RunContext:
         self,
         *,
         agent: str = "assistant",
+        agent_id: str | None = None,
         conversation_id: str | None = None,
         principal: str | None = None,
+        default_principal: str | None = None,
+        actors: tuple[str, ...] = (),
         tool_context: Mapping[str, Any] | None = None,
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
@@ -191,6 +205,7 @@ class RunContext:
         enforces_schema: EnforcesSchema | None = None,
         transcripts: tuple[KeepsTranscript, ...] = (),
         context_window: Callable[[], int | None] | None = None,
+        version: str | None = None,
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -201,8 +216,12 @@ class RunContext:
         self._call = call if call is not None and call.run_id == self.parent_id else None
         self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
+        self.agent_id = agent_id
         self.conversation_id = conversation_id
-        self.principal: str | None = outer.principal if principal is None and outer is not None else principal
+        if principal is None and outer is not None:  # before the client's default: a nested agent acts for its caller
+            principal = outer.principal
+        self.principal: str | None = default_principal if principal is None else principal
+        self.actors: tuple[str, ...] = actors if outer is None else outer.actors_of_nested(self._call)
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
         self.limits = limits
         self.tool_errors = tool_errors
@@ -218,7 +237,11 @@ class RunContext:
             self.id,
             conversation_id,
             has_listeners=any(listeners),
+            agent_id=agent_id,
             attributes=self.attributes,
+            version=version,
+            principal=self.principal,
+            actors=self.actors,
         )
         self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
         self.tally = LimitTally(limits)
@@ -248,11 +271,16 @@ class RunContext:
     def __exit__(self, *_: object) -> None:
         self.totals.ended = True
 
-    def open_call(self) -> OpenCall:
-        """Return a new call of the run, of which the tool begins now in the current context."""
-        call = OpenCall(self.id)
+    def open_call(self, tool: str) -> OpenCall:
+        """Return a new call of the run, of which the tool with this name begins now in the current context."""
+        call = OpenCall(self.id, tool)
         _CALL.set(call)
         return call
+
+    def actors_of_nested(self, call: OpenCall | None) -> tuple[str, ...]:
+        """Return the actors of a run that begins in this run, in a tool call of it if there is one."""
+        through = () if call is None else (actor("tool", call.tool),)
+        return actor_chain(*self.actors, actor("agent", self.agent), *through)
 
     def report_pause(self, pause: NestedPause) -> None:
         """Report to the call that began the run, if there is one, that the run waits."""
@@ -284,6 +312,7 @@ class RunContext:
         """
         return RunContext(
             agent=self.agent,
+            agent_id=self.agent_id,
             conversation_id=self.conversation_id,
             tool_context=self.tool_context,
             telemetry=self.telemetry.options,

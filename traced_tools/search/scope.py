@@ -36,7 +36,7 @@ class RetrievalScope(Scope):
             names.OPERATION_NAME: names.RETRIEVAL,
             names.TOOL_SEARCH_INDEX: safe_person_name(observed.kind),
         }
-        if run.conventions == "latest":
+        if run.conventions == "v0.1.0":
             attributes[names.RETRIEVAL_TOP_K] = observed.max_results
         else:
             attributes[names.REQUEST_TOP_K] = float(observed.max_results)

@@ -31,11 +31,13 @@ class ToolAdvice:
         order: its position in the chain. An advisor with a lower order wraps those with higher orders.
         event_errors_end_run: whether an exception of `on_event` ends the run. By default, it is counted and logged, and
             the run goes on.
+        policy_digest: the digest of the policy that the advisor enforces; None if it enforces none.
     """
 
     name: str
     order: int
     event_errors_end_run: bool = False
+    policy_digest: str | None = None
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Wrap one tool call; `call.denied(reason)` refuses it.

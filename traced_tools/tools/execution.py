@@ -57,6 +57,7 @@ from traced_tools.tools.refusals import interrupted_result, rejected_result
 from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
+    from traced_tools.core.policy_verdict import PolicyVerdict
     from traced_tools.run.context import AdvisesTools, RunContext
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
@@ -319,11 +320,11 @@ class ToolExecution:
         if not advisors and (ledger := self.ledger) is not None:
             began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
-                return await self._approve(invocation, observed, checking)
+                return await self._approve_and_name_policy(invocation, observed, checking)
             finally:  # the waiting for approval and the tool's time don't count as the advisors' own time
                 ledger.book_since("tool", began, downstream)
         if not advisors:
-            return await self._approve(invocation, observed, checking)
+            return await self._approve_and_name_policy(invocation, observed, checking)
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
@@ -333,6 +334,8 @@ class ToolExecution:
                 raise TypeError(f"advise_tool of {advisor.name} must pass a ToolInvocation to call_next, not {kind}")
             if (given.id, given.name) != (self._id, self._call.name):
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
+            if given.evaluated is not invocation.evaluated:
+                observed.evaluated(given.evaluated)
             if given.arguments != invocation.arguments:
                 validated = self._validated(given, observed)
                 if isinstance(validated, ToolResult):
@@ -364,6 +367,16 @@ class ToolExecution:
 
     # Approve.
 
+    async def _approve_and_name_policy(
+        self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
+    ) -> ToolResult:
+        """Do what `_approve` does, and add the verdict of the policy that has let the call pass."""
+        result = await self._approve(call, observed, checking)
+        is_own = (
+            call.policy is None or result.policy is not None
+        )  # that about arguments which somebody approved instead
+        return result if is_own else replace(result, policy=call.policy)
+
     async def _approve(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
     ) -> ToolResult:
@@ -394,10 +407,17 @@ class ToolExecution:
                 return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
         observed.advised(call, is_changed=call.arguments != self._shown)
         self._advised = call
-        return self._permitted(await self._attempt(call.arguments, call.context, observed), call.code, call.rule)
+        result = await self._attempt(call.arguments, call.context, observed)
+        return self._permitted(result, call.code, call.rule, call.policy)
 
-    def _permitted(self, result: ToolResult, code: str | None = None, rule: str | None = None) -> ToolResult:
-        """Return the result of a call that ran, with why advisors and approvers permitted it."""
+    def _permitted(
+        self,
+        result: ToolResult,
+        code: str | None = None,
+        rule: str | None = None,
+        policy: PolicyVerdict | None = None,
+    ) -> ToolResult:
+        """Return the result of a call that ran, with why advisors, policies and approvers permitted it."""
         if result.decision != "allowed":
             return result
         if (approved := self._approved) is not None:
@@ -407,9 +427,12 @@ class ToolExecution:
                 self._source is approved.instead or approved.arguments != self._shown
             )
             edited = approved.arguments if is_edit else None
-            return replace(result, decision="approved", by=approved.by, reason_code=code, rule=rule, edited=edited)
+            why: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
+            return replace(result, decision="approved", by=approved.by, edited=edited, **why)
         by = self._given.provided.by if isinstance(self._given, GivenInput) else None
-        return result if code is rule is by is None else replace(result, reason_code=code, rule=rule, by=by)
+        if code is rule is by is None and policy is None:
+            return result
+        return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
         required = call.metadata.requires_approval
@@ -531,7 +554,7 @@ class ToolExecution:
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
-        self._has_begun, call = True, self._run.open_call()
+        self._has_begun, call = True, self._run.open_call(self._call.name)
         observed.started()
         try:
             if failure is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import ToolCall
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
@@ -41,6 +42,8 @@ class ToolInvocation:
         code: the reason code of an advisor that lets the call run, such as the rule of a policy; None if there is none.
         rule: the id of the policy's rule that is for the call; None if there is none.
         callback: the tool itself; None for a call that no run has made.
+        policy: the verdict of the innermost policy that has let the call pass; None if no policy has.
+        evaluated: the verdicts of policies that are only evaluated, the outermost first.
         approval_reason: why an advisor requires approval of the call; None if no advisor does.
         approval_code: the reason code of the advisor that requires approval; None if it has none.
     """
@@ -60,6 +63,8 @@ class ToolInvocation:
     callback: ToolCallback | None = field(default=None, repr=False, compare=False)
     approval_reason: str | None = field(default=None, repr=False)
     approval_code: str | None = None
+    policy: PolicyVerdict | None = None
+    evaluated: tuple[PolicyVerdict, ...] = ()
     _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     _values: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -90,6 +95,8 @@ class ToolInvocation:
         intent: str | None = None,
         code: str | None = None,
         rule: str | None = None,
+        policy: PolicyVerdict | None = None,
+        evaluated: PolicyVerdict | None = None,
     ) -> ToolInvocation:
         """Return this call with other arguments (JSON text, or a mapping), a reason, a reason code, or a rule.
 
@@ -97,12 +104,16 @@ class ToolInvocation:
         the arguments are invalid, `call_next` returns the result `invalid_arguments`.
 
         `code` says why the call may run, such as the name of a rule. It is set in code, and recorded as the code of
-        `denied` is. `rule` is the id of the policy's rule that decided so, if one did. If several advisors set one, the
-        innermost counts.
+        `denied` is. `rule` is the id of the policy's rule that decided so, if one did, and `policy` the verdict of the
+        policy. If several advisors set one, the innermost counts.
+
+        `evaluated` is the verdict of a policy that is only evaluated. It is recorded beside those of other advisors.
         """
         expect("intent", intent, (str, type(None)), "a str or None")
         expect("code", code, (str, type(None)), "a str or None")
         expect("rule", rule, (str, type(None)), "a str or None")
+        expect("policy", policy, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
+        expect("evaluated", evaluated, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         changed = replace(
             self,
@@ -110,28 +121,45 @@ class ToolInvocation:
             intent=self.intent if intent is None else intent,
             code=self.code if code is None else code,
             rule=self.rule if rule is None else rule,
+            policy=self.policy if policy is None else policy,
+            evaluated=self.evaluated if evaluated is None else self._evaluated_with(evaluated),
         )
         return changed._holding(self._values) if own == self.arguments else changed
+
+    def _evaluated_with(self, verdict: PolicyVerdict) -> tuple[PolicyVerdict, ...]:
+        """Return the evaluated verdicts with one more, which replaces an earlier one of the same advisor."""
+        return (*(each for each in self.evaluated if each.advisor != verdict.advisor), verdict)
 
     def _holding(self, values: dict[str, Any] | None) -> ToolInvocation:
         """Set the values of the arguments, which their text may not show exactly, and return the call."""
         object.__setattr__(self, "_values", values)
         return self
 
-    def requiring_approval(self, reason: str, *, code: str | None = None, rule: str | None = None) -> ToolInvocation:
+    def requiring_approval(
+        self, reason: str, *, code: str | None = None, rule: str | None = None, policy: PolicyVerdict | None = None
+    ) -> ToolInvocation:
         """Return this call so that, when it is passed on, its tool runs only if somebody approves the call.
 
         Args:
             reason: why, for those who decide.
             code: the reason code, set in code, such as the name of a rule. It is recorded with the decision.
             rule: the id of the policy's rule that decided so, if one did.
+            policy: the verdict of the policy that decided so, if one did.
         """
         expect("reason", reason, str, "a str")
-        required = replace(self.replace(code=code, rule=rule), approval_reason=reason, approval_code=code)
+        required = replace(
+            self.replace(code=code, rule=rule, policy=policy), approval_reason=reason, approval_code=code
+        )
         return required._holding(self._values)
 
     def denied(
-        self, reason: str, *, code: str | None = None, by: str | None = None, rule: str | None = None
+        self,
+        reason: str,
+        *,
+        code: str | None = None,
+        by: str | None = None,
+        rule: str | None = None,
+        policy: PolicyVerdict | None = None,
     ) -> ToolResult:
         """Return the result of a call that may not run.
 
@@ -142,9 +170,11 @@ class ToolInvocation:
             by: the person or service that refused the call. The audit trail, spans and events have a pseudonym of
                 the name, unless the trail stores texts, or content is captured.
             rule: the id of the policy's rule that decided so, if one did.
+            policy: the verdict of the policy that decided so, if one did.
         """
         expect("rule", rule, (str, type(None)), "a str or None")
-        return replace(denied_result(self.id, self.name, reason, code, by), rule=rule)
+        expect("policy", policy, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
+        return replace(denied_result(self.id, self.name, reason, code, by), rule=rule, policy=policy)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
         """Return a result that replaces a run of the tool, such as a cached result; the model reads `content`."""

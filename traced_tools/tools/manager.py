@@ -14,6 +14,7 @@ from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCal
 from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools.core.conversation import NOT_RUN, with_results
 from traced_tools.core.enums import Decision, StopReason
+from traced_tools.core.identity import check_principal, checked_actors
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
     ANY_MESSAGE,
@@ -286,6 +287,7 @@ class ToolCallingManager:
         earlier: ToolExecutionResult | None = None,
         agent: str = "assistant",
         principal: str | None = None,
+        actors: Sequence[str] = (),
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, blocking, without a tool loop.
 
@@ -309,6 +311,8 @@ class ToolCallingManager:
                 others keep their results.
             agent: the name under which the calls are recorded.
             principal: on whose behalf the calls are; None for the principal of the enclosing run, if there is one.
+            actors: which agents and tools stand between the principal and the calls, the outermost first, such as
+                `["agent:planner", "tool:ask_billing"]`. Inside a run, its actors count instead.
 
         Raises:
             TypeError, ValueError: for an invalid argument, or a response without tool calls.
@@ -318,7 +322,7 @@ class ToolCallingManager:
             ToolExecutionError: if a tool failed and the error policy raises its error.
         """
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
-        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal}
+        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
         return call(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     async def aexecute_tool_calls(
@@ -336,10 +340,11 @@ class ToolCallingManager:
         earlier: ToolExecutionResult | None = None,
         agent: str = "assistant",
         principal: str | None = None,
+        actors: Sequence[str] = (),
     ) -> ToolExecutionResult:
         """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
-        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal}
+        settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
         return await acall(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     def _by_hand(
@@ -353,7 +358,7 @@ class ToolCallingManager:
         settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
         expect("agent", settings["agent"], str, "a str")
-        expect("principal", settings["principal"], (str, type(None)), "a str or None")
+        check_principal("principal", settings["principal"])
         expect("tool_errors", settings["tool_errors"], ToolErrors, "a ToolErrors")
         expect("limits", settings["limits"], LoopLimits, "a LoopLimits")
         expect("messages", messages, Iterable, "a sequence of messages")

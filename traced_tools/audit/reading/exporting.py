@@ -11,7 +11,7 @@ from typing import IO, Any, Final, Literal
 from unicodedata import category, normalize
 
 from traced_tools.audit.reading.read_connection import parsed
-from traced_tools.audit.records import AuditRecord, body_of, person_of, timestamp
+from traced_tools.audit.records import PRINCIPAL, AuditRecord, body_of, person_of, timestamp
 from traced_tools.audit.schema import REPEATED, REPEATED_NUMBERS
 from traced_tools.errors import ConfigurationError
 
@@ -21,7 +21,7 @@ _NAMED: Final = (
     *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
     *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
     *("source", "model", "provider", "response_id", "definition_digest"),
-    *("iteration", "batch_index", "batch_size", "attempts", "rule"),
+    *("iteration", "batch_index", "batch_size", "attempts", "rule", PRINCIPAL, "actors", "policy_digest"),
 )
 _FIELDS: Final = (*_NAMED, *(name for name in REPEATED if name not in _NAMED))
 """Fields of the body, each a column. The order of `_NAMED` is part of the format; new columns of the store follow."""
@@ -133,7 +133,7 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
             if isinstance(content, dict):
                 row |= {f"{name}_digest": content.get("digest"), f"{name}_size": content.get("size")}
         own = ("chain_id", "sequence", "kind", "hash", "body")
-        row["by"] = person_of(fields)
+        row |= {name: person_of(fields, name) for name in ("by", PRINCIPAL)}
         yield row | {name: getattr(record, name) for name in own} | {"time": record.time}
 
 

@@ -16,7 +16,7 @@ from traced_tools.audit.records import printable_id
 from traced_tools.core.canonical import canonical_json
 from traced_tools.errors import AuditError, ConfigurationError
 
-ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name", "by"]
+ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name", "by", "principal"]
 """The contents of a call that are recorded, at least as a digest."""
 _PLACES: Final[Mapping[ContentName, tuple[tuple[str, ContentName], ...]]] = {
     "arguments": (("decision", "arguments"), ("intent", "arguments")),
@@ -24,6 +24,7 @@ _PLACES: Final[Mapping[ContentName, tuple[tuple[str, ContentName], ...]]] = {
     "reason": (("intent", "reason"),),
     "requested_name": (("intent", "requested_name"),),
     "by": (("decision", "by"),),
+    "principal": (("intent", "principal"),),
     "result": (("outcome", "result"),),
 }
 """The record that has a content, and its name there. The first one is recorded only if it differs from the second."""
@@ -51,7 +52,8 @@ def match(
         text: the text to compare. JSON is compared by its value, however it is written.
         content: which content of the call. `arguments` are the arguments that the tool ran with, or would have run
             with: an advisor, or who approved the call, may have changed them. `requested_arguments` are those that the
-            model wrote. `result` is the result of the last time the tool finished. `by` is the name of who decided.
+            model wrote. `result` is the result of the last time the tool finished. `by` is the name of who decided,
+            `principal` the name of who asked.
         run_id: the call's run; required if several calls have this id.
         iteration: the iteration of the loop, from 1; required if several calls of the run have this id.
         key: the key that the digests were made with. None for `TRACED_TOOLS_AUDIT_KEY`, else the key file beside an

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, func, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
+from traced_tools.audit.reading.principals import PrincipalFilter
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION, unix_nanoseconds
 from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, searchable
 from traced_tools.errors import ConfigurationError
@@ -24,6 +26,7 @@ STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
 DECISIONS: Final = (*AUDIT_DECISIONS, REPEATED_DECISION)
 MOST: Final = (1 << 63) - 1
 """The largest integer that a store holds."""
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
 
@@ -45,8 +48,12 @@ class CallFilter:
     until: datetime | None = None
     attributes: Mapping[str, object] = field(default_factory=dict)
     call_id: str | None = None
+    principal: PrincipalFilter | None = None
+    policy_digest: str | None = None
 
     def __post_init__(self) -> None:
+        if self.policy_digest is not None and not _DIGEST.fullmatch(self.policy_digest):
+            raise ConfigurationError("the digest of a policy has 16 hexadecimal digits, as `policy check` prints it")
         _check_value("outcome", self.outcome, STATES)
         _check_value("decision", self.decision, DECISIONS)
         for name, time in (("since", self.since), ("until", self.until)):
@@ -68,6 +75,14 @@ class CallFilter:
             yield RECORDS.c.time >= storable_nanoseconds(self.since)
         if self.until is not None:
             yield RECORDS.c.time < storable_nanoseconds(self.until)
+        if self.policy_digest is not None:  # the fields of a body are sorted, so `previous` follows only its own digest
+            found = f'"policy_digest":"{self.policy_digest}","previous":"'
+            yield _has_another("decision", _OTHER.c.body.contains(found, autoescape=True))
+
+    @property
+    def reads_calls(self) -> bool:
+        """Whether no index covers the filter, so that calls are read one by one."""
+        return bool(self.attributes) or self.principal is not None
 
     def matches(self, attributes: object) -> bool:
         """Whether a record with these attributes matches. A sequence matches if one of its items does."""
@@ -136,6 +151,12 @@ def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
     outcomes, decisions = RECORDS.alias("outcomes"), RECORDS.alias("decisions")
     yield outcomes, _kind("outcome", outcomes)
     yield decisions, and_(_kind("decision", decisions), decisions.c.decision.not_in(_literals(RAN)))
+
+
+def intents_matching(wanted: CallFilter) -> Select[Any]:
+    """Return the query for the bodies of the intents of calls that may have matching records."""
+    conditions = replace(wanted, since=None).conditions()  # an intent precedes the other records of its call
+    return select(RECORDS.c.body).where(_kind("intent"), *conditions)
 
 
 def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:

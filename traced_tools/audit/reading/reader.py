@@ -10,9 +10,10 @@ from itertools import groupby, islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from traced_tools.audit.reading import queries
+from traced_tools.audit.reading.principals import PrincipalFilter
 from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
 from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
-from traced_tools.audit.records import RAN, REQUESTED_ARGUMENTS, AuditRecord, RecordKind
+from traced_tools.audit.records import PRINCIPAL, RAN, REQUESTED_ARGUMENTS, AuditRecord, RecordKind, person_of
 from traced_tools.errors import AuditError, ConfigurationError
 
 DAMAGED: Final = "damaged"
@@ -99,6 +100,17 @@ class AuditedCall:
         return UNFINISHED
 
     @property
+    def principal(self) -> str | None:
+        """On whose behalf the call is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        return person_of(self.fields("intent"), PRINCIPAL)
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        """Which agents, tools and MCP clients stand between the principal and the run, the outermost first."""
+        actors = self.fields("intent").get("actors")
+        return tuple(map(str, actors)) if isinstance(actors, list) else ()
+
+    @property
     def is_late(self) -> bool:
         """Whether the tool started before its intent was recorded, as `on_failure="warn"` allows in an outage."""
         return any((parsed(each.body) or {}).get("intent_late") is True for each in self.of_kind("decision"))
@@ -141,6 +153,16 @@ class AuditedRun:
         """
         return next((value for value in self._values(name) if value is not None), None)
 
+    @property
+    def principal(self) -> str | None:
+        """On whose behalf the run is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        return next((call.principal for call in self.calls if call.principal is not None), None)
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        """Which agents, tools and MCP clients stand between the principal and the run, the outermost first."""
+        return next((call.actors for call in self.calls if call.actors), ())
+
     def _values(self, name: str) -> Iterator[Any]:
         yield from (call.shared_field(name) for call in self.calls)
         yield from ((parsed(record.body) or {}).get(name) for record in (*self.compactions, *self.tool_changes))
@@ -170,6 +192,8 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        principal: str | None = None,
+        policy_digest: str | None = None,
         limit: int | None = None,
     ) -> list[AuditedCall]:
         """Return the calls that match every given filter, newest first and without duplicates.
@@ -189,13 +213,22 @@ class AuditReader:
             attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
                 if one of its items does. No index covers them: calls are read one by one, newest first.
             call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
+            principal: on whose behalf the run is, by name, or by a pseudonym of the form `pseudonym:…`. A name needs
+                the key of the trail (`TRACED_TOOLS_AUDIT_KEY`, or the key file beside the store) or the one of the
+                application for pseudonyms. Calls are read one by one, as for attributes.
+            policy_digest: the `digest` of the policy that decided: 16 hexadecimal digits. No index covers it.
             limit: the maximum number of calls; None for all.
 
         Raises:
-            AuditError: if the store cannot be read.
-            ConfigurationError: for an unknown outcome or decision, a time without a zone, or a limit below 1.
+            AuditError: if the store cannot be read, or a call was recorded with another key than a principal needs.
+            ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
+                below 1, or if there is no key for the name of a principal.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
+        who = None if principal is None else PrincipalFilter(principal, self.store)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
         return find_calls(self, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
@@ -236,18 +269,24 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
         call_id: str | None = None,
+        principal: str | None = None,
+        policy_digest: str | None = None,
     ) -> Iterator[AuditRecord]:
         """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
         `outcome` and `decision` match if any record of the same call has that value, even one of an earlier time.
-        A compaction belongs to no call, so it matches neither these two nor a tool.
+        `principal` matches all records of a call whose intent names the principal.
+        A compaction belongs to no call, so it matches none of these, nor a tool.
         `since` and `until` apply to the record's own time. The other filters work as in `calls`.
 
         Raises:
-            AuditError: if the store cannot be read.
-            ConfigurationError: for an unknown outcome or decision, or a time without a zone.
+            AuditError, ConfigurationError: as for `calls`.
         """
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id)
+        who = None if principal is None else PrincipalFilter(principal, self.store)
+        wanted = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            policy_digest=policy_digest,
+        )
         return find_records(self, wanted)
 
     def _open(self) -> AbstractContextManager[ReadConnection]:
@@ -267,7 +306,7 @@ def find_calls(reader: AuditReader, wanted: CallFilter, limit: int | None = None
 
 def count_calls(reader: AuditReader, wanted: CallFilter) -> int | None:
     """Return how many calls match a filter; None if that takes reading each of them."""
-    if wanted.outcome is not None or wanted.attributes:
+    if wanted.outcome is not None or wanted.reads_calls:
         return None
     with reader._open() as store:
         ((count,),) = store.rows(queries.count_of_calls(wanted))
@@ -316,12 +355,27 @@ def _most(limit: int | None) -> int:
 
 def find_records(reader: AuditReader, wanted: CallFilter) -> Iterator[AuditRecord]:
     """Do what `AuditReader.records` does, for a filter that was already built."""
-    with reader._open() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
-        for row in rows:
-            record = AuditRecord(*row)
-            fields = parsed(record.body) if wanted.attributes else None
-            if fields is None or wanted.matches(fields.get("attributes")):  # an unreadable record may be a match
-                yield record
+    with reader._open() as store:
+        calls = None if wanted.principal is None else _calls_for(store, wanted.principal, wanted)
+        with closing(store.rows(queries.records_matching(wanted))) as rows:
+            for row in rows:
+                record = AuditRecord(*row)
+                fields = parsed(record.body) if wanted.reads_calls else None
+                is_wanted = fields is None or (  # an unreadable record may be a match
+                    wanted.matches(fields.get("attributes")) and (calls is None or _key_in(fields) in calls)
+                )
+                if is_wanted:
+                    yield record
+
+
+def _calls_for(store: ReadConnection, principal: PrincipalFilter, wanted: CallFilter) -> set[tuple[Any, ...]]:
+    """Return which calls are on behalf of a principal: only their intents say so."""
+    intents = (parsed(body) or {} for (body,) in store.rows(queries.intents_matching(wanted)))
+    return {_key_in(intent) for intent in intents if principal.matches(intent)}
+
+
+def _key_in(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(str(fields.get(name)) for name in ("run_id", "iteration", "batch_index"))
 
 
 def _matching(store: ReadConnection, wanted: CallFilter, limit: int) -> list[AuditedCall]:
@@ -337,10 +391,15 @@ def _matching(store: ReadConnection, wanted: CallFilter, limit: int) -> list[Aud
 
 
 def _is_wanted(call: AuditedCall, wanted: CallFilter) -> bool:
-    """Whether a call found by the other filters matches by outcome and attributes; a damaged call may match."""
+    """Whether a call that the other filters select matches by outcome, principal and attributes.
+
+    A damaged call may match.
+    """
     if call.state == DAMAGED:
         return True
     if wanted.outcome not in (None, call.state):
+        return False
+    if wanted.principal is not None and not wanted.principal.matches(call.fields("intent")):
         return False
     return not wanted.attributes or wanted.matches(call.shared_field("attributes"))
 
@@ -352,7 +411,7 @@ def _unfinished(store: ReadConnection, wanted: CallFilter, limit: int) -> list[K
         for keys in _batches(newest, size):
             intents = store.rows(queries.intents_among(keys, wanted))
             times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
-            if wanted.attributes:
+            if wanted.reads_calls:
                 calls = calls_of(store, [*times])
                 times = {key: time for key, time in times.items() if key in calls and _is_wanted(calls[key], wanted)}
             found |= {key: times[key] for key in keys if key in times}

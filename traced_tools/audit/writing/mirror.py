@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from traced_tools.audit.records import body_of, person_of, without_text
+from traced_tools.audit.records import PRINCIPAL, body_of, person_of, without_text
 from traced_tools.audit.writing.chain import kind_and_agent, record_of
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
@@ -55,6 +55,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "iteration": names.ITERATION_INDEX,
     "tool": names.TOOL_NAME,
     "call_id": names.TOOL_CALL_ID,
+    "actors": names.ACTORS,
     "batch_index": names.TOOL_BATCH_INDEX,
     "batch_size": names.TOOL_BATCH_SIZE,
     "source": names.TOOL_SOURCE,
@@ -65,6 +66,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "advisor": names.ADVISOR_NAME,
     "reason_code": names.REASON_CODE,
     "rule": names.POLICY_RULE,
+    "policy_digest": names.POLICY_DIGEST,
     "error_type": names.ERROR_TYPE,
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,
@@ -76,6 +78,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "tokens_estimated": names.COMPACTION_TOKENS_ESTIMATED,
 }
 """The attribute of each field of a record."""
+_PEOPLE: Final = {"by": names.APPROVAL_BY, PRINCIPAL: names.PRINCIPAL_ID}
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
 
@@ -224,14 +227,21 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
     for field, name in _ATTRIBUTES.items():
         value = fields.get(field)
         if value is not None and name in event.attributes:
-            attributes[name] = encodable(value) if isinstance(value, str) else value
-    person = person_of({"by": _without_text(fields.get("by"))})
-    if person is not None and names.APPROVAL_BY in event.attributes:
-        attributes[names.APPROVAL_BY] = person
+            attributes[name] = _encodable(value)
+    for field, name in _PEOPLE.items():
+        person = person_of({field: _without_text(fields.get(field))}, field)
+        if person is not None and name in event.attributes:
+            attributes[name] = person
     for field, name in _SIZES.items():
         if field in fields and name in event.attributes:
             attributes[name] = fields[field]["size"]
     return attributes
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, list):  # the actors, in JSON
+        return tuple(encodable(str(each)) for each in value)
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:

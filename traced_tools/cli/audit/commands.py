@@ -59,7 +59,7 @@ _TO_ERASE: Final = 30.0
 """Seconds for each step of an erasure, which other writers may delay."""
 _ERASED_CONTENTS: Final = (
     "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason, "
-    "requested_name or by. Repeatable."
+    "requested_name, by or principal. Repeatable."
 )
 
 _log = logging.getLogger("traced_tools.audit")
@@ -76,7 +76,9 @@ def list_calls(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
+    principal: options.Principal = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: Limit = None,
@@ -89,7 +91,10 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
+        wanted = options.call_filter(
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
+            store=store,
+        )
         with proof.reader(store) as reader:
             if json:
                 print(json_text([call_json(call) for call in find_calls(reader, wanted, limit)]))
@@ -162,13 +167,18 @@ def export(
     agent: options.Agent = None,
     conversation: options.Conversation = None,
     call: options.Call = None,
+    policy_digest: options.PolicyDigest = None,
     attribute: options.Attributes = None,
+    principal: options.Principal = None,
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
-        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute, call)
+        wanted = options.call_filter(
+            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
+            store=store,
+        )
         records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
             _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
@@ -204,6 +214,7 @@ def match(
     reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its stated reason.")] = None,
     name: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the unknown tool it named.")] = None,
     by: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the name of who decided.")] = None,
+    principal: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the name of who asked.")] = None,
     run: Annotated[str | None, typer.Option(help="The call's run, if several runs have this call id.")] = None,
     iteration: Annotated[
         int | None, typer.Option(help="The call's iteration, if the run has several such calls.")
@@ -223,10 +234,12 @@ def match(
             "reason": reason,
             "requested_name": name,
             "by": by,
+            "principal": principal,
         }
         asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _exit(FAILED, "pass one of --arguments, --requested-arguments, --result, --reason, --name and --by")
+            names = "--arguments, --requested-arguments, --result, --reason, --name, --by and --principal"
+            _exit(FAILED, f"pass one of {names}")
         ((content, path),) = asked
         run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
@@ -371,6 +384,7 @@ _CONTENTS: Final = {
     "reason": "its reason was",
     "requested_name": "the tool it named was",
     "by": "the person or service that decided was",
+    "principal": "the principal was",
 }
 _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: the digests differ"}
 
@@ -466,6 +480,7 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         for call in run.calls
     ]
     shared = {name: run.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
+    shared |= {"principal": run.principal, "actors": list(run.actors)}
     compactions = [exporting.json_fields(each) for each in run.compactions]
     changes = [exporting.json_fields(each) for each in run.tool_changes]
     others = {"compactions": compactions, "tool_changes": changes}

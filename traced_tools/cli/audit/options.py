@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from traced_tools.audit.reading.principals import PrincipalFilter
 from traced_tools.audit.reading.queries import DECISIONS, STATES, CallFilter
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
@@ -36,6 +37,18 @@ Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decisi
 Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
 Call = Annotated[str | None, typer.Option(metavar="ID", help="Only calls with this id, in any run.")]
+Principal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Only calls on behalf of this principal: a name, which needs the key of the trail, or pseudonym:... as "
+        "list and show print it. Calls are read one by one.",
+    ),
+]
+PolicyDigest = Annotated[
+    str | None,
+    typer.Option(metavar="DIGEST", help="Only calls that the policy with this digest decided; see `policy check`."),
+]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
@@ -72,15 +85,23 @@ def call_filter(
     until: str | None,
     attribute: list[str] | None,
     call: str | None,
+    principal: str | None,
+    policy_digest: str | None,
+    *,
+    store: str,
 ) -> CallFilter:
-    """Return the filter that the options of the same names ask for.
+    """Return the filter that the options of the same names ask for, for the calls of `store`.
 
     Raises:
         typer.BadParameter: for a value that an option does not accept.
-        ConfigurationError: for an unknown outcome or decision.
+        ConfigurationError: for an unknown outcome or decision, an invalid digest, or if there is no key for the name of
+            a principal.
     """
     first, last = parse_period(since, until)
-    return CallFilter(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute), call)
+    attributes, who = _parse_attributes(attribute), None if principal is None else PrincipalFilter(principal, store)
+    return CallFilter(
+        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, who), policy_digest=policy_digest
+    )
 
 
 def _parse_attributes(given: list[str] | None) -> dict[str, str]:

@@ -54,6 +54,10 @@ def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     for label, name in _ABOUT:
         if (value := run.shared_field(name)) is not None:
             yield _labelled(label, as_text(value))
+    if run.principal is not None:
+        yield _labelled("on behalf of", as_text(run.principal))
+    if run.actors:
+        yield _labelled("through", as_text(" > ".join(run.actors), most=_LONG))
     attributes = run.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
         yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
@@ -150,6 +154,11 @@ def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
     yield _labelled("decision", _at(record).append("  ").append_text(text))
     if "arguments" in fields:
         yield _labelled("ran with", _content(fields["arguments"]))
+    evaluated = fields.get("evaluated")
+    for verdict in evaluated if isinstance(evaluated, list) else ():
+        if isinstance(verdict, dict):  # the store may hold anything there
+            becomes, advisor, code = (escape(verdict.get(name)) for name in ("becomes", "advisor", "reason_code"))
+            yield _labelled("evaluated", Text(f"{becomes} with {advisor} ({code})"))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from traced_tools.audit.records import person_of
+from traced_tools.audit.records import PRINCIPAL, person_of
 from traced_tools.audit.verifying.findings import Problem, Verification
 from traced_tools.audit.verifying.receipts import ReceiptVerification
 from traced_tools.cli.audit.formatting import escape, pluralize
@@ -30,7 +30,7 @@ def print_verification(console: Console, found: Verification) -> None:
         console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
 
 
-_SHOWN: Final = ("tool", "arguments", "decision", "reason_code", "advisor", "by", "outcome")
+_SHOWN: Final = ("principal", "actors", "tool", "arguments", "decision", "reason_code", "advisor", "by", "outcome")
 """The fields of a call's records that are shown."""
 
 
@@ -42,8 +42,7 @@ def print_receipt(console: Console, found: ReceiptVerification) -> None:
     console.print(Text("whole and unchanged", "bold green"))
     for fields in found.call:
         shown = {name: _shown(fields[name]) for name in _SHOWN if name in fields}
-        if "by" in shown:
-            shown["by"] = person_of(fields)
+        shown |= {name: person_of(fields, name) for name in ("by", PRINCIPAL) if name in shown}
         said = ", ".join(f"{name} {escape(value)}" for name, value in shown.items())
         place = f"record {escape(fields['sequence'])} of chain {escape(fields['chain_id'])}"
         console.print(Text(f"{escape(fields['kind'])}: {said}; {place}"))

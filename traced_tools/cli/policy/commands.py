@@ -17,16 +17,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.keys import load_key
+from traced_tools.audit.reading.read_connection import embedded_path
 from traced_tools.audit.reading.reader import AuditedCall, AuditReader
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.formatting import as_text, call_json, json_text, make_console, pluralize
 from traced_tools.cli.exits import NEGATIVE, exit_statuses
 from traced_tools.cli.policy.replay import Finding, Replayed, recorded_names, replay
+from traced_tools.errors import ConfigurationError
 from traced_tools.policy.missing_names import MissingName, missing_names
 from traced_tools.policy.policy import Policy
 from traced_tools.tools.toolset import SourceNames
 
 _HEADINGS: Final = ("tool", "agent", "was", "becomes", "reason code", "calls")
+_NEEDED: Final = {"principal": "the name of the principal", "principal attributes": "attributes of the principal"}
+_EVALUATED_HEADINGS: Final = ("advisor", "policy", "rule", "tool", "was", "would become", "calls")
 
 app = typer.Typer(no_args_is_help=True, help="Check policies before you use them.")
 
@@ -72,15 +78,103 @@ def check(
         rules = Policy.load(policy)
         first, last = options.parse_period(since, until)
         calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
-        replayed = [*replay(rules, calls, advisor)]
+        replayed = [*replay(rules, calls, advisor, None if audit is None else _key(audit))]
         known = _known_names(calls, pins)
         missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), known)]
         unseen = [*missing_names((rule for rule in rules.rules if not rule.names_sources), known)]
         command.status = NEGATIVE if _of(replayed, "changed") or _of(replayed, "not_replayed") or missing else 0
+        decided = _texts_of(calls)
         if json:
-            print(json_text(_json(rules, replayed, missing, unseen)))
+            print(json_text(_json(rules, replayed, missing, unseen, decided)))
         else:
-            _print(make_console(sys.stdout), rules, replayed, missing, unseen, is_replayed=audit is not None)
+            console = make_console(sys.stdout)
+            _print(console, rules, replayed, missing, unseen, decided, is_replayed=audit is not None)
+
+
+@app.command()
+def evaluated(
+    store: options.Store = "audit.db",
+    advisor: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only verdicts of this policy advisor.  [default: all]")
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    json: options.Json = False,
+) -> None:
+    """Show which calls a policy would change that is only evaluated, by its rule.
+
+    The verdicts are those of a `PolicyAdvisor(policy, evaluate_only=True)`, which the audit trail has.
+    """
+    with exit_statuses("policy"):
+        first, last = options.parse_period(since, until)
+        calls = AuditReader(store).calls(since=first, until=last)
+        verdicts = [(call, each) for call in calls for each in _verdicts(call, advisor)]
+        if json:
+            print(json_text(_evaluated_json(verdicts)))
+        else:
+            _print_evaluated(make_console(sys.stdout), verdicts)
+
+
+def _verdicts(call: AuditedCall, advisor: str | None) -> list[dict[str, Any]]:
+    found = call.fields("decision").get("evaluated")
+    items = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in items if advisor in (None, each.get("advisor"))]
+
+
+def _changes(call: AuditedCall, verdict: Mapping[str, Any]) -> bool:
+    return verdict.get("becomes") not in (None, call.fields("decision").get("decision"))
+
+
+def _evaluated_json(verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> dict[str, Any]:
+    changed = [{**call_json(call), "evaluated": each} for call, each in verdicts if _changes(call, each)]
+    return {
+        "counts": {"evaluated": len(verdicts), "changed": len(changed)},
+        "policies": dict(Counter(str(each.get("policy_digest")) for _, each in verdicts)),
+        "changed": changed,
+    }
+
+
+def _print_evaluated(console: Console, verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> None:
+    changed = [(call, each) for call, each in verdicts if _changes(call, each)]
+    same = len(verdicts) - len(changed)
+    total = pluralize(len(verdicts), "verdict")
+    console.print(f"{total}: {len(changed):,} would change a decision, {same:,} would not")
+    if not changed:
+        return
+    groups = Counter(
+        (
+            *(each.get("advisor"), each.get("policy_digest"), each.get("reason_code"), call.shared_field("tool")),
+            *(call.fields("decision").get("decision"), each.get("becomes")),
+        )
+        for call, each in changed
+    )
+    console.print()
+    console.print(_grouped(groups, _EVALUATED_HEADINGS))
+
+
+def _key(audit: str) -> AuditKey | None:
+    """Return the key of the trail's digests; None if there is none, or if it cannot be used."""
+    try:
+        return load_key(None, embedded_path(audit))
+    except ConfigurationError:
+        return None
+
+
+def _texts_of(calls: Sequence[AuditedCall]) -> Counter[str]:
+    """Return how many calls each policy has decided, by its digest."""
+    found = (call.fields("decision").get("policy_digest") for call in calls)
+    return Counter(str(each) for each in found if each is not None)
+
+
+def _print_texts(console: Console, digest: str, decided: Mapping[str, int]) -> None:
+    if not decided:
+        return
+    console.print(f"decided by this text: {pluralize(decided.get(digest, 0), 'recorded call')}")
+    for other, number in sorted(decided.items(), key=lambda item: -item[1]):
+        if other != digest:
+            console.print(
+                as_text(f"decided by another policy, {other}: {pluralize(number, 'recorded call')}", "yellow")
+            )
 
 
 def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str, SourceNames]:
@@ -100,7 +194,11 @@ def _of(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
 
 
 def _json(
-    policy: Policy, replayed: Sequence[Replayed], missing: Sequence[MissingName], unseen: Sequence[MissingName]
+    policy: Policy,
+    replayed: Sequence[Replayed],
+    missing: Sequence[MissingName],
+    unseen: Sequence[MissingName],
+    decided: Mapping[str, int],
 ) -> dict[str, Any]:
     counts = Counter(each.finding for each in replayed)
     findings: tuple[Finding, ...] = ("changed", "unchanged", "not_replayed", "not_decided")
@@ -115,7 +213,13 @@ def _json(
         "missing_names": _names_json(missing),
         "unseen_names": _names_json(unseen),
     }
-    return {"rules": len(policy.rules), "counts": {each: counts[each] for each in findings}, **listed}
+    return {
+        "rules": len(policy.rules),
+        "digest": policy.digest,
+        "decided_by": dict(decided),
+        "counts": {each: counts[each] for each in findings},
+        **listed,
+    }
 
 
 def _names_json(names: Sequence[MissingName]) -> list[dict[str, Any]]:
@@ -128,10 +232,13 @@ def _print(
     replayed: Sequence[Replayed],
     missing: Sequence[MissingName],
     unseen: Sequence[MissingName],
+    decided: Mapping[str, int],
     *,
     is_replayed: bool,
 ) -> None:
-    console.print(f"the policy is valid: {pluralize(len(policy.rules), 'rule')}, default {policy.default}")
+    rules = pluralize(len(policy.rules), "rule")
+    console.print(f"the policy is valid: {rules}, default {policy.default}, digest {policy.digest}")
+    _print_texts(console, policy.digest, decided)
     for each in missing:
         console.print(as_text(f"NO SUCH TOOL: {each}", "bold red", most=1_000))
     for each in unseen:  # a rule for any source may be for a tool of which no call is recorded
@@ -143,7 +250,8 @@ def _print(
     console.print(f"replayed {pluralize(len(changed) + same, 'call')}: {len(changed):,} changed, {same:,} as before")
     for (rule, lacks), number in Counter((each.rule, each.lacks) for each in not_replayed).items():
         calls = pluralize(number, "call")
-        text = f"NOT REPLAYED: {calls}, because rule {rule} needs {lacks} that the trail does not store"
+        needed = _NEEDED.get(str(lacks), lacks)
+        text = f"NOT REPLAYED: {calls}, because rule {rule} needs {needed} that the trail does not store"
         console.print(text, style="bold yellow")
     if skipped:
         console.print(f"left out: {pluralize(skipped, 'call')} that ended before a policy decides")
@@ -159,8 +267,13 @@ def _table(replayed: Sequence[Replayed]) -> Table:
         (each.call.shared_field("tool"), each.call.shared_field("agent"), each.was, each.becomes or "?", each.code)
         for each in replayed
     )
+    return _grouped(groups, _HEADINGS)
+
+
+def _grouped(groups: Mapping[tuple[Any, ...], int], headings: Sequence[str]) -> Table:
+    """Return a table of groups with their numbers, the largest group first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in _HEADINGS:
+    for heading in headings:
         table.add_column(heading, justify="right" if heading == "calls" else "left")
     for group, number in sorted(groups.items(), key=lambda item: (-item[1], str(item[0]))):
         table.add_row(*map(as_text, group), f"{number:,}")

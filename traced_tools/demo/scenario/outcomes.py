@@ -25,16 +25,20 @@ from traced_tools.demo.scenario.advisors import (
     PrivacyPolicy,
     Referee,
     SlowMemory,
+    SlowRedactor,
     SpendingPolicy,
 )
 from traced_tools.demo.scenario.models import LARGE, LOCAL, REASONING, SMALL, TimedChatModel
-from traced_tools.demo.scenario.stage import AGENTS, ScenarioRun
+from traced_tools.demo.scenario.stage import AGENTS, VERSION, ScenarioRun
 from traced_tools.errors import ModelError, RateLimited, ToolExecutionError
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture
 from traced_tools.observe.names.registry_types import Metric
+from traced_tools.policy.advisor import PolicyAdvisor
+from traced_tools.policy.policy import Policy
+from traced_tools.policy.rule import Rule
 from traced_tools.search import RegexToolIndex
 from traced_tools.search.advisor import ToolSearchToolCallingAdvisor
 from traced_tools.testing.reply import Reply
@@ -46,6 +50,8 @@ _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")
 _AUDIT_KEY: Final = b"a key for invented records"
 RESEARCHER: Final = "researcher"
 """The agent that runs inside a tool of another agent."""
+NEW_VERSION: Final = "2.1"
+"""The version of runs of a new version of an agent."""
 BOOKKEEPER: Final = "bookkeeper"
 """The agent whose calls are audited, all of them."""
 
@@ -124,7 +130,7 @@ def answered(run: ScenarioRun) -> None:
     run.ends(run.prompt(turns, agent=agent, model=model, tools=offered), "answered")
 
 
-@_outcome(names.TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
+@_outcome(names.INFERENCE_TIME_TO_FIRST_CHUNK, {names.REQUEST_MODEL: REASONING}, share=2)
 def slow_first_chunk(run: ScenarioRun) -> None:
     """A streamed answer begins late, because its model reasons first."""
     run.mode = run.random.choice(("stream", "astream"))
@@ -140,14 +146,14 @@ def unpriced_model(run: ScenarioRun) -> None:
     run.ends(run.prompt([answer], agent=AGENTS[1], model=LOCAL), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
+@_outcome(names.INFERENCE_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
 def other_model(run: ScenarioRun) -> None:
     """Another model answers than the run requested."""
     answer = ChatResponse(AssistantMessage("Yes."), finish_reason="stop", model="demo-large-older")
     run.ends(run.prompt([answer], model=LARGE), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
+@_outcome(names.EMBEDDINGS_DURATION, {names.OPERATION_NAME: names.EMBEDDINGS}, share=2)
 def embeddings(run: ScenarioRun) -> None:
     """A tool embeds texts to search documents."""
     turns = [run.asks("search_documents"), "Page 4 says so."]
@@ -164,7 +170,7 @@ def sub_agent(run: ScenarioRun) -> None:
 
     def research(question: str) -> str:
         """Research a question."""
-        client = ChatClient(model, name=RESEARCHER, telemetry=run.stage.telemetry)
+        client = ChatClient(model, name=RESEARCHER, version=VERSION, telemetry=run.stage.telemetry)
         return client.prompt(question).call().content
 
     run.ends(run.prompt([ToolCall("research", {"question": "When?"}), "On Tuesday."], tools=[research]), "answered")
@@ -211,6 +217,26 @@ def cached_result(run: ScenarioRun) -> None:
 def slow_hook(run: ScenarioRun) -> None:
     """An advisor's hook takes longer than a tenth of a second."""
     run.ends(run.prompt(["As you said in May."], advisors=[SlowMemory(0.1 + run.seconds())]), "answered")
+
+
+@_outcome(names.ADVISOR_DURATION, {names.ADVISOR_NAME: SlowRedactor.name}, share=2)
+def slow_chunks(run: ScenarioRun) -> None:
+    """An advisor takes long for each chunk of a streamed answer."""
+    run.mode = "stream"  # on asyncio, the advisor would hold up all runs
+    spec = run.prompt(["The museum opens at ten."], advisors=[SlowRedactor(run.seconds(0.1))])
+    run.ends(spec, "answered")
+
+
+@_outcome(names.LOOP_ITERATIONS_METRIC, {names.AGENT_VERSION: NEW_VERSION}, share=8)
+def new_version(run: ScenarioRun) -> None:
+    """A new version of an agent takes more iterations, and its policy refuses a call."""
+    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
+    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in found]
+    turns = [*calls, run.asks("book_train"), "Book the train yourself."]
+    policy = PolicyAdvisor(Policy([Rule("no_bookings", then="deny", tool=["book_train"])], default="allow"))
+    offered = [tools.search_flights, tools.find_hotels, tools.book_train]
+    spec = run.prompt(turns, version=NEW_VERSION, tools=offered, advisors=[policy])
+    run.ends(spec, "answered")
 
 
 # Tools that fail, and calls that are refused.
@@ -265,6 +291,15 @@ def denied_by_privacy_policy(run: ScenarioRun) -> None:
     """Another advisor refuses a call with another reason code."""
     turns = [run.asks("read_customer"), "I may not read that."]
     spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.read_customer], advisors=[PrivacyPolicy()])
+    run.ends(spec, "answered")
+
+
+@_outcome(names.POLICY_EVALUATIONS, {names.EVALUATED_DECISION: "deny", names.EVALUATED_CODE: "no-hotels"})
+def denied_if_enforced(run: ScenarioRun) -> None:
+    """A call runs that a policy would deny, which is only evaluated."""
+    policy = Policy([Rule("no-hotels", tool="find_hotels", then="deny")], default="allow")
+    turns = [run.asks("find_hotels", city=run.random.choice(_CITIES)), "There is room at the inn."]
+    spec = run.prompt(turns, tools=[tools.find_hotels], advisors=[PolicyAdvisor(policy, evaluate_only=True)])
     run.ends(spec, "answered")
 
 
@@ -439,7 +474,7 @@ def rate_limited(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(busy, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(RateLimited)})
 def rate_limit_exhausted(run: ScenarioRun) -> None:
     """A provider rejects a request with HTTP 429 and asks for a longer delay than a run waits."""
     busy = Reply.json({"error": {"code": "rate_limit_exceeded"}}, 429, {"Retry-After": "3600"})
@@ -453,7 +488,7 @@ def provider_error(run: ScenarioRun) -> None:
     run.ends(run.prompt_over_http(broken, run.said("It works now.")), "answered")
 
 
-@_outcome(names.OPERATION_DURATION, {names.ERROR_TYPE: _error(ModelError)})
+@_outcome(names.INFERENCE_DURATION, {names.ERROR_TYPE: _error(ModelError)})
 def provider_down(run: ScenarioRun) -> None:
     """A provider fails with HTTP 500 as often as the request is retried, and the run fails."""
     run.fails(run.prompt_over_http(*[Reply.json({"error": {"code": "broken"}}, 500) for _ in range(3)]), ModelError)

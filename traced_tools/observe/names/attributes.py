@@ -17,6 +17,7 @@ from traced_tools.core.enums import (
     MCP_TRANSPORTS,
     OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
+    POLICY_DECISIONS,
     REPAIRS,
     RESUME_REFUSALS,
     RETRY_REASONS,
@@ -41,6 +42,8 @@ TIMEOUT: Final = "timeout"
 MAX_LABEL_VALUES: Final = 32
 """The default number of distinct values of a label for each owner, such as a tool."""
 MAX_AGENTS: Final = 128
+MAX_VERSIONS: Final = 8
+"""The number of an agent's versions that metrics of a process tell apart."""
 MAX_MCP_TOOLS: Final = 512
 """The number of a server's tools that metrics tell apart: a server can list others all the time."""
 
@@ -68,6 +71,7 @@ FUNCTION: Final = "function"
 MESSAGES_READ: Final = "read"
 MESSAGES_STORED: Final = "stored"
 MESSAGES_LEFT_OUT: Final = "left_out"
+EVALUATED: Final = "evaluated"
 RESULTS_NOT_RUN: Final = "not_run"
 RESULTS_UNKNOWN: Final = "unknown"
 TOKEN_INPUT: Final = "input"
@@ -126,10 +130,10 @@ USAGE_CACHE_READ_TOKENS: Final = _attribute(
     "gen_ai.usage.cache_read.input_tokens", "int", "Input tokens read from a cache."
 )
 USAGE_CACHE_CREATION_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_creation.input_tokens", "int", "Input tokens written to a cache.", only="stable"
+    "gen_ai.usage.cache_creation.input_tokens", "int", "Input tokens written to a cache.", only="v1.41.0"
 )
 USAGE_CACHE_WRITE_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_write.input_tokens", "int", "Input tokens written to a cache.", only="latest"
+    "gen_ai.usage.cache_write.input_tokens", "int", "Input tokens written to a cache.", only="v0.1.0"
 )
 USAGE_REASONING_TOKENS: Final = _attribute(
     "gen_ai.usage.reasoning.output_tokens", "int", "Output tokens used for reasoning."
@@ -146,17 +150,47 @@ CONVERSATION_COMPACTED: Final = _attribute(
 MEMORY_RECORD_COUNT: Final = _attribute(
     "gen_ai.memory.record.count", "int", "Number of messages that were read from memory or stored in it."
 )
+MEMORY_QUERY: Final = _attribute("gen_ai.memory.query.text", "string", "The words that the model looked up in memory.")
+MEMORY_RECORDS: Final = _attribute(
+    "gen_ai.memory.records", "any", "The messages that were read from memory or stored in it, with the ids of entries."
+)
 REQUEST_TOP_K: Final = _attribute(
-    "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="stable"
+    "gen_ai.request.top_k", "double", "The maximum number of results of a search.", only="v1.41.0"
 )
 RETRIEVAL_TOP_K: Final = _attribute(
-    "gen_ai.retrieval.top_k", "int", "The maximum number of results of a search.", only="latest"
+    "gen_ai.retrieval.top_k", "int", "The maximum number of results of a search.", only="v0.1.0"
 )
 RETRIEVAL_QUERY: Final = _attribute("gen_ai.retrieval.query.text", "string", "What a search looked for.")
 RETRIEVAL_DOCUMENTS: Final = _attribute(
     "gen_ai.retrieval.documents", "any", "What a search found: the name and the score of each tool, best first."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
+AGENT_VERSION: Final = _attribute(
+    "gen_ai.agent.version",
+    "string",
+    "The version of the agent: the client's `version`, else the digest of its instructions, tools and policies. In "
+    f"metrics, `{OTHER}` for requests with other instructions or tools than the client's, and beyond {MAX_VERSIONS} "
+    "versions of an agent in a process.",
+)
+INSTRUCTIONS_DIGEST: Final = _attribute(
+    "traced_tools.agent.instructions.digest",
+    "string",
+    "The first 16 hex digits of the SHA-256 of the instructions that the run began with; of their HMAC, if "
+    "`TRACED_TOOLS_PSEUDONYM_KEY` has a key.",
+)
+TOOLS_DIGEST: Final = _attribute(
+    "traced_tools.agent.tools.digest",
+    "string",
+    "The first 16 hex digits of a SHA-256 of the definitions of the run's tools, in any order.",
+)
+AGENT_POLICY_DIGEST: Final = _attribute(
+    "traced_tools.agent.policy.digest",
+    "string",
+    "The digest of the policy of the run's `PolicyAdvisor`; of several, a digest of their digests.",
+)
+AGENT_ID: Final = _attribute(
+    "gen_ai.agent.id", "string", "The stable id of the agent: the client's `agent_id`, if it has one."
+)
 TOOL_NAME: Final = _attribute(
     "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` if no registered tool has the requested name."
 )
@@ -342,11 +376,72 @@ POLICY_RULE: Final = _attribute(
     "string",
     "The id of the policy's rule that decided about the call, or whose predicate failed; absent if no rule did.",
 )
+POLICY_DIGEST: Final = _attribute(
+    "traced_tools.policy.digest",
+    "string",
+    "The digest of the policy that decided about the call: 16 hexadecimal digits; absent if no policy did.",
+)
+POLICY_MODE: Final = _attribute(
+    "traced_tools.policy.mode",
+    "string",
+    "Present if a policy that is only evaluated has a verdict about the call, else absent.",
+    (EVALUATED,),
+)
+EVALUATED_ADVISOR: Final = _attribute(
+    "traced_tools.policy.evaluated.advisor", "string", "The name of the advisor whose policy is only evaluated."
+)
+EVALUATED_DECISION: Final = _attribute(
+    "traced_tools.policy.evaluated.decision",
+    "string",
+    "What the policy that is only evaluated decides about the call.",
+    POLICY_DECISIONS,
+)
+EVALUATED_CODE: Final = _attribute(
+    "traced_tools.policy.evaluated.reason_code",
+    "string",
+    "Why the policy that is only evaluated decides so: the id of its rule, `policy_default` or `policy_error`.",
+)
+EVALUATED_RULE: Final = _attribute(
+    "traced_tools.policy.evaluated.rule",
+    "string",
+    "The id of its rule that is for the call, or whose predicate failed; absent if no rule is for the call.",
+)
+EVALUATED_DIGEST: Final = _attribute(
+    "traced_tools.policy.evaluated.digest", "string", "The digest of the policy that is only evaluated."
+)
+EVALUATED_BECOMES: Final = _attribute(
+    "traced_tools.policy.evaluated.becomes",
+    "string",
+    "What `traced_tools.tool.decision` would be if this policy were enforced.",
+)
+EVALUATED_CHANGES: Final = _attribute(
+    "traced_tools.policy.evaluated.changes",
+    "boolean",
+    "True if the decision on the tool call would be another one if this policy were enforced, else absent.",
+)
 APPROVAL_BY: Final = _attribute(
     "traced_tools.approval.by",
     "string",
     "The person or service that approved or refused the call, as named by the application if content is captured, "
     "else a keyed pseudonym; never a metric label.",
+)
+USER_ID: Final = _attribute(
+    "user.id",
+    "string",
+    "The principal: on whose behalf the run is. An attribute of this name that the application sets on the run counts "
+    "instead.",
+)
+PRINCIPAL_ID: Final = _attribute(
+    "traced_tools.principal.id",
+    "string",
+    "A keyed pseudonym of the principal, on whose behalf the run is, unless `user.id` has the name; never a metric "
+    "label.",
+)
+ACTORS: Final = _attribute(
+    "traced_tools.actors",
+    "string[]",
+    "Which agents, tools and MCP clients stand between the principal and the run, the outermost first, such as "
+    "`agent:planner`, `tool:ask_billing`; never a metric label.",
 )
 RESUME_REFUSAL: Final = _attribute(
     "traced_tools.resume.refusal", "string", "Why a run that waited in a pending store can't resume.", RESUME_REFUSALS
@@ -417,6 +512,11 @@ TOOL_SEARCH_DISCOVERED: Final = _attribute(
 CONTENT_TRUNCATED: Final = _attribute(
     "traced_tools.content.truncated", "boolean", "True if content on the same span or event was truncated, else absent."
 )
+EVALUATION_OF_POLICY: Final = (
+    *(POLICY_MODE, EVALUATED_ADVISOR, EVALUATED_DECISION, EVALUATED_CODE, EVALUATED_RULE, EVALUATED_DIGEST),
+    *(EVALUATED_BECOMES, EVALUATED_CHANGES),
+)
+"""The attributes of the verdict of a policy that is only evaluated."""
 EVENT_TYPE: Final = _attribute("traced_tools.event.type", "string", "The type of the event, such as `tool_started`.")
 EVENT_ID: Final = _attribute("traced_tools.event.id", "string", "Time-ordered id of the event, for deduplication.")
 EVENT_SEQUENCE: Final = _attribute(

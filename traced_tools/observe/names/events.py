@@ -6,11 +6,12 @@ from typing import Final
 
 from traced_tools.observe.names import attributes as at
 from traced_tools.observe.names.registry_types import EventType
-from traced_tools.observe.names.spans import CHAT_SPAN
+from traced_tools.observe.names.spans import CHAT_SPAN, WHO
 
 _RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
-_CALL = (*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
-_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.APPROVAL_BY)
+_OF_RUN = (*_RUN, *WHO)
+_CALL = (*_OF_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
+_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE, at.POLICY_DIGEST, at.APPROVAL_BY)
 _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
 
 TOOL_INTENT_EVENT: Final = EventType(
@@ -18,28 +19,37 @@ TOOL_INTENT_EVENT: Final = EventType(
     "INFO",
     "The model requested a tool call. No decision has been made and no tool has started.",
     (*_CALL, at.TOOL_BATCH_SIZE, at.TOOL_BATCH_INDEX, at.TOOL_ARGUMENTS_SIZE),
-    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED, at.USER_ID),
 )
 TOOL_DECISION_EVENT: Final = EventType(
     "traced_tools.tool.decision",
     "INFO",
     "The decision on a tool call was made. If the call is allowed, its tool starts next.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
-    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED, at.USER_ID),
+)
+POLICY_EVALUATION_EVENT: Final = EventType(
+    "traced_tools.policy.evaluation",
+    "INFO",
+    "A policy that is only evaluated has a verdict about a tool call, which does not change the decision on the call.",
+    (*_CALL, at.TOOL_DECISION, *at.EVALUATION_OF_POLICY),
+    (at.USER_ID,),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
     "INFO",
     "A tool finished.",
     (*_CALL, at.TOOL_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
-    (at.TOOL_CALL_RESULT, at.CONTENT_TRUNCATED),
+    (at.TOOL_CALL_RESULT, at.CONTENT_TRUNCATED, at.USER_ID),
 )
 LOOP_STOP_EVENT: Final = EventType(
     "traced_tools.loop.stop",
     "INFO",
     "A run ended: its stop reason and usage.",
     (
-        *_RUN,
+        *_OF_RUN,
+        at.AGENT_VERSION,
+        at.AGENT_ID,
         at.REQUEST_MODEL,
         at.LOOP_STOP_REASON,
         at.LOOP_ITERATIONS,
@@ -50,12 +60,25 @@ LOOP_STOP_EVENT: Final = EventType(
         at.ERROR_TYPE,
         at.FAILED_STEP,
     ),
+    (at.USER_ID,),
 )
 TOOL_EXCEPTION_EVENT: Final = EventType(
     "gen_ai.execute_tool.exception", "WARN", "A tool raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
 )
+INFERENCE_EXCEPTION_EVENT: Final = EventType(
+    "gen_ai.client.inference.exception",
+    "WARN",
+    "A chat model call raised an exception.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
+    "v0.1.0",
+)
 OPERATION_EXCEPTION_EVENT: Final = EventType(
-    "gen_ai.client.operation.exception", "WARN", "A model call raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
+    "gen_ai.client.operation.exception",
+    "WARN",
+    "An embedding model call raised an exception; with the conventions v1.41.0, any model call.",
+    (at.EXCEPTION_TYPE,),
+    _EXCEPTION,
 )
 INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
@@ -69,7 +92,7 @@ MEMORY_COMPACTION_EVENT: Final = EventType(
     "INFO",
     "A conversation was compacted, so that the model is sent less of it from now on, or that failed.",
     (
-        *_RUN,
+        *_OF_RUN,
         at.ITERATION_INDEX,
         at.COMPACTION_TRIGGER,
         at.COMPACTION_STRATEGY,
@@ -80,19 +103,21 @@ MEMORY_COMPACTION_EVENT: Final = EventType(
         at.COMPACTION_TOKENS_ESTIMATED,
         at.ERROR_TYPE,
     ),
+    (at.USER_ID,),
 )
 MISSING_RESULTS_EVENT: Final = EventType(
     "traced_tools.memory.missing_results",
     "WARN",
     "An earlier run was interrupted, and tool calls that it left without results were answered in the conversation.",
-    (*_RUN, at.ITERATION_INDEX, at.MISSING_RESULTS_NOT_RUN, at.MISSING_RESULTS_UNKNOWN),
+    (*_OF_RUN, at.ITERATION_INDEX, at.MISSING_RESULTS_NOT_RUN, at.MISSING_RESULTS_UNKNOWN),
+    (at.USER_ID,),
 )
 EVALUATION_RESULT_EVENT: Final = EventType(
     "gen_ai.evaluation.result",
     "INFO",
     "A judge evaluated an answer, or failed to; then the event has an error type and no score.",
     (
-        *_RUN,
+        *_OF_RUN,
         at.ITERATION_INDEX,
         at.ADVISOR_NAME,
         at.EVALUATION_NAME,
@@ -101,13 +126,14 @@ EVALUATION_RESULT_EVENT: Final = EventType(
         at.RESPONSE_ID,
         at.ERROR_TYPE,
     ),
-    (at.EVALUATION_EXPLANATION, at.CONTENT_TRUNCATED),
+    (at.EVALUATION_EXPLANATION, at.CONTENT_TRUNCATED, at.USER_ID),
 )
 SAFEGUARD_BLOCK_EVENT: Final = EventType(
     "traced_tools.safeguard.block",
     "WARN",
     "A safeguard blocked a request or an answer. The event contains neither its text nor the word that it matches.",
-    (*_RUN, at.ITERATION_INDEX, at.ADVISOR_NAME, at.SAFEGUARD_WHERE),
+    (*_OF_RUN, at.ITERATION_INDEX, at.ADVISOR_NAME, at.SAFEGUARD_WHERE),
+    (at.USER_ID,),
 )
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
@@ -124,6 +150,7 @@ AUDIT_INTENT_EVENT: Final = EventType(
     "An intent record was stored: the model requested a tool call. The body is the record without content texts.",
     (
         *_RECORD_OF_CALL,
+        *WHO,
         at.TOOL_BATCH_SIZE,
         at.TOOL_SOURCE,
         at.TOOL_ARGUMENTS_SIZE,
@@ -198,9 +225,11 @@ EVENTS: Final = {
     for each in (
         TOOL_INTENT_EVENT,
         TOOL_DECISION_EVENT,
+        POLICY_EVALUATION_EVENT,
         TOOL_OUTCOME_EVENT,
         LOOP_STOP_EVENT,
         TOOL_EXCEPTION_EVENT,
+        INFERENCE_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
         MEMORY_COMPACTION_EVENT,

@@ -60,7 +60,7 @@ INVOKE_AGENT_DURATION: Final = _metric(
     "histogram",
     "s",
     "Duration of runs.",
-    (at.AGENT_NAME, at.REQUEST_MODEL, at.ERROR_TYPE),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.REQUEST_MODEL, at.ERROR_TYPE),
     _RUN_SECONDS,
 )
 INVOKE_AGENT_INFERENCE_CALLS: Final = _metric(
@@ -86,9 +86,10 @@ OPERATION_DURATION: Final = _metric(
     "gen_ai.client.operation.duration",
     "histogram",
     "s",
-    "Duration of model calls; with the latest conventions, of embedding model calls only.",
+    "Duration of model calls.",
     _MODEL_CALL,
     _STEP_SECONDS,
+    "v1.41.0",
 )
 TIME_TO_FIRST_CHUNK: Final = _metric(
     "gen_ai.client.operation.time_to_first_chunk",
@@ -97,7 +98,7 @@ TIME_TO_FIRST_CHUNK: Final = _metric(
     "Time from the request to the first chunk of a streamed response.",
     _ANSWERED,
     _STEP_SECONDS,
-    "stable",
+    "v1.41.0",
 )
 TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "gen_ai.client.operation.time_per_output_chunk",
@@ -106,7 +107,7 @@ TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "Time between two chunks of a streamed response.",
     _UNDER_WAY,
     _STEP_SECONDS,
-    "stable",
+    "v1.41.0",
 )
 TOKEN_USAGE: Final = _metric(
     "gen_ai.client.token.usage",
@@ -115,7 +116,7 @@ TOKEN_USAGE: Final = _metric(
     "Input and output tokens per model call.",
     (*_ANSWERED, at.TOKEN_TYPE),
     _TOKENS,
-    "stable",
+    "v1.41.0",
 )
 INFERENCE_DURATION: Final = _metric(
     "gen_ai.client.inference.duration",
@@ -124,7 +125,7 @@ INFERENCE_DURATION: Final = _metric(
     "Duration of chat model calls.",
     _MODEL_CALL,
     _STEP_SECONDS,
-    "latest",
+    "v0.1.0",
 )
 INFERENCE_TIME_TO_FIRST_CHUNK: Final = _metric(
     "gen_ai.client.inference.time_to_first_chunk",
@@ -133,7 +134,7 @@ INFERENCE_TIME_TO_FIRST_CHUNK: Final = _metric(
     TIME_TO_FIRST_CHUNK.brief,
     _ANSWERED,
     _STEP_SECONDS,
-    "latest",
+    "v0.1.0",
 )
 INFERENCE_TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "gen_ai.client.inference.time_per_output_chunk",
@@ -142,18 +143,18 @@ INFERENCE_TIME_PER_OUTPUT_CHUNK: Final = _metric(
     TIME_PER_OUTPUT_CHUNK.brief,
     _UNDER_WAY,
     _STEP_SECONDS,
-    "latest",
+    "v0.1.0",
 )
 
 
 def _tokens_used(kind: str, brief: str) -> Metric:
     name = f"gen_ai.client.inference.usage.{kind}_tokens"
-    return _metric(name, "counter", "{token}", brief, (*_ANSWERED, at.TOKEN_MODALITY), (), "latest")
+    return _metric(name, "counter", "{token}", brief, (*_ANSWERED, at.TOKEN_MODALITY), (), "v0.1.0")
 
 
 def _tokens_a_call(kind: str, brief: str) -> Metric:
     name = f"gen_ai.client.inference.operation.{kind}_tokens"
-    return _metric(name, "histogram", "{token}", brief, _MODEL_CALL, _TOKENS, "latest")
+    return _metric(name, "histogram", "{token}", brief, _MODEL_CALL, _TOKENS, "v0.1.0")
 
 
 INPUT_TOKENS_USED: Final = _tokens_used("input", "Input tokens, including cached tokens.")
@@ -161,8 +162,26 @@ OUTPUT_TOKENS_USED: Final = _tokens_used("output", "Output tokens, including rea
 CACHE_READ_TOKENS_USED: Final = _tokens_used("cache_read.input", "Input tokens read from a cache.")
 CACHE_WRITE_TOKENS_USED: Final = _tokens_used("cache_write.input", "Input tokens written to a cache.")
 REASONING_TOKENS_USED: Final = _tokens_used("reasoning.output", "Output tokens used for reasoning.")
-INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Input tokens per model call.")
-OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Output tokens per model call.")
+INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Input tokens per chat model call.")
+OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Output tokens per chat model call.")
+EMBEDDINGS_DURATION: Final = _metric(
+    "gen_ai.client.embeddings.duration",
+    "histogram",
+    "s",
+    "Duration of embedding model calls.",
+    _MODEL_CALL,
+    _STEP_SECONDS,
+    "v0.1.0",
+)
+EMBEDDINGS_INPUT_TOKENS: Final = _metric(
+    "gen_ai.client.embeddings.operation.input_tokens",
+    "histogram",
+    "{token}",
+    "Input tokens per embedding model call.",
+    _ANSWERED,
+    _TOKENS,
+    "v0.1.0",
+)
 MODEL_RETRIES: Final = _metric(
     "traced_tools.model.retries",
     "counter",
@@ -197,7 +216,7 @@ LOOP_ITERATIONS_METRIC: Final = _metric(
     "histogram",
     "{iteration}",
     "Iterations per run.",
-    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.LOOP_STOP_REASON),
     _COUNTS,
 )
 LOOP_COST_METRIC: Final = _metric(
@@ -205,7 +224,7 @@ LOOP_COST_METRIC: Final = _metric(
     "histogram",
     "{USD}",
     "Cost of each run's own model calls according to the price table; only reported if it has a price.",
-    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.LOOP_STOP_REASON),
     _DOLLARS,
 )
 RUN_TIME: Final = _metric(
@@ -275,7 +294,25 @@ TOOL_DECISIONS: Final = _metric(
     "counter",
     "{decision}",
     "Decisions on requested tool calls.",
-    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE),
+    (
+        at.TOOL_NAME,
+        at.AGENT_NAME,
+        at.AGENT_VERSION,
+        at.TOOL_DECISION,
+        at.ADVISOR_NAME,
+        at.REASON_CODE,
+        at.POLICY_RULE,
+    ),
+)
+POLICY_EVALUATIONS: Final = _metric(
+    "traced_tools.policy.evaluations",
+    "counter",
+    "{evaluation}",
+    "Verdicts about tool calls of policies that are only evaluated.",
+    (
+        *(at.TOOL_NAME, at.AGENT_NAME, at.EVALUATED_ADVISOR, at.EVALUATED_DECISION),
+        *(at.EVALUATED_CODE, at.EVALUATED_RULE, at.EVALUATED_CHANGES),
+    ),
 )
 APPROVAL_WAIT: Final = _metric(
     "traced_tools.approval.wait",

@@ -69,6 +69,7 @@ class EventType:
         brief: its meaning.
         attributes: the attributes that it may carry.
         content: the attributes that it carries only if content is captured.
+        only: the conventions that have the event; None for both.
     """
 
     name: str
@@ -76,6 +77,7 @@ class EventType:
     brief: str
     attributes: tuple[str, ...]
     content: tuple[str, ...] = ()
+    only: Conventions | None = None
 
 
 @dataclass(frozen=True)

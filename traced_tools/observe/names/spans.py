@@ -7,6 +7,7 @@ from typing import Final
 from traced_tools.observe.names import attributes as at
 from traced_tools.observe.names.registry_types import SpanType
 
+WHO: Final = (at.PRINCIPAL_ID, at.ACTORS)
 _HOOK = (
     at.ADVISOR_NAME,
     at.ADVISOR_HOOK,
@@ -26,6 +27,8 @@ _ANY_TOOL = (
     at.ADVISOR_NAME,
     at.REASON_CODE,
     at.POLICY_RULE,
+    at.POLICY_DIGEST,
+    *at.EVALUATION_OF_POLICY,
     at.APPROVAL_BY,
     at.TOOL_BATCH_SIZE,
     at.TOOL_BATCH_INDEX,
@@ -60,6 +63,11 @@ AGENT_SPAN: Final = SpanType(
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,
+        at.AGENT_VERSION,
+        at.INSTRUCTIONS_DIGEST,
+        at.TOOLS_DIGEST,
+        at.AGENT_POLICY_DIGEST,
+        at.AGENT_ID,
         at.REQUEST_MODEL,
         at.CONVERSATION_ID,
         at.USAGE_INPUT_TOKENS,
@@ -68,6 +76,7 @@ AGENT_SPAN: Final = SpanType(
         at.ERROR_TYPE,
         at.FAILED_STEP,
         at.RUN_ID,
+        *WHO,
         at.LOOP_ITERATIONS,
         at.LOOP_TOOL_CALLS,
         at.LOOP_COST,
@@ -79,7 +88,7 @@ AGENT_SPAN: Final = SpanType(
         at.LIMIT_MAX_SECONDS,
         at.OPENINFERENCE_KIND,
     ),
-    (*_CONVERSATION, *_EXCEPTION),
+    (*_CONVERSATION, *_EXCEPTION, at.USER_ID),
     "AGENT",
 )
 ITERATION_SPAN: Final = SpanType(
@@ -151,25 +160,26 @@ EMBEDDINGS_SPAN: Final = SpanType(
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
     "internal",
-    "One tool call whose tool ran.",
+    "One tool call whose tool ran. Outside the tool loop, it also has the principal and the actors.",
     (
         at.OPERATION_NAME,
         *_ANY_TOOL,
+        *WHO,
         at.TOOL_OUTCOME,
         at.TOOL_ATTEMPTS,
         at.TOOL_QUEUE_TIME,
         at.TOOL_ARGUMENTS_REPAIRS,
         at.TOOL_RESULT_CUT,
     ),
-    (*_TOOL_CONTENT, *_EXCEPTION),
+    (*_TOOL_CONTENT, *_EXCEPTION, at.USER_ID),
     "TOOL",
 )
 REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
     "internal",
     "One tool call that was refused before its tool ran.",
-    (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
-    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
+    (*_ANY_TOOL, *WHO, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
+    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED, at.USER_ID),
     "TOOL",
 )
 _MCP = (
@@ -262,12 +272,14 @@ SEARCH_MEMORY_SPAN: Final = SpanType(
     "internal",
     "One reading of the conversation: what the model is sent of it, or what was looked up.",
     (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_LEFT_OUT, *_STEP_OF_MEMORY),
+    (at.MEMORY_QUERY, at.MEMORY_RECORDS, at.CONTENT_TRUNCATED),
 )
 UPSERT_MEMORY_SPAN: Final = SpanType(
     at.UPSERT_MEMORY,
     "internal",
     "One appending of messages to the conversation.",
     (at.OPERATION_NAME, at.MEMORY_RECORD_COUNT, at.MEMORY_CONFLICTS, *_STEP_OF_MEMORY),
+    (at.MEMORY_RECORDS, at.CONTENT_TRUNCATED),
 )
 COMPACT_MEMORY_SPAN: Final = SpanType(
     "compact_memory",

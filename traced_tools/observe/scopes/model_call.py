@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
-    from traced_tools.observe.names.registry_types import SpanType
+    from traced_tools.observe.names.registry_types import EventType, SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,
         ModelAnswer,
@@ -58,8 +58,8 @@ _USAGE = (
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
 _USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
-    "stable": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
-    "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+    "v0.1.0": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+    "v1.41.0": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
 }
 
 R = TypeVar("R", bound="ModelReport")
@@ -190,7 +190,12 @@ class ModelScope(Scope, Generic[R]):
             instruments.usage_cost.add(self.cost, labels, self._context)
 
     def _emit(self, logger: ApiLogger) -> None:
-        self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
+        if self.failure is not None:
+            self._emit_exception(logger, self._exception_event())
+
+    def _exception_event(self) -> EventType:
+        """Return the event of an exception that ends the call."""
+        return names.OPERATION_EXCEPTION_EVENT
 
     def _answered_by(self, model: str) -> str:
         return model if model == self._model.model else safe_identifier(model)
@@ -309,6 +314,9 @@ class ChatScope(ModelScope["ModelAnswer"]):
         super()._emit(logger)
         if self.run.content is not None and self.run.content.capture.on_events:
             logger.emit(names.INFERENCE_DETAILS_EVENT, self._context, self._details)
+
+    def _exception_event(self) -> EventType:
+        return names.INFERENCE_EXCEPTION_EVENT if self.run.conventions == "v0.1.0" else super()._exception_event()
 
     def _details(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}

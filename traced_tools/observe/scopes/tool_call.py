@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import Span, SpanKind
@@ -17,6 +18,7 @@ from traced_tools.observe.scopes.scope import Scope
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from traced_tools.core.policy_verdict import PolicyVerdict
     from traced_tools.observe.content import Makers, RunContent
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
@@ -84,7 +86,7 @@ class ToolScope(Scope):
         if self._observed.may_refuse and self._span is not None:
             self._span.set_attribute(names.OPERATION_NAME, names.EXECUTE_TOOL)
         if self.run.logger is not None:
-            self.run.guarded(self.run.logger.emit, names.TOOL_DECISION_EVENT, self._context, self._decided)
+            self.run.guarded(self._emit_decision, self.run.logger)
 
     def stopped(self) -> None:
         """Record that the attempt is over."""
@@ -147,9 +149,13 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(observed.call.arguments.encode()),
         }
         put(attributes, names.TOOL_SOURCE, observed.source)
+        if not observed.iteration:  # without a loop, no span of a run says who asked
+            attributes.update(self.run.who(self.run.content_on_spans()))
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
             self._add_who_and_why(attributes, self.run.content_on_spans())
+        if evaluations := observed.evaluations(decision):
+            attributes |= _evaluation(evaluations[-1])
         if observed.repairs:
             attributes[names.TOOL_ARGUMENTS_REPAIRS] = observed.repairs
         if result is not None:
@@ -168,6 +174,7 @@ class ToolScope(Scope):
             put(attributes, names.ADVISOR_NAME, observed.result.advisor)
         put(attributes, names.REASON_CODE, observed.reason_code)
         put(attributes, names.POLICY_RULE, observed.rule)
+        put(attributes, names.POLICY_DIGEST, observed.policy_digest)
         put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
 
     def _record(self, instruments: Instruments) -> None:
@@ -186,10 +193,13 @@ class ToolScope(Scope):
             if result.cut:
                 sent[names.TOOL_RESULT_CUT] = True
             instruments.tool_result_size.record(result.size, sent, self._context)
-        if (decided := observed.decision) is None:
+        decided = observed.decision
+        for each in observed.evaluations(decided):
+            instruments.policy_evaluations.add(1, self._evaluation_labels(each), self._context)
+        if decided is None:
             return
         decision: Attributes = {
-            **self.run.agent_label,
+            **self.run.version_label,
             names.TOOL_NAME: self._tool,
             names.TOOL_DECISION: decided,
         }
@@ -201,6 +211,20 @@ class ToolScope(Scope):
             decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
         instruments.tool_decisions.add(1, decision, self._context)
 
+    def _evaluation_labels(self, verdict: PolicyVerdict) -> Attributes:
+        labels: Attributes = {
+            **self.run.agent_label,
+            names.TOOL_NAME: self._tool,
+            names.EVALUATED_ADVISOR: limit_cardinality(names.EVALUATED_ADVISOR, self._tool, verdict.advisor),
+            names.EVALUATED_DECISION: verdict.decision,
+            names.EVALUATED_CODE: reason_code_label(verdict.reason_code, self._tool),
+        }
+        if verdict.rule:
+            labels[names.EVALUATED_RULE] = limit_cardinality(names.EVALUATED_RULE, self._tool, verdict.rule)
+        if verdict.changes:
+            labels[names.EVALUATED_CHANGES] = True
+        return labels
+
     def _may_capture_failure(self) -> bool:
         observed = self._observed  # of what the tool raised itself, the tool alone decides
         return self.failure is not None and observed.is_raised_by_tool and observed.may_capture
@@ -210,12 +234,22 @@ class ToolScope(Scope):
         if observed.attempts:
             logger.emit(names.TOOL_OUTCOME_EVENT, self._context, self._ended)
         elif observed.decision is not None:
-            logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
+            self._emit_decision(logger)
         if observed.returned is not None and observed.returned.outcome not in (None, "ok"):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 
+    def _emit_decision(self, logger: ApiLogger) -> None:
+        logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
+        for each in self._observed.evaluations(self._observed.decision):
+            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, each))
+
+    def _evaluated(self, verdict: PolicyVerdict) -> Attributes:
+        attributes = self._identity()
+        put(attributes, names.TOOL_DECISION, self._observed.decision)
+        return attributes | _evaluation(verdict)
+
     def _identity(self) -> Attributes:
-        observed, attributes = self._observed, self.run.identity()
+        observed, attributes = self._observed, self.run.identity_on_events()
         if observed.iteration:
             attributes[names.ITERATION_INDEX] = observed.iteration
         attributes[names.TOOL_NAME] = self._tool
@@ -267,6 +301,21 @@ class ToolScope(Scope):
             names.TOOL_CALL_RESULT: lambda: None if observed.result is None else from_json(observed.result.content),
             names.INTENT: lambda: observed.intent,
         }
+
+
+def _evaluation(verdict: PolicyVerdict) -> Attributes:
+    attributes: Attributes = {
+        names.POLICY_MODE: names.EVALUATED,
+        names.EVALUATED_ADVISOR: verdict.advisor,
+        names.EVALUATED_DECISION: verdict.decision,
+        names.EVALUATED_CODE: verdict.reason_code,
+        names.EVALUATED_DIGEST: verdict.policy_digest,
+    }
+    put(attributes, names.EVALUATED_RULE, verdict.rule)
+    put(attributes, names.EVALUATED_BECOMES, verdict.becomes)
+    if verdict.changes:
+        attributes[names.EVALUATED_CHANGES] = True
+    return attributes
 
 
 def count_tool_retry(run: RunTelemetry, tool: str, error_type: str, context: Context | None = None) -> None:

@@ -13,6 +13,7 @@ from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Usag
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.options import ChatOptions
+    from traced_tools.core.policy_verdict import PolicyVerdict
     from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 
 
@@ -34,6 +35,18 @@ class ObservedLimits(Protocol):
     @property
     def max_seconds(self) -> float | None:
         """The longest duration in seconds."""
+
+
+class ObservedEntry(Protocol):
+    """A message in a memory."""
+
+    @property
+    def id(self) -> str:
+        """The id of its entry."""
+
+    @property
+    def message(self) -> Message:
+        """The message."""
 
 
 class ObservedModel(Protocol):
@@ -127,6 +140,10 @@ class ObservedResult(Protocol):
         """The policy's rule that decided, if one did."""
 
     @property
+    def policy(self) -> PolicyVerdict | None:
+        """The verdict of the policy that decided, if one did."""
+
+    @property
     def by(self) -> str | None:
         """The person or service that decided, if the application named one."""
 
@@ -149,6 +166,10 @@ class AdvisedCall(Protocol):
     @property
     def rule(self) -> str | None:
         """The policy's rule that is for the call, if there is one."""
+
+    @property
+    def policy(self) -> PolicyVerdict | None:
+        """The verdict of the policy that has let the call pass, if one has."""
 
 
 class ConversationInput(Protocol):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from traced_tools.core.policy_verdict import PolicyVerdict, decision_with
 from traced_tools.core.tool_definition import own_name_of
 from traced_tools.observe import names
 from traced_tools.observe.content import may_capture
@@ -14,7 +16,7 @@ from traced_tools.observe.stages.observation import Observation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from traced_tools.core.enums import Decision, ToolOutcome
+    from traced_tools.core.enums import Decision, PolicyDecision, ToolOutcome
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.stages.subjects import AdvisedCall, ObservedResult, ObservedTool
@@ -54,6 +56,10 @@ class ObservedCall(Protocol):
         """The person or service that decided, if the application named one."""
 
     @property
+    def principal(self) -> str | None:
+        """On whose behalf the run of the call is, if that is known."""
+
+    @property
     def runs_with(self) -> str | None:
         """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
 
@@ -88,10 +94,11 @@ class ToolCallObservation(Observation):
         refused: whether the call is refused already.
         skipped: whether the call never starts, because the run has ended.
         ledger: where the time of the call is booked; None if its time is all the tool's.
+        principal: on whose behalf the run of the call is.
 
     Attributes:
-        call, tool, iteration, queued, may_refuse, refused, skipped, ledger: as above; `queued` grows by the waits for a
-            worker.
+        call, tool, iteration, queued, may_refuse, refused, skipped, ledger, principal: as above; `queued` grows by
+            the waits for a worker.
         name: the tool's name; `_unknown` for a name that the model made up.
         source: where the tool comes from.
         call_id: the call's id, sanitized.
@@ -111,7 +118,9 @@ class ToolCallObservation(Observation):
         "_allowed_for",
         "_approved_by",
         "_approved_for",
+        "_evaluated",
         "_is_running",
+        "_policy",
         "_rule",
         "arguments",
         "attempts",
@@ -127,6 +136,7 @@ class ToolCallObservation(Observation):
         "ledger",
         "may_refuse",
         "name",
+        "principal",
         "queued",
         "refused",
         "repairs",
@@ -149,8 +159,10 @@ class ToolCallObservation(Observation):
         refused: bool,
         skipped: bool = False,
         ledger: TimeLedger | None,
+        principal: str | None = None,
     ) -> None:
         self.ledger = ledger
+        self.principal = principal
         self.call = call
         self.tool = tool
         if tool is None:
@@ -170,6 +182,8 @@ class ToolCallObservation(Observation):
         self._approved_for: str | None = None
         self._allowed_for: str | None = None
         self._rule: str | None = None
+        self._policy: PolicyVerdict | None = None
+        self._evaluated: tuple[PolicyVerdict, ...] = ()
         self.intent: str | None = None
         self.arguments: str | None = None
         self.changed_arguments: str | None = None
@@ -211,6 +225,11 @@ class ToolCallObservation(Observation):
         self._scope.advised()
         self._allowed_for = call.code
         self._rule = call.rule
+        self._policy = call.policy
+
+    def evaluated(self, verdicts: tuple[PolicyVerdict, ...]) -> None:
+        """Record the verdicts of policies that are only evaluated, the outermost first; later ones replace them."""
+        self._evaluated = verdicts
 
     def started(self) -> None:
         """Record that the tool starts now; called for each attempt."""
@@ -338,6 +357,26 @@ class ToolCallObservation(Observation):
         return None if rule is None else safe_identifier(str(rule))
 
     @property
+    def policy_digest(self) -> str | None:
+        """The digest of the policy that decided, if one did."""
+        return None if (policy := self._enforced) is None else safe_identifier(policy.policy_digest)
+
+    @property
+    def _enforced(self) -> PolicyVerdict | None:
+        return self._policy if self.result is None else self.result.policy
+
+    def evaluations(self, was: Decision | None) -> tuple[PolicyVerdict, ...]:
+        """Return the verdicts of policies that are only evaluated, the outermost first.
+
+        They have what would become of the decision `was`, which is None if nothing was decided.
+        """
+        if not self._evaluated:
+            return ()
+        enforced = None if self._enforced is None else self._enforced.decision
+        tool_asks = self.tool is not None and self.tool.metadata.requires_approval is True
+        return tuple(_compared(each, was, enforced, tool_asks) for each in self._evaluated)
+
+    @property
     def by(self) -> str | None:
         """The person or service that decided, if the application named one."""
         by = self._approved_by if self.result is None else self.result.by
@@ -368,3 +407,19 @@ class ToolCallObservation(Observation):
         """Return the traceback of the tool's error as content capture allows it; None if it does not."""
         traceback: str | None = self._scope.captured_traceback()
         return traceback
+
+
+def _compared(
+    verdict: PolicyVerdict, was: Decision | None, enforced: PolicyDecision | None, tool_asks: bool
+) -> PolicyVerdict:
+    """Return the verdict of a policy that is only evaluated, sanitized and with what it would change."""
+    becomes = None if was is None else decision_with(verdict.decision, was, enforced, tool_asks=tool_asks)
+    return replace(
+        verdict,
+        advisor=safe_person_name(verdict.advisor),
+        reason_code=safe_identifier(verdict.reason_code),
+        rule=None if verdict.rule is None else safe_identifier(verdict.rule),
+        policy_digest=safe_identifier(verdict.policy_digest),
+        becomes=becomes,
+        changes=becomes != was,
+    )

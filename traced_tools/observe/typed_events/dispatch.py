@@ -126,6 +126,8 @@ class RunEventDispatcher:
             self._identity["parent_run_id"] = parent_run_id
         if telemetry.attributes:
             self._identity["attributes"] = telemetry.attributes
+        if telemetry.actors:
+            self._identity["actors"] = telemetry.actors
         self._sequence = 0
         self._deltas = 0
         self._lock = threading.RLock()  # a listener may run something that emits events in turn
@@ -247,6 +249,9 @@ class RunEventDispatcher:
 
     def _event(self, iteration: int, span: dict[str, str] | None = None) -> dict[str, Any]:
         ids = current_span() if span is None else span
+        if self._telemetry.principal is not None and "principal" not in self._identity:
+            # with the first event, since a run without events needs no pseudonym
+            self._identity["principal"] = self._telemetry.recorded_principal(self.content)
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
     def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:

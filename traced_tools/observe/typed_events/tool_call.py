@@ -112,6 +112,8 @@ class ToolCallEventEmitter:
         by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
         fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": by, **why}
         fields |= {"reason_code": self._observed.reason_code, "rule": self._observed.rule}
+        fields["policy_digest"] = self._observed.policy_digest
+        fields["evaluated"] = self._observed.evaluations(decision)
         fields["arguments"] = self._captured(names.TOOL_CALL_ARGUMENTS, self._observed.changed_arguments)
         self._emit(ToolDecided, fields)
 

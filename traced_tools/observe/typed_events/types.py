@@ -22,6 +22,7 @@ from pydantic import (
 
 from traced_tools.core.enums import Decision, IterationOutcome, StopReason, ToolOutcome
 from traced_tools.core.messages import Usage, Value, encodable
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.observe import names
 from traced_tools.observe.run_attributes import RunAttributes
 
@@ -60,6 +61,8 @@ class Event(Value):
         iteration: the pass of the tool loop, from 1; 0 outside it.
         parent_run_id: the run that this run is nested in, such as the run whose tool asks this agent.
         attributes: the attributes that the application set on the run and on the runs it is nested in.
+        principal: on whose behalf the run is: the name if content is captured, else a keyed pseudonym.
+        actors: which agents, tools and MCP clients stand between the principal and the run, the outermost first.
     """
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written it
@@ -77,6 +80,8 @@ class Event(Value):
     iteration: int
     parent_run_id: str | None = None
     attributes: Attributes | None = None
+    principal: Text | None = Field(default=None, repr=False)
+    actors: tuple[Text, ...] = ()
 
     def for_export(self) -> Self:
         """Return the event in a form that may leave the process."""
@@ -194,6 +199,8 @@ class ToolDecided(ToolEvent):
         advisor: the advisor that decided, when one did.
         reason_code: why it was decided so, a code set in code, such as the broken limit.
         rule: the policy's rule that decided, if one did.
+        policy_digest: the digest of the policy that decided, if one did.
+        evaluated: the verdicts of policies that are only evaluated, the outermost first.
         by: the person or service that approved or refused the call, as the application names them if content is
             captured, else a keyed pseudonym.
         error_type: the class of what is wrong with an invalid call.
@@ -206,6 +213,8 @@ class ToolDecided(ToolEvent):
     advisor: Text | None = None
     reason_code: Text | None = None
     rule: Text | None = None
+    policy_digest: Text | None = None
+    evaluated: tuple[PolicyVerdict, ...] = ()
     by: Text | None = None
     error_type: Text | None = None
     intent: Text | None = Field(default=None, repr=False)
