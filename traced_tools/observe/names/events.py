@@ -33,6 +33,7 @@ POLICY_EVALUATION_EVENT: Final = EventType(
     "INFO",
     "A policy that is only evaluated has a verdict about a tool call, which does not change the decision on the call.",
     (*_CALL, at.TOOL_DECISION, *at.EVALUATION_OF_POLICY),
+    (at.USER_ID,),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
