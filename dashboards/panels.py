@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
+from traced_tools.observe import names
+from traced_tools.otel.prometheus_names import label_name, prometheus_name
+
 TAG: Final = "traced-tools"
 """The tag of all boards, by which their menu finds them."""
 WIDTH: Final = 24
@@ -257,6 +260,8 @@ class Annotation:
 
 FIRING_ALERTS: Final = 'ALERTS{alertstate="firing", severity=~"page|ticket", source="traced_tools"}'
 """The alerts of `dashboards/rules` that somebody has to look at."""
+_RUNS: Final = f'{prometheus_name(names.LOOP_ITERATIONS_METRIC)}_count{{job=~"$job"}}'
+_VERSION: Final = ", ".join(("job", label_name(names.AGENT_NAME), label_name(names.AGENT_VERSION)))
 ANNOTATIONS: Final = (
     Annotation(
         "New versions",
@@ -264,6 +269,12 @@ ANNOTATIONS: Final = (
         'unless count by (job, service_version) (target_info{job=~"$job"} offset 5m)',
         "{{job}} {{service_version}}",
         "blue",
+    ),
+    Annotation(
+        "New agent versions",
+        f"count by ({_VERSION}) ({_RUNS}) unless count by ({_VERSION}) ({_RUNS} offset 5m)",
+        f"{{{{{label_name(names.AGENT_NAME)}}}}} {{{{{label_name(names.AGENT_VERSION)}}}}}",
+        "purple",
     ),
     Annotation("Alerts", FIRING_ALERTS, "{{alertname}}", "red"),
 )

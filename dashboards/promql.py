@@ -27,10 +27,11 @@ class Selection:
     """Selects series. All queries of a board use one selection, so that its variables apply to each of them.
 
     Attributes:
-        variables: the board's variable for each label. A label that a metric doesn't have is left out.
+        variables: the board's variables for each label, any of which may have the value. A label that a metric doesn't
+            have is left out.
     """
 
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @overload
     def __call__(self, metric: Metric, *matchers: str, part: Part = "") -> str: ...
@@ -49,7 +50,11 @@ class Selection:
         if isinstance(metric, tuple):
             return tuple(self(each, *matchers, part=part) for each in metric)
         labels = {JOB, *metric.attributes}
-        chosen = [f'{label_name(name)}=~"${variable}"' for name, variable in self.variables.items() if name in labels]
+        chosen = [
+            one_of(name, (f"${variable}" for variable in variables))
+            for name, variables in self.variables.items()
+            if name in labels
+        ]
         name = f"{prometheus_name(metric)}_{part}" if part else prometheus_name(metric)
         return name + ("{" + ", ".join([*chosen, *matchers]) + "}" if chosen or matchers else "")
 

@@ -48,6 +48,11 @@ def one_of(attribute: str, values: Iterable[str]) -> str:
     return f'{span(attribute)} =~ "{choices}"'
 
 
+def exceeds(attribute: str, value: float) -> str:
+    """Return a condition on the size of an attribute."""
+    return f"{span(attribute)} > {value:g}"
+
+
 def select(*attributes: str) -> str:
     """Return the pipeline stage that adds attributes to the result, as columns of a table."""
     return f"| select({', '.join(map(span, attributes))})"

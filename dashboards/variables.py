@@ -12,7 +12,7 @@ from traced_tools.observe.names.registry_types import Metric
 from traced_tools.otel.prometheus_names import label_name, prometheus_name
 
 _ALL: Final = Selection()
-_OF_SERVICE: Final = Selection({JOB: "job"})
+_OF_SERVICE: Final = Selection({JOB: ("job",)})
 
 
 def _values_of(label: str, metric: Metric, selection: Selection) -> str:
@@ -32,6 +32,12 @@ MODEL: Final = Variable(
     f'label_values({{__name__=~"({"|".join(map(prometheus_name, MODEL_CALL_DURATION))})(_count)?", job=~"$job"}}, '
     f"{label_name(names.REQUEST_MODEL)})",
 )
+_VERSIONS: Final = (
+    f'label_values({{__name__=~"{prometheus_name(names.LOOP_ITERATIONS_METRIC)}(_count)?", job=~"$job", '
+    f'{label_name(names.AGENT_NAME)}=~"$agent"}}, {label_name(names.AGENT_VERSION)})'
+)
+VERSION_A: Final = Variable("version_a", "Version A", _VERSIONS)
+VERSION_B: Final = Variable("version_b", "Version B", _VERSIONS)
 CONVERSATION: Final = Variable("conversation", "Conversation ID", None)
 RUN: Final = Variable("run", "Run ID", None)
 
@@ -41,10 +47,15 @@ LABELS: Final = {
     TOOL_CALLER: names.AGENT_NAME,
     TOOL: names.TOOL_NAME,
     MODEL: names.REQUEST_MODEL,
+    VERSION_A: names.AGENT_VERSION,
+    VERSION_B: names.AGENT_VERSION,
 }
 """The label that each variable selects."""
 
 
 def selection_of(*variables: Variable) -> Selection:
     """Return the selection of a board with these variables."""
-    return Selection({LABELS[variable]: variable.name for variable in variables})
+    chosen: dict[str, tuple[str, ...]] = {}
+    for variable in variables:
+        chosen[LABELS[variable]] = (*chosen.get(LABELS[variable], ()), variable.name)
+    return Selection(chosen)

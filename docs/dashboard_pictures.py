@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -29,7 +29,7 @@ from opentelemetry.trace import StatusCode
 import traced_tools
 from dashboards.boards import BOARDS
 from dashboards.pictures.answers import Labels, Period, Points
-from dashboards.pictures.board import picture
+from dashboards.pictures.board import PANELS, panel_picture, picture
 from dashboards.pictures.traces import EndedSpan
 from dashboards.rules import TOKENS
 from tests.judges.programs import free_port, running, until
@@ -37,9 +37,12 @@ from tests.otel.collector import collecting
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import prometheus_name
 from traced_tools.testing import Scenario, write_history
+from traced_tools.testing.scenario.outcomes import NEW_VERSION
+from traced_tools.testing.scenario.stage import AGENTS, VERSION
 
 ROOT: Final = Path(__file__).parents[1]
-PICTURES: Final = ROOT / "docs" / "images" / "dashboards"
+IMAGES: Final = ROOT / "docs" / "images"
+PICTURES: Final = IMAGES / "dashboards"
 RULES: Final = ROOT / "dashboards" / "rules"
 _RELOAD_SECONDS: Final = 65
 """The time after which Prometheus has read new blocks."""
@@ -76,9 +79,10 @@ class Chapter:
 _INCIDENT: Final = (
     *("provider_down", "provider_error", "rate_limit_exhausted", "run_failed_by_tool", "run_failed_by_advisor"),
     *("deadline", "consecutive_errors", "audit_gap", "telemetry_failure", "abandoned_stream", "tool_timeout"),
+    *("slow_chunks", "new_version"),
     *("late_result", "max_iterations", "max_tool_calls", "max_calls_per_tool", "token_budget", "repeated_call"),
 )
-"""Outcomes that happen only during the incident."""
+"""Outcomes that happen only during the incident, which begins with a new version of an agent."""
 DAY: Final = (Chapter(20 * 60, 300, 12, _INCIDENT), Chapter(200, 60, 20, _INCIDENT), Chapter(40, 60, 20))
 
 
@@ -121,10 +125,20 @@ def draw(source: Answers, now: float) -> None:
     for board in BOARDS:
         span = min(longest, int(board.span[4:-1]) * _UNITS[board.span[-1]])
         step = max(60, span // _POINTS)
-        period = Period(now - span, now, step, max(300, 4 * step), {"conversation": "", "run": run})
-        path = PICTURES / f"{board.uid}.svg"
-        path.write_text(picture(board, source, period))
-        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+        chosen = {"conversation": "", "run": run, "version_a": VERSION, "version_b": NEW_VERSION}
+        period = Period(now - span, now, step, max(300, 4 * step), chosen)
+        write(PICTURES / f"{board.uid}.svg", picture(board, source, period))
+        for name, (of, number) in PANELS.items():
+            if of is board:
+                (panel,) = [each for each in board.panels if each.id == number]
+                of_agent = replace(period, chosen={**chosen, "agent": AGENTS[0]})
+                write(IMAGES / f"{name}.svg", panel_picture(panel, source, of_agent))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a picture, and print how large it is."""
+    path.write_text(text)
+    print(f"{path.relative_to(ROOT)}: {len(text) / 1000:.0f} kB", flush=True)
 
 
 def longest_run(spans: list[EndedSpan]) -> str:

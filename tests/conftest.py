@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.captured import Telemetry
+from tests.clock import Clock, replaced_clock
 from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools.flow import event_loops
 from traced_tools.flow import workers as _workers
@@ -62,6 +63,12 @@ def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and a portal of the test's own: if it locks them up, other tests go on with theirs."""
     monkeypatch.setattr(_workers, "_pool", _workers.WorkerPool())
     monkeypatch.setattr(_workers, "_portal", _workers.Portal())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all durations, which stands still until something takes time."""
+    return replaced_clock(monkeypatch)
 
 
 @pytest.fixture

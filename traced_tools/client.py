@@ -53,6 +53,7 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.memory.session import session_of
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
@@ -68,7 +69,10 @@ from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
+    from traced_tools.observe.stages.run import RunObservation
+
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
+_LONGEST_VERSION: Final = 64
 _LOG: Final = logging.getLogger(__name__)
 _MOST_AGENT_ID: Final = 128
 _ANSWERS: Final = ("answered", "return_direct", "advisor")
@@ -85,6 +89,8 @@ class ChatClient:
     Args:
         model: the model that answers the requests.
         name: the agent's name in telemetry. It is a metric label, so use a fixed name, not one made from user input.
+        version: the version of the agent in telemetry, such as that of its prompt; at most 64 printable characters. It
+            is a metric label. By default, it is a digest of `system`, the tools and the policies.
         agent_id: the stable id by which a registry, a catalogue or a cloud knows the agent, of 1 to 128 printable
             characters. It is on the spans of runs and the events of their ends, and is never a metric label. Don't make
             one per process.
@@ -121,6 +127,7 @@ class ChatClient:
         model: ChatModel,
         *,
         name: str = "assistant",
+        version: str | None = None,
         agent_id: str | None = None,
         system: str | None = None,
         tools: object = (),
@@ -145,6 +152,12 @@ class ChatClient:
         expect("name", name, str, "a str")
         if not name.strip():
             raise ValueError("name must not be blank: it names the agent in telemetry")
+        expect("version", version, (str, type(None)), "a str or None")
+        if version is not None and not (version.strip() and version.isprintable() and len(version) <= _LONGEST_VERSION):
+            raise ValueError(
+                f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
+                "pass version='2.1', or omit it"
+            )
         expect("agent_id", agent_id, (str, type(None)), "a str or None")
         if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
             raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
@@ -167,6 +180,7 @@ class ChatClient:
         self._settings: dict[str, Any] = {
             "model": model,
             "name": name,
+            "version": version,
             "agent_id": agent_id,
             "system": system,
             "tools": self._tools,
@@ -379,6 +393,8 @@ class ChatClient:
             is_kept = session_of(context.run_id) is not None
             conversation = context.conversation_id if is_kept else None
             spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
+            if is_kept:  # the conversation has the owner that the enclosing run has, also if that is nobody
+                spec = replace(spec, new_run=partial(spec.new_run, default_principal=None))
             return await answer(spec)
 
         async def resume(decided: DecidedPause, context: ToolContext) -> str:
@@ -490,6 +506,7 @@ class ChatClient:
             chain=chain,
             messages=completed,
             unanswered=0 if completed is messages else len(open_calls(messages)),
+            has_own_agent=tools is None and _instructions(messages) == (own["system"] or ""),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_copied(checked_mapping("params", params)),
@@ -498,6 +515,7 @@ class ChatClient:
             new_run=partial(
                 RunContext,
                 agent=own["name"],
+                version=own["version"],
                 agent_id=own["agent_id"],
                 conversation_id=conversation_id,
                 **who,
@@ -542,10 +560,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
     chain: AdvisorChain
     messages: tuple[Message, ...]
     unanswered: int
+    has_own_agent: bool
     tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
-    new_run: Callable[[], RunContext]
+    new_run: Callable[..., RunContext]
     state_key: StateKey | None = None
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
@@ -602,6 +621,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
             request = request.replace(tools=await self._listed_tools(run))
             self.chain.review(run, request.tools)
             observed.began(request)
+            if run.telemetry.enabled:
+                run.telemetry.guarded(self._identify, observed, request.tools)
             if self.resumed is not None:
                 self._resume(run, *self.resumed)
             if self.unanswered:
@@ -629,6 +650,12 @@ class ChatClientRequestSpec(Generic[OutputT]):
             together.add(run.resumption.paused.usage)
             usage = together.total
         return replace(response, usage=usage, tool_results=results)
+
+    def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
+        """Record what the agent is sent."""
+        fingerprint = tools.fingerprint if tools else ""
+        digests = AgentDigests.of(_instructions(self.messages), fingerprint, self.chain.policy_digests())
+        observed.identified(digests, is_own=self.has_own_agent)
 
     async def _listed_tools(self, run: RunContext) -> ToolSet:
         """Return the tools of a run, and report those that differ from the pinned ones."""
@@ -719,6 +746,12 @@ def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCall
         loop = copy.copy(loop)
         loop.keep_history = False
     return loop
+
+
+def _instructions(messages: Sequence[Message]) -> str:
+    """Return the instructions with which a conversation begins; empty for none."""
+    first = messages[0] if messages else None
+    return first.text if isinstance(first, SystemMessage) else ""
 
 
 def _conversation(system: str | None, messages: Iterable[Message], user: UserContent | None) -> tuple[Message, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import audit, conversation, cost, home, loops, models, slo, telemetry, tools
+from dashboards.boards import audit, conversation, cost, home, loops, models, slo, telemetry, tools, versions
 
 BOARDS: Final = (
     home.BOARD,
     loops.BOARD,
+    versions.BOARD,
     tools.BOARD,
     models.BOARD,
     cost.BOARD,

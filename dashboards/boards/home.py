@@ -23,6 +23,7 @@ from dashboards.panels import (
     TimeSeries,
 )
 from dashboards.promql import (
+    differs,
     distribution,
     has,
     increase,
@@ -35,6 +36,8 @@ from dashboards.promql import (
     total,
 )
 from dashboards.variables import AGENT, SERVICE, selection_of
+from traced_tools.advisors.tool_calling import ToolCallingAdvisor
+from traced_tools.advisors.tool_search import ToolSearchToolCallingAdvisor
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
 
@@ -47,7 +50,42 @@ _COUNTED: Final = select(
     names.LOOP_ITERATIONS_METRIC, none_of(names.LOOP_STOP_REASON, CANCELLED), part="count"
 )  # a run that its user left says nothing about the agent
 _FAILED: Final = select(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, FAILED), part="count")
+_OF_ADVISORS: Final = ("hook", "chunk")
+"""The kinds of time that hooks of advisors take."""
+_TIME_OF_ADVISORS: Final = select(names.RUN_TIME, one_of(names.TIME_KIND, _OF_ADVISORS), part="sum")
+_TIME_OF_OTHERS: Final = select(names.RUN_TIME, none_of(names.TIME_KIND, _OF_ADVISORS), part="sum")
+_HOOKS: Final = select(
+    names.ADVISOR_DURATION,
+    none_of(names.ADVISOR_NAME, (ToolCallingAdvisor.name, ToolSearchToolCallingAdvisor.name)),
+    differs(names.ADVISOR_HOOK, "decide_approval"),
+    part="sum",
+)
+"""The seconds in hooks, without those that are of another kind: the tool loop, and waiting for a decision."""
 _NO_RUNS: Final = "No runs in this time range. Choose a longer range, or run: traced-tools demo --load"
+
+
+def _share_of_time(seconds: str) -> str:
+    """Return what share of the time of all runs these seconds are."""
+    return f"({seconds}) / scalar({rate(select(names.RUN_TIME, part='sum'))})"
+
+
+def _time_of_hooks() -> str:
+    """Return the seconds of each hook.
+
+    Hooks of parallel calls take more seconds than pass, so their sum is at most what the ledger has booked to advisors.
+    """
+    by_hook = rate(_HOOKS, names.AGENT_NAME, names.ADVISOR_NAME, names.ADVISOR_HOOK)
+    booked, taken = rate(_TIME_OF_ADVISORS, names.AGENT_NAME), rate(_HOOKS, names.AGENT_NAME)
+    agent = label_name(names.AGENT_NAME)
+    passing = f"{by_hook} * on ({agent}) group_left () clamp_max({booked} / ({taken} > 0), 1)"
+    return total(passing, names.ADVISOR_NAME, names.ADVISOR_HOOK)
+
+
+def _time_between_hooks() -> str:
+    """Return the rest of the seconds that the ledger has booked to advisors."""
+    booked, taken = rate(_TIME_OF_ADVISORS, names.AGENT_NAME), rate(_HOOKS, names.AGENT_NAME)
+    return total(f"clamp_min({booked} - ({taken} or 0 * {booked}), 0)")
+
 
 BOARD: Final = Board(
     uid="tt-home",
@@ -110,7 +148,10 @@ BOARD: Final = Board(
                     unit="reqps",
                     stacked=True,
                     empty=_NO_RUNS,
-                    links=(links.board("tt-loops", "Loops", "job", "agent"),),
+                    links=(
+                        links.board("tt-loops", "Loops", "job", "agent"),
+                        links.board("tt-versions", "Versions", "job", "agent"),
+                    ),
                 ),
                 TimeSeries(
                     id=6,
@@ -136,22 +177,32 @@ BOARD: Final = Board(
                 TimeSeries(
                     id=8,
                     title="Where the time goes",
-                    question="Do models, tools or advisors make runs slow?",
+                    question="What makes runs slow: the model, a tool, or a hook of which advisor?",
                     reading=(
-                        "Seconds that pass in each per second. Tools that run at the same time count each, and a tool "
-                        "that runs an agent contains the agent's model calls."
+                        "The share of each kind in the time of all runs; together they are 100 %. The kinds hook and "
+                        "chunk are shown by advisor and hook, such as redactor on_chunk. A run inside a tool counts "
+                        "twice: as tool for the run around it, and with its own kinds. Choose one agent to see the "
+                        "time of its runs alone."
                     ),
-                    queries=tuple(
-                        Range(rate(select(metric, part="sum")), title)
-                        for metric, title in (
-                            (MODEL_CALL_DURATION, "model calls"),
-                            (names.EXECUTE_TOOL_DURATION, "tools"),
-                            (names.ADVISOR_DURATION, "advisors"),
-                        )
+                    queries=(
+                        Range(
+                            _share_of_time(rate(_TIME_OF_OTHERS, names.TIME_KIND)),
+                            legend(names.TIME_KIND),
+                        ),
+                        Range(_share_of_time(_time_of_hooks()), legend(names.ADVISOR_NAME, names.ADVISOR_HOOK)),
+                        Range(_share_of_time(_time_between_hooks()), "passing chunks and events on"),
                     ),
-                    unit="s",
+                    unit="percentunit",
                     stacked=True,
                     empty=_NO_RUNS,
+                    links=(
+                        *(
+                            links.traces(f"Runs with a slow {kind}", spans(traceql.RUNS, traceql.exceeds(name, 1)))
+                            for kind, name in names.TIME_BY_KIND.items()
+                            if kind in _OF_ADVISORS
+                        ),
+                        links.board("tt-loops", "Hooks", "job", "agent"),
+                    ),
                 ),
                 Table(
                     id=12,

@@ -124,6 +124,7 @@ BOARD: Final = Board(
                         Range(mean(select, names.LOOP_ITERATIONS_METRIC, names.AGENT_NAME), legend(names.AGENT_NAME)),
                     ),
                     empty=_NO_RUNS,
+                    links=(links.board("tt-versions", "Versions", "job", "agent"),),
                 ),
                 TimeSeries(
                     id=4,

@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any, Final
 
 from dashboards import classic, v2
+from dashboards.boards import home
 from dashboards.panels import Board, Heatmap, Panel, Stat, Table, TimeSeries
 from dashboards.pictures.answers import Period, Source, needs, series, table
 from dashboards.pictures.charts import MUTED, TEXT, draw_heatmap, draw_stat, draw_table, draw_time_series
 from dashboards.pictures.svg import Box, Canvas, number, width_of
 
 WIDTH: Final = 1080.0
+_PANEL_WIDTH: Final = 760.0
+"""The width of a panel in a picture of its own."""
 _COLUMN: Final = (WIDTH - 16) / 24
 _ROW: Final = 38.0
 _SPACE: Final = 8.0
@@ -24,6 +27,8 @@ _EDGE: Final = "#2c3037"
 _TITLE: Final = 14.0
 _EMPTY_HEIGHT: Final = 3
 """Rows of the grid that a panel without data gets."""
+PANELS: Final = {"where-the-time-goes": (home.BOARD, 8)}
+"""The boards and the ids of panels with a picture of their own, by its name."""
 Drawing = Callable[[Canvas, Box], None]
 
 
@@ -44,6 +49,13 @@ def picture(board: Board, source: Source, period: Period) -> str:
         else:
             _draw_panel(canvas, box, panels[each["id"]], drawings[each["id"]])
     return canvas.document(WIDTH, height, f"{board.title}: {board.question}")
+
+
+def panel_picture(panel: Panel, source: Source, period: Period) -> str:
+    """Return one panel with the data of a time range, as the text of an SVG file."""
+    canvas, box = Canvas(), Box(0, 0, _PANEL_WIDTH, panel.height * _ROW)
+    _draw_panel(canvas, box, panel, _drawing(panel, source, period))
+    return canvas.document(box.width, box.height, f"{panel.title}: {panel.question}")
 
 
 def _places(panels: list[dict[str, Any]], drawings: Mapping[int, Drawing | None]) -> dict[int, Box]:
@@ -73,7 +85,7 @@ def _draw_header(canvas: Canvas, board: Board, variables: list[dict[str, Any]], 
         canvas.text(x, 80, variable["label"], size=12, fill=MUTED)
         x += width_of(variable["label"], 12) + 6
         is_written = variable["type"] == "textbox"
-        value = period.chosen[variable["name"]] if is_written else v2.SOURCES.get(variable["name"], "All")
+        value = period.chosen.get(variable["name"], v2.SOURCES.get(variable["name"], "All"))
         width = width_of(value, 12) + 30
         _draw_field(canvas, x + width, 64, value, has_arrow=not is_written)
         x += width + 14

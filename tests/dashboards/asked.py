@@ -99,7 +99,8 @@ class Asked:
         ]
         found = re.fullmatch(r"label_values\((.+), *(\w+)\)", query)
         assert found, f"{board} asks for {variable} in another way: {query}"
-        return self.prometheus.label_values(found[2], found[1].replace("$job", self.job))
+        selector = found[1].replace("$job", self.job).replace("$agent", ".*")
+        return self.prometheus.label_values(found[2], selector)
 
 
 def check_all(cases: Iterable[T], check: Callable[[T], object]) -> None:

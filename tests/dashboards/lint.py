@@ -136,17 +136,18 @@ def data_sources(board: Board) -> Findings:
 
 def selection(board: Board) -> Findings:
     """Each selector of our metrics has the variable of the service, and each other variable that it has a label for."""
-    chosen = {
-        re.sub(r".*, *(\w+)\)", r"\1", each["definition"]): f"${each['name']}" for each in _variables(board, "query")
-    }
+    chosen: dict[str, list[str]] = {}
+    for each in _variables(board, "query"):
+        chosen.setdefault(re.sub(r".*, *(\w+)\)", r"\1", each["definition"]), []).append(f"${each['name']}")
     for where, _, expression in _expressions(board):
         for selector in expression.selectors:
             labels = _labels_of(selector)
             if not labels and not SERIES.keys() & {*selector.names} and not RECORDED & {*selector.names}:
                 continue
-            for label, variable in chosen.items():
-                if label in {"job", *labels} and selector.labels.get(label) != ("=~", variable):
-                    yield f"{where}: {selector.names[0]} lacks {variable}"
+            for label, variables in chosen.items():
+                accepted = {("=~", each) for each in (*variables, "|".join(variables))}
+                if label in {"job", *labels} and selector.labels.get(label) not in accepted:
+                    yield f"{where}: {selector.names[0]} lacks {' or '.join(variables)}"
 
 
 def windows(board: Board) -> Findings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,15 +99,22 @@ def recorded(outcome: str) -> Exposition:
 
 
 def _recorded(outcome: str) -> Exposition:
+    with exposing() as (telemetry, exposed):
+        Scenario(without=OUTCOMES.keys() - {outcome}).run(telemetry=telemetry)
+        until(lambda: exposed().shows(OUTCOMES[outcome].signal))  # a late result comes late
+        return exposed()
+
+
+@contextmanager
+def exposing() -> Iterator[tuple[TelemetryOptions, Callable[[], Exposition]]]:
+    """Yield telemetry options, and a function that returns what a scrape would read of the metrics."""
     reader = PrometheusReader()
     resource = Resource.create({SERVICE_NAME: "recorded"})
     provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     registry = make_registry(PrometheusCollector(reader))
     try:
         telemetry = TelemetryOptions(TracerProvider(shutdown_on_exit=False), provider)
-        Scenario(without=OUTCOMES.keys() - {outcome}).run(telemetry=telemetry)
-        until(lambda: _exposition(registry.collect()).shows(OUTCOMES[outcome].signal))  # a late result comes late
-        return _exposition(registry.collect())
+        yield telemetry, lambda: _exposition(registry.collect())
     finally:
         provider.shutdown()
 

@@ -17,7 +17,7 @@ from tests.judges.prometheus import PACKAGE, scraping
 pytestmark = pytest.mark.slow
 
 SETUPS = ("logfire", "instrumentation")
-BOARDS_OF_RUNS = {"tt-home", "tt-loops", "tt-tools", "tt-models", "tt-cost"}
+BOARDS_OF_RUNS = {"tt-home", "tt-loops", "tt-versions", "tt-tools", "tt-models", "tt-cost"}
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.pictures.answers import Labels, Period, Points, needs
-from dashboards.pictures.board import WIDTH, picture
+from dashboards.pictures.board import PANELS, WIDTH, panel_picture, picture
 from dashboards.pictures.charts import HEAT, NAMED
 from dashboards.pictures.svg import width_of
 from dashboards.pictures.traces import EndedSpan, UnknownQuery, matching
@@ -39,7 +39,8 @@ from tests.judges.programs import ROOT
 
 CHOSEN = {"conversation": "conversation-1", "run": ""}
 PERIOD = Period(start=0.0, end=3600.0, step=60.0, rate_interval=300.0, chosen=CHOSEN)
-PICTURES = ROOT / "docs" / "images" / "dashboards"
+IMAGES = ROOT / "docs" / "images"
+PICTURES = IMAGES / "dashboards"
 FILES = sorted(PICTURES.glob("*.svg"))
 
 
@@ -140,6 +141,15 @@ def test_a_picture_shows_every_panel_within_its_edges(
 def test_each_board_has_a_committed_picture_of_its_panels(board: Board) -> None:
     svg = ElementTree.fromstring((PICTURES / f"{board.uid}.svg").read_text())
     assert {panel.title for panel in board.panels} <= {*texts(svg)}, "run `make pictures`"
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_has_a_committed_picture_of_its_own(name: str) -> None:
+    board, number = PANELS[name]
+    (panel,) = [panel for panel in board.panels if panel.id == number]
+    source = Synthetic(WAVES)
+    for text in (panel_picture(panel, source, PERIOD), (IMAGES / f"{name}.svg").read_text()):
+        assert panel.title in texts(ElementTree.fromstring(text)), "run `make pictures`"
 
 
 def test_pictures_have_each_color_of_a_stop_reason() -> None:

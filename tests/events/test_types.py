@@ -73,7 +73,7 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         return st.none() | st.dictionaries(st.text(st.characters(codec="ascii")), values)
     if name == "evaluated":
         return st.lists(verdicts, max_size=2).map(tuple)
-    if name in ("tools", "changes"):
+    if name in ("tools", "changes", "actors"):
         return st.lists(texts).map(tuple)
     wanted = (field.annotation, *get_args(field.annotation))
     made = st.booleans() if bool in wanted else counts if int in wanted else texts
@@ -173,6 +173,7 @@ def test_the_time_of_an_event_keeps_its_zone() -> None:
 def test_a_repr_shows_no_content(event: Event) -> None:
     contents = {name for name, field in type(event).model_fields.items() if not field.repr}
     assert contents == {
+        "principal",
         *({"input_messages"} if event.type == "run_started" else ()),
         *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
         *({"explanation"} if event.type == "answer_evaluated" else ()),

@@ -144,6 +144,7 @@ OPTIONAL_LABELS = {
     names.SERVER_PORT,
     names.RESPONSE_STATUS,
     names.AGENT_NAME,
+    names.AGENT_VERSION,
     names.ADVISOR_NAME,
     names.REASON_CODE,
     names.POLICY_RULE,

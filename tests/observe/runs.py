@@ -81,6 +81,7 @@ def scenario_spec(telemetry: Telemetry) -> ChatClientRequestSpec:
     client = ChatClient(
         model,
         name="travel",
+        version="2.1",
         agent_id="urn:agent:travel",
         tools=[add, fail],
         advisors=[Recorder("memory", 200), Recorder("observer", 400)],

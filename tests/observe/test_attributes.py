@@ -15,7 +15,7 @@ from tests.observe.closed_list import word_of
 from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_from_times
 from tests.observe.runs import scenario
 from tests.recorder import Recorder
-from tests.sample_tools import fail
+from tests.sample_tools import add, fail
 from tests.tools.search.deciding import DecidingModel
 from traced_tools import (
     Advisor,
@@ -25,12 +25,14 @@ from traced_tools import (
     ToolInvocation,
     ToolResult,
     ToolSearchToolCallingAdvisor,
+    tool_callbacks,
 )
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.search import DecisionToolIndex, RegexToolIndex
+from traced_tools.tools.toolset import ToolSet
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -50,6 +52,8 @@ def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     assert values_apart_from_times(span) == {
         names.OPERATION_NAME: "invoke_agent",
         names.AGENT_NAME: "travel",
+        names.AGENT_VERSION: "2.1",
+        names.TOOLS_DIGEST: ToolSet(tool_callbacks(add, fail)).fingerprint[:16],
         names.AGENT_ID: "urn:agent:travel",
         names.REQUEST_MODEL: "scripted",
         names.CONVERSATION_ID: "c-1",

@@ -149,12 +149,13 @@ def test_a_models_exception_is_an_event_with_its_type_alone(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_stop_event_has_the_stop_reason_and_usage(mode: str) -> None:
     telemetry = Telemetry()
-    response = run(mode, client_of(telemetry, adds(1, 2), "three").prompt("?"))
+    response = run(mode, client_of(telemetry, adds(1, 2), "three", version="2.1").prompt("?"))
     (event,) = telemetry.events_named(STOP)
     assert event.severity == "INFO"
     assert dict(event.attributes) == {
         names.RUN_ID: response.run_id,
         names.AGENT_NAME: "travel",
+        names.AGENT_VERSION: "2.1",
         names.REQUEST_MODEL: "scripted",
         names.LOOP_STOP_REASON: "answered",
         names.LOOP_ITERATIONS: 2,

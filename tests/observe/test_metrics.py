@@ -70,10 +70,11 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
     def of(metric: Metric, labels: dict[str, Any]) -> tuple[int | None, float]:
         return found[metric.name, tuple(sorted(labels.items()))]
 
-    assert of(names.INVOKE_AGENT_DURATION, {**agent, names.REQUEST_MODEL: "scripted"})[0] == 1
+    version = {**agent, names.AGENT_VERSION: "2.1"}
+    assert of(names.INVOKE_AGENT_DURATION, {**version, names.REQUEST_MODEL: "scripted"})[0] == 1
     assert of(names.INVOKE_AGENT_INFERENCE_CALLS, agent) == (1, 2)
     assert of(names.INVOKE_AGENT_TOOL_CALLS, agent) == (1, 2)
-    assert of(names.LOOP_ITERATIONS_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 2)
+    assert of(names.LOOP_ITERATIONS_METRIC, {**version, names.LOOP_STOP_REASON: "answered"}) == (1, 2)
     assert of(names.INFERENCE_DURATION, chat)[0] == 2
     counted = {**chat, names.TOKEN_MODALITY: "unknown"}
     used = {"input": 18, "output": 8, "cache_read": 6, "cache_write": 4, "reasoning": 2}
@@ -89,11 +90,11 @@ def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
         of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
     )
     for name in ("add", "fail"):
-        assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
+        assert of(names.TOOL_DECISIONS, {**version, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
     sizes = {name: len(result.content) for name, result in zip(("add", "fail"), response.tool_results, strict=True)}
     for name, size in sizes.items():
         assert of(names.TOOL_RESULT_SIZE_METRIC, {**agent, names.TOOL_NAME: name}) == (1, size)
-    assert of(names.LOOP_COST_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
+    assert of(names.LOOP_COST_METRIC, {**version, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
-from tests.mcp.serving import calling, serving_http
+from tests.mcp.serving import audited, calling, serving_http
 from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
 from traced_tools import (
     Advisor,
     AssistantMessage,
+    AuditAdvisor,
+    AuditTrail,
     ChatClient,
     ChatMemoryError,
     ContentCapture,
     InMemoryChatMemoryRepository,
+    MemoryAdvisor,
+    MessageWindowChatMemory,
     ToolCall,
     ToolCallingManager,
     ToolContext,
@@ -94,6 +99,16 @@ def test_the_principal_of_a_request_precedes_that_of_its_client(
 ) -> None:
     client = ChatClient(ScriptedChatModel([[CALL], "x"]), tools=[whose], principal=default)
     assert client.prompt("?", principal=own).call().tool_results[0].value == str(expected)
+
+
+def test_an_agent_with_a_principal_shares_the_conversation_of_a_run_without_one() -> None:
+    memory = MemoryAdvisor(MessageWindowChatMemory(InMemoryChatMemoryRepository()))
+    billing = ChatClient(
+        ScriptedChatModel([[CALL], "paid"]), name="billing", tools=[whose], principal="service", advisors=[memory]
+    )
+    asks = ScriptedChatModel([[ToolCall("ask_billing", {"question": "?"})], "done"])
+    client = ChatClient(asks, tools=[billing.as_tool("ask_billing", "Ask billing.")], advisors=[memory])
+    assert client.prompt("?", conversation_id="c").call().tool_results[0].value == "paid"
 
 
 @pytest.mark.parametrize("principal", ["", " \n", "x" * 257, "\ud800"])
@@ -197,12 +212,21 @@ def test_calls_by_hand_have_who_asked_on_their_own_spans() -> None:
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_a_call_of_a_served_tool_has_the_holder_of_the_token_and_the_client_as_it_names_itself(era: str) -> None:
+def test_a_call_of_a_served_tool_has_the_holder_of_the_token_and_the_client_as_it_names_itself(
+    era: str, tmp_path: Path
+) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     tokens = {name: f"{name} has a token of some length".replace(" ", "-") for name in ("ana", "bob")}
-    with serving_http([whose], app={"token": tokens}, telemetry=telemetry.options) as url:
+    with (
+        AuditTrail(tmp_path / "a.db", content="full") as trail,
+        serving_http(
+            [whose], app={"token": tokens}, telemetry=telemetry.options, advisors=[AuditAdvisor(trail)]
+        ) as url,
+    ):
         for name, token in tokens.items():
             assert calling(url, era, "whose", token=token).content[0].text == name
+    found = [(call.principal, call.actors) for call in audited(tmp_path / "a.db")]
+    assert found == [("ana", ("client:mcp",)), ("bob", ("client:mcp",))]
     spans = [each.attributes or {} for each in telemetry.named("execute_tool")]
     assert [each[names.USER_ID] for each in spans] == ["ana", "bob"]
     assert {each[names.ACTORS] for each in spans} == {("client:mcp",)}

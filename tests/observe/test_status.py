@@ -45,7 +45,7 @@ def test_an_error_handed_back_to_the_model_fails_the_tools_span_and_nothing_abov
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode: str) -> None:
-    client = ChatClient(ScriptedChatModel([RuntimeError("no")]), telemetry=telemetry.options)
+    client = ChatClient(ScriptedChatModel([RuntimeError("no")]), version="1", telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
         run(mode, client.prompt("?"))
     failed = {
@@ -56,7 +56,8 @@ def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode
     )
     (run_span,) = telemetry.named("invoke_agent assistant")
     assert (run_span.attributes or {})[names.LOOP_STOP_REASON] == "error"
-    labels = {names.AGENT_NAME: "assistant", names.REQUEST_MODEL: "scripted", names.ERROR_TYPE: "RuntimeError"}
+    labels = {names.REQUEST_MODEL: "scripted", names.ERROR_TYPE: "RuntimeError"}
+    labels |= {names.AGENT_NAME: "assistant", names.AGENT_VERSION: "1"}
     assert [point.attributes for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [labels]
     outcome = telemetry.metric(names.ITERATION_DURATION.name)[0].attributes[names.ITERATION_OUTCOME]
     assert outcome == "error"
@@ -205,7 +206,7 @@ def test_a_refused_call_leaves_a_span_that_executed_nothing(
     limits = LoopLimits(max_tokens=5) if decision == "limited" else LoopLimits()
     model = ScriptedChatModel([calls, "done"], usage=USAGE)
     client = ChatClient(
-        model, tools=[add, fail, direct], advisors=[Guard()], limits=limits, telemetry=telemetry.options
+        model, version="1", tools=[add, fail, direct], advisors=[Guard()], limits=limits, telemetry=telemetry.options
     )
     run(mode, client.prompt("?"))
     span = telemetry.one(f"refuse_tool {tool_name}")
@@ -218,7 +219,8 @@ def test_a_refused_call_leaves_a_span_that_executed_nothing(
     (counted,) = telemetry.metric(names.TOOL_DECISIONS.name)
     advisor = {names.ADVISOR_NAME: "guard"} if decision in ("denied", "answered") else {}
     code = {names.REASON_CODE: "token_budget"} if decision == "limited" else {}
-    decided = {names.AGENT_NAME: "assistant", names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision}
+    agent = {names.AGENT_NAME: "assistant", names.AGENT_VERSION: "1"}
+    decided = {**agent, names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision}
     assert counted.attributes == {**decided, **advisor, **code}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -13,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured import Telemetry, total
+from tests.clock import SECOND, Clock
 from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ApprovalRequest,
     Approve,
+    AssistantMessage,
     CallModel,
     ChatClient,
     ChatClientRequest,
@@ -31,38 +32,11 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.events import Event
-from traced_tools.models import ChatRequest
+from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
-
-SECOND = 1_000_000_000
-
-
-class Clock:
-    """The time, which passes only if something takes time."""
-
-    def __init__(self) -> None:
-        self.now = SECOND
-
-    def take(self, seconds: float) -> None:
-        self.now += int(seconds * SECOND)
-
-    def read(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for name, module in [*sys.modules.items()]:
-        if name.startswith("traced_tools."):
-            if hasattr(module, "perf_counter_ns"):
-                monkeypatch.setattr(module, "perf_counter_ns", clock.read)
-            if hasattr(module, "perf_counter"):
-                monkeypatch.setattr(module, "perf_counter", lambda: clock.now / SECOND)
-    return clock
 
 
 class Slow(Advisor):
@@ -148,6 +122,22 @@ def test_the_reader_of_a_stream_is_not_the_model(mode: str, clock: Clock) -> Non
     assert (telemetry.one("chat scripted").attributes or {})[names.STREAM_READER_WAIT] == waited
     assert [total(each) for each in telemetry.metric(names.INFERENCE_DURATION.name)] == [0]
     assert [total(each) for each in telemetry.metric(names.INFERENCE_TIME_PER_OUTPUT_CHUNK.name)] in ([0], [])
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_the_hooks_for_the_text_of_an_advisor_are_chunks(mode: str, clock: Clock) -> None:
+    class Cached(Advisor):
+        name, order = "cached", 500
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            answer = await call_next(request)
+            return answer.replace(chat_response=ChatResponse(AssistantMessage("another text")))
+
+    telemetry = Telemetry()
+    advisors = [Slow(clock), Cached()]
+    client = ChatClient(ScriptedChatModel([""]), advisors=advisors, telemetry=telemetry.options)
+    run(mode, client.prompt("?"))
+    assert ledger(telemetry) == {"hook": 1 + 32, "chunk": 8}
 
 
 def test_the_code_that_drives_a_run_is_not_the_model_and_not_the_tool(clock: Clock) -> None:

@@ -34,7 +34,7 @@ def a_run(options: TelemetryOptions) -> None:
     model = ScriptedChatModel(
         [ToolCall(name="add", arguments={"a": 1, "b": 2}), "3"], usage=Usage(input_tokens=5, output_tokens=2)
     )
-    ChatClient(model, tools=[add], telemetry=options).prompt("1 + 2?").call()
+    ChatClient(model, version="1", tools=[add], telemetry=options).prompt("1 + 2?").call()
 
 
 def points(found: list[MetricPoint], name: str) -> list[MetricPoint]:
@@ -92,7 +92,8 @@ def test_in_memory_metrics_are_summed_up_over_runs_and_readings(memory: InMemory
     memory.metrics()
     a_run(options)
     for found in (memory.metrics(), memory.metrics()):
-        attributes = {names.AGENT_NAME: "assistant", names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
+        attributes = {names.AGENT_NAME: "assistant", names.AGENT_VERSION: "1"}
+        attributes |= {names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
         assert points(found, names.TOOL_DECISIONS.name) == [
             MetricPoint(names.TOOL_DECISIONS.name, attributes, "{decision}", value=2)
         ]

@@ -32,7 +32,9 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
+from traced_tools.flow.flow import call
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
 
@@ -297,6 +299,15 @@ def test_a_clients_providers_are_called_for_each_run(mode: str) -> None:
         assert provider.asked == runs
     run(mode, unused)
     assert provider.asked == 2
+
+
+def test_the_same_tools_of_a_provider_are_the_same_set_of_tools() -> None:
+    listed = tool_callbacks(add)
+    selection = ToolSelection([SimpleNamespace(tool_callbacks=lambda: listed), subtract])
+    first = call(selection.tool_set())
+    assert call(selection.tool_set()) is first
+    listed = tool_callbacks(add)
+    assert call(selection.tool_set()) is not first
 
 
 @pytest.mark.parametrize("mode", MODES)

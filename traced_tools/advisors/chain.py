@@ -12,6 +12,7 @@ from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.advisors.policy import PolicyAdvisor
 from traced_tools.approvals.state import KeptByAdvisor
 from traced_tools.core.enums import TimeKind
 from traced_tools.errors import AdvisorChainError, ResumeError
@@ -72,6 +73,7 @@ class AdvisorChain:
             event_listeners(inside, deltas=True),
             call_listeners(inside),
         )
+        self._policies = tuple(each for each in self.advisors if isinstance(each, PolicyAdvisor))
         self._loop = loops[0] if loops else None
         self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
@@ -85,6 +87,10 @@ class AdvisorChain:
             names = names_by_source((*tools, *own)) if own else tools.names_by_source
             for advisor in self._reviewers:
                 advisor.review_tools(run, names)
+
+    def policy_digests(self) -> tuple[str, ...]:
+        """Return the digests of the policies that decide about tool calls, without those that are only evaluated."""
+        return tuple(each.policy.digest for each in self._policies if not each.evaluate_only)
 
     def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""
@@ -164,9 +170,17 @@ class AdvisorChain:
             began, downstream = perf_counter_ns(), ledger.downstream_ns
             try:
                 delta = ChatChunk(text=text, restarts=delivery.replaces)
-                await Release(partial(self.deliver, last, delta, self._stages[index][1], closing=True))
+                await Release(partial(self._deliver_closing, last, delta, self._stages[index][1]))
             finally:  # the consumer's time doesn't count as the advisors' own time
                 ledger.book_since("reader", began, downstream)
+
+    def _deliver_closing(self, request: ChatClientRequest, delta: ChatChunk, stage: int) -> ChatClientResponse | None:
+        """Return the chunk that the consumer receives for a text of an advisor; the hooks on its way take its time."""
+        began = perf_counter_ns()
+        try:
+            return self.deliver(request, delta, stage, closing=True)
+        finally:
+            request.run.telemetry.ledger.book_downstream("chunk", perf_counter_ns() - began)
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""

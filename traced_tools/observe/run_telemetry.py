@@ -25,12 +25,13 @@ from traced_tools.observe.content import ContentCapture, RunContent, as_capture,
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
-from traced_tools.observe.sanitize import agent_name_label
+from traced_tools.observe.sanitize import agent_name_label, agent_version_label
 from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
+    from traced_tools.observe.agent_version import AgentDigests
     from traced_tools.observe.export_stats import ExportStats
     from traced_tools.observe.stages.subjects import ObservedModel
 
@@ -98,6 +99,7 @@ class RunTelemetry:
         has_listeners: whether events of the run go to advisors; events may carry content as well.
         agent_id: the client's stable id, if it has one.
         attributes: the run's attributes, which the application set.
+        version: the version of the agent, if the application set it.
         principal: on whose behalf the run is.
         actors: which agents and tools stand between the principal and the run, the outermost first.
 
@@ -105,6 +107,8 @@ class RunTelemetry:
         enabled: whether anything is emitted at all.
         agent_in_metrics: the client's name, or `_OTHER` for a long one and once the process has shown too many.
         agent_label: the label that every metric of the run carries.
+        version: the version of the agent; None if it is not known.
+        version_label: the labels of metrics that compare versions: `agent_label` with the version, once it is known.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools; memory has spans
             wherever iterations have.
         openinference: whether spans carry the kinds of OpenInference.
@@ -143,6 +147,8 @@ class RunTelemetry:
         "tracer",
         "traces_hooks",
         "traces_iterations",
+        "version",
+        "version_label",
     )
 
     def __init__(
@@ -155,6 +161,7 @@ class RunTelemetry:
         has_listeners: bool = False,
         agent_id: str | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
+        version: str | None = None,
         principal: str | None = None,
         actors: tuple[str, ...] = (),
     ) -> None:
@@ -174,6 +181,9 @@ class RunTelemetry:
         self.agent_in_metrics = agent_name_label(agent) if agent else ""
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
+        self.version, self.version_label = version, self.agent_label
+        if version is not None and self.instruments is not None:
+            self._label_version(agent_version_label(version, self.agent_in_metrics))
         self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
@@ -187,6 +197,25 @@ class RunTelemetry:
         run_deferred()
         self._chat_labels: dict[int, Attributes] = {}
         self._identity: Attributes = {}
+
+    def identified(self, digests: AgentDigests, *, is_own: bool) -> None:
+        """Record what the agent is sent, which is its version if the application set none.
+
+        Args:
+            digests: the digests of what it is sent.
+            is_own: whether all of it is the client's own. What a request sets may be another text each time, so it
+                makes no version.
+        """
+        if self.version is not None:
+            return
+        label = names.OTHER
+        if is_own:
+            self.version = digests.version
+            label = agent_version_label(self.version, self.agent_in_metrics)
+        self._label_version(label)
+
+    def _label_version(self, label: str) -> None:
+        self.version_label = {**self.agent_label, names.AGENT_VERSION: label}
 
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))

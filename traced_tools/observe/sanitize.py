@@ -56,6 +56,11 @@ def agent_name_label(name: str) -> str:
     return limit_cardinality(names.AGENT_NAME, "", safe_person_name(name), names.MAX_AGENTS)
 
 
+def agent_version_label(version: str, agent: str) -> str:
+    """Return a version of an agent as a metric label; the number of versions of an agent in a process is limited."""
+    return limit_cardinality(names.AGENT_VERSION, agent, version, names.MAX_VERSIONS)
+
+
 def reason_code_label(code: str, tool: str) -> str:
     """Return a reason code as a metric label. The package's own codes are unlimited; others are limited per tool.
 

@@ -119,6 +119,7 @@ class RunContext:
         transcripts: the advisors inside the tool loop that keep every message.
         context_window: returns the context window of the model in tokens, or None if it is not known; None if the run
             has no model.
+        version: the version of the agent, if the application set it.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
@@ -202,6 +203,7 @@ class RunContext:
         enforces_schema: EnforcesSchema | None = None,
         transcripts: tuple[KeepsTranscript, ...] = (),
         context_window: Callable[[], int | None] | None = None,
+        version: str | None = None,
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -235,6 +237,7 @@ class RunContext:
             has_listeners=any(listeners),
             agent_id=agent_id,
             attributes=self.attributes,
+            version=version,
             principal=self.principal,
             actors=self.actors,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import is_
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
@@ -51,6 +52,7 @@ class ToolSelection:
         known = tools._items if isinstance(tools, ToolSelection) else tuple(tools_and_providers((tools,), resolver))
         self._items: tuple[Any, ...] = known
         self._known = ToolSet(each for each in self._items if not is_provider(each))
+        self._provided = self._known
         self._is_complete = len(self._known) == len(self._items)
 
     @property
@@ -65,7 +67,10 @@ class ToolSelection:
         tools: list[ToolCallback] = []
         for item in self._items:
             tools += (await _provided_tools(item, self._resolver)) if is_provider(item) else (item,)
-        return ToolSet(tools)
+        provided = self._provided
+        if len(tools) != len(provided) or not all(map(is_, tools, provided)):
+            provided = self._provided = ToolSet(tools)
+        return provided  # the same object for the same tools, because it keeps what was derived from them
 
     def __len__(self) -> int:
         return len(self._items)

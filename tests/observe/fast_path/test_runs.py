@@ -27,6 +27,7 @@ from traced_tools.observe.providers import instruments_of, tracing_of
 from traced_tools.testing import ScriptedChatModel
 
 IDS = {"traceId", "spanId", "parentSpanId"}
+_ENTRY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def otlp(span: ReadableSpan) -> Any:
@@ -57,8 +58,8 @@ def test_a_run_emits_the_same_telemetry_by_both_paths(run: str, capture: str) ->
 
 
 def texts(parts: Iterable[Any]) -> list[str]:
-    """Each part as text, in order, without the port of the server."""
-    return sorted(re.sub(r"(server\.port\D+)\d+", r"\1…", repr(each)) for each in parts)
+    """Each part as text, in order, without the port of the server and the ids of entries of a memory."""
+    return sorted(_ENTRY.sub("…", re.sub(r"(server\.port\D+)\d+", r"\1…", repr(each))) for each in parts)
 
 
 def emitted(perform: Callable[[Telemetry], None], capture: str, *, fast: bool) -> Telemetry:

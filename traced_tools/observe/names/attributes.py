@@ -42,6 +42,8 @@ TIMEOUT: Final = "timeout"
 MAX_LABEL_VALUES: Final = 32
 """The default number of distinct values of a label for each owner, such as a tool."""
 MAX_AGENTS: Final = 128
+MAX_VERSIONS: Final = 8
+"""The number of an agent's versions that metrics of a process tell apart."""
 MAX_MCP_TOOLS: Final = 512
 """The number of a server's tools that metrics tell apart: a server can list others all the time."""
 
@@ -163,6 +165,29 @@ RETRIEVAL_DOCUMENTS: Final = _attribute(
     "gen_ai.retrieval.documents", "any", "What a search found: the name and the score of each tool, best first."
 )
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
+AGENT_VERSION: Final = _attribute(
+    "gen_ai.agent.version",
+    "string",
+    "The version of the agent: the client's `version`, else the digest of its instructions, tools and policies. In "
+    f"metrics, `{OTHER}` for requests with other instructions or tools than the client's, and beyond {MAX_VERSIONS} "
+    "versions of an agent in a process.",
+)
+INSTRUCTIONS_DIGEST: Final = _attribute(
+    "traced_tools.agent.instructions.digest",
+    "string",
+    "The first 16 hex digits of the SHA-256 of the instructions that the run began with; of their HMAC, if "
+    "`TRACED_TOOLS_PSEUDONYM_KEY` has a key.",
+)
+TOOLS_DIGEST: Final = _attribute(
+    "traced_tools.agent.tools.digest",
+    "string",
+    "The first 16 hex digits of a SHA-256 of the definitions of the run's tools, in any order.",
+)
+AGENT_POLICY_DIGEST: Final = _attribute(
+    "traced_tools.agent.policy.digest",
+    "string",
+    "The digest of the policy of the run's `PolicyAdvisor`; of several, a digest of their digests.",
+)
 AGENT_ID: Final = _attribute(
     "gen_ai.agent.id", "string", "The stable id of the agent: the client's `agent_id`, if it has one."
 )

@@ -48,6 +48,7 @@ LOOP_STOP_EVENT: Final = EventType(
     "A run ended: its stop reason and usage.",
     (
         *_OF_RUN,
+        at.AGENT_VERSION,
         at.AGENT_ID,
         at.REQUEST_MODEL,
         at.LOOP_STOP_REASON,

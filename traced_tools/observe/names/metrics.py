@@ -60,7 +60,7 @@ INVOKE_AGENT_DURATION: Final = _metric(
     "histogram",
     "s",
     "Duration of runs.",
-    (at.AGENT_NAME, at.REQUEST_MODEL, at.ERROR_TYPE),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.REQUEST_MODEL, at.ERROR_TYPE),
     _RUN_SECONDS,
 )
 INVOKE_AGENT_INFERENCE_CALLS: Final = _metric(
@@ -216,7 +216,7 @@ LOOP_ITERATIONS_METRIC: Final = _metric(
     "histogram",
     "{iteration}",
     "Iterations per run.",
-    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.LOOP_STOP_REASON),
     _COUNTS,
 )
 LOOP_COST_METRIC: Final = _metric(
@@ -224,7 +224,7 @@ LOOP_COST_METRIC: Final = _metric(
     "histogram",
     "{USD}",
     "Cost of each run's own model calls according to the price table; only reported if it has a price.",
-    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    (at.AGENT_NAME, at.AGENT_VERSION, at.LOOP_STOP_REASON),
     _DOLLARS,
 )
 RUN_TIME: Final = _metric(
@@ -294,7 +294,15 @@ TOOL_DECISIONS: Final = _metric(
     "counter",
     "{decision}",
     "Decisions on requested tool calls.",
-    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.POLICY_RULE),
+    (
+        at.TOOL_NAME,
+        at.AGENT_NAME,
+        at.AGENT_VERSION,
+        at.TOOL_DECISION,
+        at.ADVISOR_NAME,
+        at.REASON_CODE,
+        at.POLICY_RULE,
+    ),
 )
 POLICY_EVALUATIONS: Final = _metric(
     "traced_tools.policy.evaluations",

@@ -63,6 +63,10 @@ AGENT_SPAN: Final = SpanType(
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,
+        at.AGENT_VERSION,
+        at.INSTRUCTIONS_DIGEST,
+        at.TOOLS_DIGEST,
+        at.AGENT_POLICY_DIGEST,
         at.AGENT_ID,
         at.REQUEST_MODEL,
         at.CONVERSATION_ID,

@@ -92,6 +92,7 @@ class AgentScope(Scope):
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
         attributes: Attributes = {names.OPERATION_NAME: names.INVOKE_AGENT, **run.identity()}
+        put(attributes, names.AGENT_VERSION, run.version)
         put(attributes, names.AGENT_ID, run.agent_id)
         put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if run.attributes:
@@ -120,18 +121,24 @@ class AgentScope(Scope):
         copy_present_fields(self._observed.limits, _LIMITS, attributes)
         for kind, seconds in self.run.ledger.seconds().items():
             attributes[names.TIME_BY_KIND[kind]] = seconds
+        if (digests := self._observed.digests) is not None:
+            put(attributes, names.AGENT_VERSION, self.run.version)
+            put(attributes, names.INSTRUCTIONS_DIGEST, digests.instructions)
+            put(attributes, names.TOOLS_DIGEST, digests.tools)
+            put(attributes, names.AGENT_POLICY_DIGEST, digests.policy)
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
         agent, context, totals = self.run.agent_label, self._context, self._observed.totals
-        labels: Attributes = {**agent}
+        version = self.run.version_label
+        labels: Attributes = {**version}
         put(labels, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.invoke_agent_duration.record(self.duration, labels, context)
         instruments.inference_calls.record(totals.inference_calls, agent, context)
         instruments.tool_calls.record(totals.tool_calls, agent, context)
-        reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._observed.stop_reason}
+        reason: Attributes = {**version, names.LOOP_STOP_REASON: self._observed.stop_reason}
         instruments.loop_iterations.record(totals.iterations, reason, context)
         if totals.cost is not None:
             instruments.loop_cost.record(totals.cost, reason, context)
@@ -152,6 +159,7 @@ class AgentScope(Scope):
 
     def _stop(self) -> Attributes:
         attributes = {**self.run.identity_on_events(), **self._totals_attributes()}
+        put(attributes, names.AGENT_VERSION, self.run.version)
         put(attributes, names.AGENT_ID, self.run.agent_id)
         put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:

@@ -199,7 +199,7 @@ class ToolScope(Scope):
         if decided is None:
             return
         decision: Attributes = {
-            **self.run.agent_label,
+            **self.run.version_label,
             names.TOOL_NAME: self._tool,
             names.TOOL_DECISION: decided,
         }

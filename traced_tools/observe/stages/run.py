@@ -11,6 +11,7 @@ from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput,
 if TYPE_CHECKING:
     from traced_tools.core.enums import StopReason
     from traced_tools.core.totals import Totals
+    from traced_tools.observe.agent_version import AgentDigests
     from traced_tools.observe.run_telemetry import RunTelemetry
 
 
@@ -39,9 +40,10 @@ class RunObservation(Observation):
         limits, totals: as above.
         stop_reason: why the run ended.
         answer: the response; None if the run failed.
+        digests: the digests of what the agent is sent; None before they are known.
     """
 
-    __slots__ = ("_telemetry", "answer", "asked", "knows_tools", "limits", "model", "stop_reason", "totals")
+    __slots__ = ("_telemetry", "answer", "asked", "digests", "knows_tools", "limits", "model", "stop_reason", "totals")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class RunObservation(Observation):
         self.totals = totals
         self.stop_reason: StopReason = "error"
         self.answer: ModelOutput | None = None
+        self.digests: AgentDigests | None = None
         self._telemetry = telemetry
 
     @property
@@ -78,6 +81,11 @@ class RunObservation(Observation):
         self.knows_tools = True
         if self._telemetry.content is not None:
             self._telemetry.guarded(self._telemetry.content.register_tools, asked.tools)
+
+    def identified(self, digests: AgentDigests, *, is_own: bool) -> None:
+        """Record what the agent is sent; `is_own` says whether all of it is the client's own."""
+        self.digests = digests
+        self._telemetry.identified(digests, is_own=is_own)
 
     def answered(self, response: RunOutput) -> None:
         """Record the response."""

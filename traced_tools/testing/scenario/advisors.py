@@ -1,4 +1,4 @@
-"""The advisors of the scenario: two policies, a cache, a referee, a slow memory and an advisor that fails."""
+"""The advisors of the scenario: two policies, a cache, a referee, two slow advisors and one that fails."""
 
 from __future__ import annotations
 
@@ -67,6 +67,24 @@ class SlowMemory(Advisor):
         """Look something up."""
         await perform(time.sleep, self._seconds)
         return await call_next(request)
+
+
+class SlowRedactor(Advisor):
+    """Takes long to redact each chunk of a streamed answer.
+
+    Args:
+        seconds: how long a chunk takes.
+    """
+
+    name, order = "slow_redactor", 400
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
+        """Redact the chunk."""
+        time.sleep(self._seconds)
+        return chunk
 
 
 class BrokenMemory(Advisor):

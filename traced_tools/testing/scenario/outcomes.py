@@ -36,10 +36,11 @@ from traced_tools.testing.scenario.advisors import (
     PrivacyPolicy,
     Referee,
     SlowMemory,
+    SlowRedactor,
     SpendingPolicy,
 )
 from traced_tools.testing.scenario.models import LARGE, LOCAL, REASONING, SMALL, TimedChatModel
-from traced_tools.testing.scenario.stage import AGENTS, ScenarioRun
+from traced_tools.testing.scenario.stage import AGENTS, VERSION, ScenarioRun
 from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.manager import ToolCallingManager
@@ -49,6 +50,8 @@ _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")
 _AUDIT_KEY: Final = b"a key for invented records"
 RESEARCHER: Final = "researcher"
 """The agent that runs inside a tool of another agent."""
+NEW_VERSION: Final = "2.1"
+"""The version of runs of a new version of an agent."""
 BOOKKEEPER: Final = "bookkeeper"
 """The agent whose calls are audited, all of them."""
 
@@ -167,7 +170,7 @@ def sub_agent(run: ScenarioRun) -> None:
 
     def research(question: str) -> str:
         """Research a question."""
-        client = ChatClient(model, name=RESEARCHER, telemetry=run.stage.telemetry)
+        client = ChatClient(model, name=RESEARCHER, version=VERSION, telemetry=run.stage.telemetry)
         return client.prompt(question).call().content
 
     run.ends(run.prompt([ToolCall("research", {"question": "When?"}), "On Tuesday."], tools=[research]), "answered")
@@ -214,6 +217,26 @@ def cached_result(run: ScenarioRun) -> None:
 def slow_hook(run: ScenarioRun) -> None:
     """An advisor's hook takes longer than a tenth of a second."""
     run.ends(run.prompt(["As you said in May."], advisors=[SlowMemory(0.1 + run.seconds())]), "answered")
+
+
+@_outcome(names.ADVISOR_DURATION, {names.ADVISOR_NAME: SlowRedactor.name}, share=2)
+def slow_chunks(run: ScenarioRun) -> None:
+    """An advisor takes long for each chunk of a streamed answer."""
+    run.mode = "stream"  # on asyncio, the advisor would hold up all runs
+    spec = run.prompt(["The museum opens at ten."], advisors=[SlowRedactor(run.seconds(0.1))])
+    run.ends(spec, "answered")
+
+
+@_outcome(names.LOOP_ITERATIONS_METRIC, {names.AGENT_VERSION: NEW_VERSION}, share=8)
+def new_version(run: ScenarioRun) -> None:
+    """A new version of an agent takes more iterations, and its policy refuses a call."""
+    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
+    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in found]
+    turns = [*calls, run.asks("book_train"), "Book the train yourself."]
+    policy = PolicyAdvisor(Policy([Rule("no_bookings", then="deny", tool=["book_train"])], default="allow"))
+    offered = [tools.search_flights, tools.find_hotels, tools.book_train]
+    spec = run.prompt(turns, version=NEW_VERSION, tools=offered, advisors=[policy])
+    run.ends(spec, "answered")
 
 
 # Tools that fail, and calls that are refused.

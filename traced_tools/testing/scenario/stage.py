@@ -29,6 +29,8 @@ T = TypeVar("T")
 Mode = Literal["call", "acall", "stream", "astream"]
 MODES: Final[tuple[Mode, ...]] = ("call", "acall", "stream", "astream")
 AGENTS: Final = ("travel_planner", "shopping_assistant", "support_desk")
+VERSION: Final = "2.0"
+"""The version of the agents, except for runs of a new one."""
 _MODEL_SECONDS, _TOOL_SECONDS = 0.02, 0.01
 """The medians of the latencies, which are drawn from a log-normal distribution."""
 _WATCHED: Final = 5
@@ -149,7 +151,8 @@ class ScenarioRun:
         usage = [self._usage(turn, model) for turn in range(len(script))]
         latency = self.seconds(_MODEL_SECONDS) if seconds is None else seconds
         scripted = TimedChatModel(script, usage=usage, model=model, seconds=latency)
-        return ChatClient(scripted, name=agent, **{"telemetry": self.stage.telemetry, **settings}).prompt(self.key)
+        own = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
+        return ChatClient(scripted, name=agent, **own).prompt(self.key)
 
     def _usage(self, turn: int, model: str) -> Usage:
         """Return the usage of a turn: the input grows with each turn, and the provider caches the turns before."""
@@ -166,7 +169,7 @@ class ScenarioRun:
     def prompt_over_http(self, *replies: Reply) -> ChatClientRequestSpec:
         """Return a prompt to an agent whose provider answers with the replies, in order."""
         self.stage.script(self.key, replies)
-        client = ChatClient(self.stage.model, name=AGENTS[2], telemetry=self.stage.telemetry)
+        client = ChatClient(self.stage.model, name=AGENTS[2], version=VERSION, telemetry=self.stage.telemetry)
         return client.prompt(self.key)
 
     def said(self, text: str) -> Reply:

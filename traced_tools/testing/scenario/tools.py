@@ -77,6 +77,12 @@ def book_hotel(seconds: float) -> str:
 
 
 @tool
+def book_train(seconds: float) -> str:
+    """Book a train, which the policy of a new version refuses."""
+    return "booked"
+
+
+@tool
 def read_customer(seconds: float) -> str:
     """Read the data of a customer, which the privacy policy refuses."""
     return "a customer"
