@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tests.audit.made import Chain, content, write
 from tests.modes import MODES, run
-from tests.sample_tools import add
+from tests.sample_tools import add, fail
 from traced_tools import AuditAdvisor, AuditTrail, ChatClient, Policy, PolicyAdvisor, ToolCall, tool
 from traced_tools.audit.digests import AuditKey
 from traced_tools.cli.app import app
@@ -276,6 +276,26 @@ def test_principals_whose_digests_are_stored_are_compared_with_the_key_unless_a_
         assert found == {"get_it None", "list_it None", "pay None"}
         assert {rule for rule, _ in lacking.values()} == {"known", "any", "desks"}
         assert len(lacking) == 9
+
+
+@pytest.mark.parametrize(("stored", "status"), [("digest", 1), ("full", 0)])
+def test_principals_of_real_runs_are_replayed_as_their_policy_decided(
+    tmp_path: Path, stored: Any, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET_KEY)
+    file = tmp_path / "policy.yaml"
+    file.write_text(BY_PRINCIPAL.replace("pay", "add").replace("get_*", "fail"))
+    store = tmp_path / "audit.db"
+    with AuditTrail(store, content=stored) as audit:
+        advisors = [AuditAdvisor(audit), PolicyAdvisor(Policy.load(file))]
+        for principal in ("ana", "eve", "desk-1", None):
+            calls = [ToolCall("add", {"a": 1, "b": 1}), ToolCall("fail")]
+            model = ScriptedChatModel([calls, "done"])
+            ChatClient(model, tools=[add, fail], advisors=advisors).prompt("?", principal=principal).call()
+    result = check(tmp_path, file.read_text(), "--audit", store, "--json")
+    found, lacking = counts(result), {each["lacks"] for each in json.loads(result.stdout)["not_replayed"]}
+    assert (result.exit_code, found["changed"], found["not_replayed"]) == (status, 0, 3 * status)
+    assert lacking == ({"principal"} if status else set())
 
 
 def test_attributes_of_a_principal_are_not_replayed_unless_the_run_has_none(
