@@ -51,7 +51,7 @@ def needs_annex(name: str) -> bool:
     return package == "traced_tools" and (room in DELETED or (defined_in is not None and needs_annex(defined_in)))
 
 
-def tests_of_the_spine() -> list[Path]:
+def modules_of_the_spine() -> list[Path]:
     """The modules of tests/ that need no annex, and import none that does."""
     paths = {
         ".".join(("tests", *path.relative_to(TESTS).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -76,7 +76,7 @@ def test_the_spine_passes_its_tests_without_the_annexes(tmp_path: Path) -> None:
     for room in DELETED:
         if (tmp_path / "traced_tools" / room).is_dir():
             shutil.rmtree(tmp_path / "traced_tools" / room)
-    for path in tests_of_the_spine():
+    for path in modules_of_the_spine():
         copy = tmp_path / "tests" / path.relative_to(TESTS)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

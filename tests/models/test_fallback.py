@@ -72,7 +72,7 @@ def test_the_next_model_answers_if_one_fails_and_each_attempt_has_a_span(mode: s
     assert response.run.totals.inference_calls == 4
     measured = {
         (point.attributes["gen_ai.request.model"], point.attributes.get("error.type")): point.count
-        for point in telemetry.metric("gen_ai.client.operation.duration")
+        for point in telemetry.metric("gen_ai.client.inference.duration")
     }
     assert measured == {("first", None): 1, ("first", failed): 1, ("second", failed): 1, ("third", None): 1}
     assert (telemetry.one("invoke_agent").attributes or {}).get("error.type") is None

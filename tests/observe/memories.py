@@ -17,15 +17,10 @@ from traced_tools import (
 )
 from traced_tools.core.enums import MemoryOperation
 from traced_tools.memory import MessageEntry
+from traced_tools.memory.telemetry import memory_failed, observe_compaction, observe_memory
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
-from traced_tools.observe.observations import (
-    memory_failed,
-    observe_compaction,
-    observe_memory,
-    observe_missing_results,
-    observe_model_call,
-)
+from traced_tools.observe.observations import observe_missing_results, observe_model_call
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
 

@@ -31,17 +31,12 @@ from traced_tools.core.enums import DETAILS
 from traced_tools.events import MemoryCompacted, MemoryRead, MemoryStored, MissingResultsAnswered
 from traced_tools.flow import deferred
 from traced_tools.flow.deferred import in_finalizer
+from traced_tools.memory.telemetry import memory_failed, observe_compaction, observe_memory
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture
 from traced_tools.observe.genai_messages import MemoryRecords
 from traced_tools.observe.names.registry_types import Metric
-from traced_tools.observe.observations import (
-    memory_failed,
-    observe_compaction,
-    observe_memory,
-    observe_missing_results,
-    observe_model_call,
-)
+from traced_tools.observe.observations import observe_missing_results, observe_model_call
 from traced_tools.observe.off import OFF
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
