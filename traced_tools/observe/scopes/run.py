@@ -286,7 +286,7 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
                 instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
 
     def attributes() -> Attributes:
-        found = run.identity()
+        found = run.identity_on_events()
         if iteration:
             found[names.ITERATION_INDEX] = iteration
         return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
