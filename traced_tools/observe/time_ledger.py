@@ -70,8 +70,9 @@ class TimeLedger:
         self.downstream_ns += nanoseconds
 
     def mark(self) -> tuple[int, defaultdict[TimeKind, int]]:
-        """Return what is booked so far, for `return_to`."""
-        return self.downstream_ns, self.booked_ns.copy()
+        """Return what is booked so far, for `return_to`, and begin anew."""
+        booked, self.booked_ns = self.booked_ns, defaultdict(int)
+        return self.downstream_ns, booked
 
     def return_to(self, mark: tuple[int, defaultdict[TimeKind, int]]) -> None:
         """Forget what was booked since `mark`."""
