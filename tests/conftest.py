@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 from collections.abc import Iterator
 from functools import cache
 
@@ -27,6 +28,10 @@ settings.load_profile("quick")
 
 TESTS_BETWEEN_FREEZES = 25
 tests_run = itertools.count()
+
+# Clients trust nobody, unless a test says whom: to read all certificates takes longer than to ask a server on loopback.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 # typer makes all commands of the command line anew each time that a test invokes one: four fifths of the time.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]

@@ -19,17 +19,10 @@ def running_aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aimock]
 
 
 @pytest.fixture
-def aimock(running_aimock: Aimock, no_certificates: None) -> Aimock:
+def aimock(running_aimock: Aimock) -> Aimock:
     """The server, which has no answers yet and fails at nothing."""
     running_aimock.serve()
     return running_aimock
-
-
-@pytest.fixture
-def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that trust nobody: to read all certificates takes longer than to ask a server of this machine."""
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setenv("SSL_CERT_DIR", os.devnull)
 
 
 @pytest.fixture(params=["stream", "astream"])
