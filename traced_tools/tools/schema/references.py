@@ -85,7 +85,7 @@ class References:
             return schema
         self._check(schema)
         own = without_keywords(schema, ("$ref", *_PLACES))
-        inner = {key: _changed(key, value, lambda each: self._below(each, resolver)) for key, value in own.items()}
+        inner = {key: _changed(key, value, lambda part: self._below(part, resolver)) for key, value in own.items()}
         if "$ref" not in schema:
             return inner
         inline = self._inline or schema is self._root or not own.keys() <= ANNOTATIONS
@@ -147,12 +147,12 @@ def _resolver(root: dict[str, Any], draft: Specification[Any]) -> Resolver[Any]:
 
 def _target(ref: Any, resolver: Resolver[Any]) -> tuple[Any, Resolver[Any]]:
     try:
-        found = resolver.lookup(ref)
+        match = resolver.lookup(ref)
     except Exception:  # an invalid reference can raise anything
-        found = None
-    if found is None or not isinstance(found.contents, dict | bool):
+        match = None
+    if match is None or not isinstance(match.contents, dict | bool):
         raise ToolDefinitionError(f"the reference {ref} in the input schema points to no schema within it")
-    return found.contents, found.resolver
+    return match.contents, match.resolver
 
 
 def _changed(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
@@ -160,9 +160,9 @@ def _changed(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
     if keyword in _ONE_SCHEMA and isinstance(value, dict):
         return change(value)
     if keyword in _SCHEMA_LISTS and isinstance(value, list):
-        return [change(each) for each in value]
+        return [change(part) for part in value]
     if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict):
-        return {name: change(each) for name, each in value.items()}
+        return {name: change(part) for name, part in value.items()}
     return value
 
 
