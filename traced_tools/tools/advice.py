@@ -80,17 +80,17 @@ A = TypeVar("A", bound=ToolAdvice)
 
 def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `advise_tool`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "advise_tool"))
 
 
 def approving(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `decide_approval`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "decide_approval"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "decide_approval"))
 
 
 def reviewing(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `review_tools`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "review_tools"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "review_tools"))
 
 
 def event_listeners(advisors: Iterable[ToolAdvice], *, deltas: bool = False) -> tuple[EventListener, ...]:

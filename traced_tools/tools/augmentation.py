@@ -73,18 +73,18 @@ class _AugmentedProvider:
 
     def tool_callbacks(self) -> Any:
         """Return the augmented tools of the provider, or an awaitable if its method is `async`."""
-        given = self._provider.tool_callbacks()
-        return self._awaited(given) if hasattr(given, "__await__") else self._augmented(given)
+        tools = self._provider.tool_callbacks()
+        return self._awaited(tools) if hasattr(tools, "__await__") else self._augmented(tools)
 
-    async def _awaited(self, given: Any) -> list[ToolCallback | ToolCallbackProvider]:
-        return self._augmented(await given)
+    async def _awaited(self, tools: Any) -> list[ToolCallback | ToolCallbackProvider]:
+        return self._augmented(await tools)
 
-    def _augmented(self, given: object) -> list[ToolCallback | ToolCallbackProvider]:
+    def _augmented(self, tools: object) -> list[ToolCallback | ToolCallbackProvider]:
         # a provider usually returns the same tools for each run, whose schemas are then merged once
-        items, known = [*tools_and_providers((given,), _NoNames())], self._known
-        made = {id(item): known.get(id(item)) or (item, _augmented(item, self._augmentation)) for item in items}
-        self._known = made  # it keeps the tools alive, so that no other object gets the id of one
-        return [made[id(item)][1] for item in items]
+        items, before = [*tools_and_providers((tools,), _NoNames())], self._known
+        entries = {id(item): before.get(id(item)) or (item, _augmented(item, self._augmentation)) for item in items}
+        self._known = entries  # it keeps the tools alive, so that no other object gets the id of one
+        return [entries[id(item)][1] for item in items]
 
     def __repr__(self) -> str:
         return f"<augmented {self._provider!r}>"

@@ -85,9 +85,9 @@ class ToolExecution:
         approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
-        shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
-            has seen any.
-        given: the input, or the nested run, with which the call goes on; None for a call that begins.
+        bound: the arguments that an approver or a driver has seen, before any advisor changed them; None if neither has
+            seen them.
+        continuation: the input, or the nested run, with which the call goes on; None for a call that begins.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -96,7 +96,7 @@ class ToolExecution:
     # What few calls need is set on the class: a call is made for each tool of each answer.
     is_held = False
     _additional: SeparatedArguments | None = None
-    _decided: DecidedPause | None = None
+    _decided_pause: DecidedPause | None = None
     _advised: ToolInvocation | None = None
     _context: ToolContext | None = None
     _repairs: tuple[Repair, ...] = ()
@@ -116,8 +116,8 @@ class ToolExecution:
         approved: Approval | None = None,
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
-        shown: str | None = None,
-        given: GivenInput | DecidedPause | None = None,
+        bound: str | None = None,
+        continuation: GivenInput | DecidedPause | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -131,10 +131,10 @@ class ToolExecution:
         self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._is_delivered = given is not None  # when the call began
+        self._is_delivered = continuation is not None  # when the call began
         self._source = call.arguments
-        self._shown = shown
-        self._given = given
+        self._bound = bound
+        self._continuation = continuation
         self._answers: dict[str, Approval | ToolResult] = {}
         self._may_run = may_run
         needs_none = self._tool is None or self._tool.metadata.requires_approval is False
@@ -176,9 +176,9 @@ class ToolExecution:
                     else:
                         result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
                 finally:
-                    for each in (context, self._context):  # a tool that goes on has nobody to tell
-                        if each is not None:
-                            each.on_progress = None
+                    for tool_context in (context, self._context):  # a tool that goes on has nobody to tell
+                        if tool_context is not None:
+                            tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result
@@ -237,13 +237,13 @@ class ToolExecution:
                 self._separate()
             return self._refusal
         if self._tool is None:
-            known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
-            text = f"There is no tool of that name. Tools you can call: {known}."
+            names = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
+            text = f"There is no tool of that name. Tools you can call: {names}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         self._binding = ArgumentBinding(self._tools.invocable(self._call.name))
         try:
             self._separate()
-            self._repairs = self._binding.bind(self._source, self._shown)
+            self._repairs = self._binding.bind(self._source, self._bound)
         except InvalidArguments as problem:
             if self._edit is None or self._edit.instead is None:
                 return problem
@@ -287,7 +287,7 @@ class ToolExecution:
         metadata, index = self._tool.metadata, self._place[0]
         if self._approved is not None and self._approved.arguments is None:
             self._approved = replace(self._approved, arguments=arguments)
-        self._shown = arguments
+        self._bound = arguments
         return ToolInvocation(
             name,
             arguments,
@@ -328,20 +328,20 @@ class ToolExecution:
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
-        async def call_next(given: ToolInvocation) -> ToolResult:
-            if not isinstance(given, ToolInvocation):
-                kind = type(given).__name__
+        async def call_next(call: ToolInvocation) -> ToolResult:
+            if not isinstance(call, ToolInvocation):
+                kind = type(call).__name__
                 raise TypeError(f"advise_tool of {advisor.name} must pass a ToolInvocation to call_next, not {kind}")
-            if (given.id, given.name) != (self._id, self._call.name):
+            if (call.id, call.name) != (self._id, self._call.name):
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
-            if given.evaluated is not invocation.evaluated:
-                observed.evaluated(given.evaluated)
-            if given.arguments != invocation.arguments:
-                validated = self._validated(given, observed)
+            if call.evaluated is not invocation.evaluated:
+                observed.evaluated(call.evaluated)
+            if call.arguments != invocation.arguments:
+                validated = self._validated(call, observed)
                 if isinstance(validated, ToolResult):
                     return validated
                 return await self._advise((*checking, *inner), validated, observed, checks)
-            return await self._advise(inner, given, observed, (*checking, *checks))
+            return await self._advise(inner, call, observed, (*checking, *checks))
 
         telemetry = self._run.telemetry
         with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, ledger=self.ledger):
@@ -355,15 +355,15 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    def _validated(self, changed: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
+    def _validated(self, call: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
         """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
         try:
-            observed.repaired(self._binding.bind(changed.arguments))
+            observed.repaired(self._binding.bind(call.arguments))
         except InvalidArguments as problem:
-            observed.advised(changed, is_changed=True)
+            observed.advised(call, is_changed=True)
             return self._invalid(problem, observed)
         arguments, values = self._binding.shown()
-        return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
+        return replace(call, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
     # Approve.
 
@@ -400,12 +400,12 @@ class ToolExecution:
                     return edited
                 self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
-        if self._may_run is not None and self._given is None:
+        if self._may_run is not None and self._continuation is None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
                 return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
-        observed.advised(call, is_changed=call.arguments != self._shown)
+        observed.advised(call, is_changed=call.arguments != self._bound)
         self._advised = call
         result = await self._attempt(call.arguments, call.context, observed)
         return self._permitted(result, call.code, call.rule, call.policy)
@@ -424,12 +424,12 @@ class ToolExecution:
             code = approved.code or code
             # the source is the edit if the arguments of the model were invalid
             is_edit = approved.instead is not None and (
-                self._source is approved.instead or approved.arguments != self._shown
+                self._source is approved.instead or approved.arguments != self._bound
             )
             edited = approved.arguments if is_edit else None
             why: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
             return replace(result, decision="approved", by=approved.by, edited=edited, **why)
-        by = self._given.provided.by if isinstance(self._given, GivenInput) else None
+        by = self._continuation.provided.by if isinstance(self._continuation, GivenInput) else None
         if code is rule is by is None and policy is None:
             return result
         return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
@@ -484,7 +484,7 @@ class ToolExecution:
             call_id=self._id,
             tool=call.name,
             arguments=call.arguments,
-            bound=self._shown,
+            bound=self._bound,
             definition=call.definition,
             source=call.metadata.source,
             reason=call.approval_reason,
@@ -516,12 +516,12 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
-        if self._given is not None and self._given.arguments == self._binding.shown()[0]:
-            if isinstance(self._given, DecidedPause):
-                self._decided = self._given
+        if self._continuation is not None and self._continuation.arguments == self._binding.shown()[0]:
+            if isinstance(self._continuation, DecidedPause):
+                self._decided_pause = self._continuation
             else:
-                context.input = self._given
-                observed.provided(self._given.provided.by)
+                context.input = self._continuation
+                observed.provided(self._continuation.provided.by)
         if self._additional is not None and not self._is_delivered:
             self._is_delivered = True  # an advisor may run the tool again
             await self._additional.deliver(context)
@@ -558,15 +558,15 @@ class ToolExecution:
         observed.started()
         try:
             if failure is None:
-                asked = perf_counter()
+                requested_at = perf_counter()
                 step = tool.step(bound.value, context)
-                if self._decided is not None and isinstance(agent := own_tool(self._tool), AgentToolCallback):
-                    step = agent.step_of_pause(self._decided, context)
+                if self._decided_pause is not None and isinstance(agent := own_tool(self._tool), AgentToolCallback):
+                    step = agent.step_of_pause(self._decided_pause, context)
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
                     failure = returned.failure
                 finally:
-                    observed.waited(max(0.0, getattr(step, "began", asked) - asked))
+                    observed.waited(max(0.0, getattr(step, "began", requested_at) - requested_at))
         except Exception as error:
             failure = unwrap_stop_iteration(error)
         except BaseException:
@@ -578,7 +578,7 @@ class ToolExecution:
         self._has_run = returned is not None
         if failure is None and call.paused:
             *_, paused = call.paused.values()
-            waiting = ", ".join(dict.fromkeys(each.tool for each in paused.calls))
+            waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
                 why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
                 return self._waiting(context, why, nested=paused)

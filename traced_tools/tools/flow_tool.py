@@ -56,13 +56,13 @@ class AgentToolCallback(FlowToolCallback):
         self._resume = resume
         self.check = check
 
-    def step_of_pause(self, decided: DecidedPause, context: ToolContext) -> CallFunction:
+    def step_of_pause(self, pause: DecidedPause, context: ToolContext) -> CallFunction:
         """Return the awaitable that resumes the agent's run."""
-        return _RunFlow(self._resume, {"decided": decided, "context": context}, self.convert, False)
+        return _RunFlow(self._resume, {"pause": pause, "context": context}, self.convert, False)
 
 
 async def check_nested(nested: Iterable[tuple[str, WaitingRun]], tools: Mapping[str, ToolCallback]) -> None:
-    """Check that the runs of agents can be resumed that calls wait for, as a flow.
+    """Check, as a flow, that the agents can resume their runs for which calls wait.
 
     Args:
         nested: the runs of the agents, each with the name of the tool that has begun it.

@@ -115,7 +115,7 @@ class ToolInvocation:
         expect("policy", policy, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
         expect("evaluated", evaluated, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
-        changed = replace(
+        copy = replace(
             self,
             arguments=own,
             intent=self.intent if intent is None else intent,
@@ -124,11 +124,11 @@ class ToolInvocation:
             policy=self.policy if policy is None else policy,
             evaluated=self.evaluated if evaluated is None else self._evaluated_with(evaluated),
         )
-        return changed._holding(self._values) if own == self.arguments else changed
+        return copy._holding(self._values) if own == self.arguments else copy
 
     def _evaluated_with(self, verdict: PolicyVerdict) -> tuple[PolicyVerdict, ...]:
         """Return the evaluated verdicts with one more, which replaces an earlier one of the same advisor."""
-        return (*(each for each in self.evaluated if each.advisor != verdict.advisor), verdict)
+        return (*(earlier for earlier in self.evaluated if earlier.advisor != verdict.advisor), verdict)
 
     def _holding(self, values: dict[str, Any] | None) -> ToolInvocation:
         """Set the values of the arguments, which their text may not show exactly, and return the call."""

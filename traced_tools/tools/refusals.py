@@ -55,11 +55,11 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
             observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
 
 
-def ended_result(result: ToolResult, waited: PendingCall | None, reason: str) -> ToolResult:
+def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -> ToolResult:
     """Return the result of a call that somebody ends; if its tool has begun and waited, its outcome is unknown."""
-    if waited is None or not waited.has_begun:
+    if pending is None or not pending.has_begun:
         return result
-    why = "its agent waited" if waited.input is None else "it asked for input and did not get any"
+    why = "its agent waited" if pending.input is None else "it asked for input and did not get any"
     return replace(result, content=f"{UNKNOWN_OUTCOME}{why}: {reason}")
 
 

@@ -52,7 +52,7 @@ class EntryPointToolCallbackResolver:
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {each.name: each for each in entry_points(group=self._group)}
+        return {entry_point.name: entry_point for entry_point in entry_points(group=self._group)}
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None if no entry point declares it.
@@ -79,8 +79,8 @@ class DelegatingToolCallbackResolver:
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None if no resolver finds it."""
-        found = (resolver.resolve(name) for resolver in self._resolvers)
-        return next((tool for tool in found if tool is not None), None)
+        candidates = (resolver.resolve(name) for resolver in self._resolvers)
+        return next((tool for tool in candidates if tool is not None), None)
 
 
 def _load(entry_point: EntryPoint) -> ToolCallback:

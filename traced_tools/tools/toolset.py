@@ -52,19 +52,19 @@ class ToolSet(tuple[ToolCallback, ...]):
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
-            found = ", ".join(_with_sources(name, self) for name in twice)
-            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {found}")
+            duplicates = ", ".join(_with_sources(name, self) for name in twice)
+            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {duplicates}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
 
     def invocable(self, name: str) -> Invocable:
         """Return how the loop runs the tool with this name, with the arguments of its own."""
-        found = self._invocables.get(name)
-        if found is None:
+        invocable = self._invocables.get(name)
+        if invocable is None:
             tool = self.by_name[name]
-            found = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
-        return found
+            invocable = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
+        return invocable
 
     @cached_property
     def names_by_source(self) -> Mapping[str, SourceNames]:
@@ -124,9 +124,9 @@ _digest: IdentityCache[ToolDefinition, bytes] = IdentityCache(
 
 def _check_wire_names(names: Iterable[str]) -> None:
     """Raise `ToolDefinitionError` for names that are sent to providers as the same name."""
-    taken: dict[str, str] = {}
+    own_names: dict[str, str] = {}
     for name in names:
-        other = taken.setdefault(wire_name(name), name)
+        other = own_names.setdefault(wire_name(name), name)
         if other != name:
             raise ToolDefinitionError(
                 f"the tools {other!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
