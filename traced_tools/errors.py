@@ -303,9 +303,9 @@ class McpToolsChanged(McpError):
     """
 
     def __init__(self, server: str, path: str, changes: Sequence[str]) -> None:
-        listed = ", ".join(changes)
+        summary = ", ".join(changes)
         advice = f"check them, and remove {server!r} from the file to pin them"  # the file may have other servers
-        super().__init__(server, f"offers other tools than {path} has pinned: {listed}; {advice}")
+        super().__init__(server, f"offers other tools than {path} has pinned: {summary}; {advice}")
         self.changes = tuple(changes)
 
 
@@ -348,8 +348,8 @@ class ModelError(TracedToolsError):
         self.body = body
         self.streamed = streamed
         facts = {"status": status_code, "code": self.code, "request id": self.request_id}
-        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-        super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({known})" if known else ""))
+        details = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({details})" if details else ""))
 
     @property
     def body(self) -> str | None:

@@ -95,7 +95,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         history = result.conversation_history
         if self.keep_history:
             return history
-        return (*[each for each in request.messages if isinstance(each, SystemMessage)][:1], history[-1])
+        return (*[message for message in request.messages if isinstance(message, SystemMessage)][:1], history[-1])
 
     def finalize(self, response: ChatClientResponse) -> Any:
         """Return the final response; called once, however the run ends.
@@ -195,7 +195,7 @@ class _Loop:
         if result is None:
             return self.reached("answered")
         if result.pending:
-            is_for_input = all(each.input is not None or each.held for each in result.pending)
+            is_for_input = all(call.input is not None or call.held for call in result.pending)
             paused = self.reached("awaiting_input" if is_for_input else "awaiting_approval")
             return paused.replace(pending=result.pending)
         if result.ended_by is not None:
@@ -231,7 +231,7 @@ class _Loop:
         with observe_iteration(run, pause.iteration) as observed:
             observed.requested(len(pause.result.waiting))
             result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
-            return await self._go_on(response, result, waited={each.call_id for each in pause.result.waiting})
+            return await self._go_on(response, result, waiting_ids={call.call_id for call in pause.result.waiting})
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
@@ -249,7 +249,7 @@ class _Loop:
             if not advisor.is_tool_call(response):
                 return None
             offered = tools if broken else response.offered or self._request.tools
-            result = await self._execute(response, offered, iteration, spent=broken)
+            result = await self._execute(response, offered, iteration, limit=broken)
             return await self._go_on(response, result)
 
     async def _execute(
@@ -258,7 +258,7 @@ class _Loop:
         tools: ToolSet,
         iteration: int,
         *,
-        spent: StopReason | None = None,
+        limit: StopReason | None = None,
         **approvals: Any,
     ) -> ToolExecutionResult:
         """Run the calls of an answer; `approvals` are those arguments of `ToolCallingManager.execute`."""
@@ -270,7 +270,7 @@ class _Loop:
                 response,
                 tools,
                 iteration=iteration,
-                spent=spent or run.tally.exhausted_budget(run.spent()),
+                spent=limit or run.tally.exhausted_budget(run.spent()),
                 **approvals,
             )
         except BaseException:
@@ -279,24 +279,24 @@ class _Loop:
             raise
 
     async def _go_on(
-        self, response: ChatClientResponse, result: ToolExecutionResult, waited: Set[str] = frozenset()
+        self, response: ChatClientResponse, result: ToolExecutionResult, waiting_ids: Set[str] = frozenset()
     ) -> ToolExecutionResult:
         """Take the results of an answer, and prepare the next request unless calls wait for approval.
 
         Args:
             response: the answer.
             result: the results of its calls.
-            waited: the ids of the calls that have waited for approval; the conversation has the results of the others.
+            waiting_ids: the ids of the calls that have waited; the conversation already has the results of the others.
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
-        new = [each for each in result.results if each.call_id in waited] if waited else result.results
-        run.results.extend([each for each in new if each.pending is None or result.ended_by] if result.pending else new)
+        new = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
+        run.results.extend([item for item in new if item.pending is None or result.ended_by] if result.pending else new)
         if result.pending:
             run.pause = Pause(_after(run.first_request or (), history), response.message, result, response.iteration)
             return result
-        if waited and not advisor.keep_history:
-            parts = [each.part() for each in new]
+        if waiting_ids and not advisor.keep_history:
+            parts = [item.part() for item in new]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
         if "next_instructions" not in self._implemented:
             self._messages = advisor.next_instructions(self._request, response, result)
@@ -338,8 +338,8 @@ class _Loop:
 
     def _direct(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
         """Return results as the answer, with the number of the next iteration, because no chunk contains it yet."""
-        text = "\n".join(each.content for each in results)
-        images = [image for each in results for image in each.images]
+        text = "\n".join(result.content for result in results)
+        images = [image for result in results for image in result.images]
         message = AssistantMessage([TextPart(text), *images] if images else text)
         self._history = (*self._history, message)
         ended = self.reached(reason)
@@ -366,7 +366,7 @@ class _Loop:
         if response is None or response.chat_response is None:
             return self._history
         answer = response.chat_response.message
-        return self._history if any(each is answer for each in self._history[-3:]) else (*self._history, answer)
+        return self._history if any(message is answer for message in self._history[-3:]) else (*self._history, answer)
 
 
 def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
@@ -374,11 +374,11 @@ def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
     must = f"next_instructions of {advisor} must return a sequence of messages"
     if not isinstance(messages, Iterable) or isinstance(messages, (str, *MESSAGE_TYPES)):
         raise TypeError(f"{must}, not {type(messages).__name__}")
-    found = tuple(messages)
-    for index, each in enumerate(found):
-        if not isinstance(each, MESSAGE_TYPES):
-            raise TypeError(f"{must}; item {index} is of type {type(each).__name__}")
-    return found
+    conversation = tuple(messages)
+    for index, message in enumerate(conversation):
+        if not isinstance(message, MESSAGE_TYPES):
+            raise TypeError(f"{must}; item {index} is of type {type(message).__name__}")
+    return conversation
 
 
 def _after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -344,16 +344,16 @@ class RunContext:
 
     def all_results(self) -> tuple[ToolResult, ...]:
         """Return the results of all tool calls of the run so far."""
-        found = tuple(self.results)
-        self.reached.append(found)
-        return found
+        results = tuple(self.results)
+        self.reached.append(results)
+        return results
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: getattr(self, name) for name in _PICKLED}
-        return _unpickled, (self.agent, self.conversation_id, kept)
+        values = {name: getattr(self, name) for name in _PICKLED}
+        return _unpickled, (self.agent, self.conversation_id, values)
 
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"
@@ -371,9 +371,9 @@ def current_run() -> RunContext | None:
 _PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")
 
 
-def _unpickled(agent: str, conversation_id: str | None, kept: Mapping[str, Any]) -> RunContext:
+def _unpickled(agent: str, conversation_id: str | None, values: Mapping[str, Any]) -> RunContext:
     """Return the context of a past run from its pickled values."""
     run = RunContext(agent=agent, conversation_id=conversation_id)
-    for name, value in kept.items():
+    for name, value in values.items():
         setattr(run, name, value)
     return run
