@@ -76,8 +76,8 @@ class CacheToolAdvisor(Advisor):
         if call.requires_approval or not self._tools.choose(call):
             return await call_next(call)
         key = (self._scope(call), call.metadata.source, _definition(call.definition), *_runs(call), call.arguments)
-        if (kept := self._results.get(key)) is not None:
-            return replace(call.answered(kept.content), images=kept.images, cut=kept.cut, ends_run=kept.ends_run)
+        if (entry := self._results.get(key)) is not None:
+            return replace(call.answered(entry.content), images=entry.images, cut=entry.cut, ends_run=entry.ends_run)
         result = await call_next(call)
         if result.ok and result.decision == "allowed":  # an approval is for one call
             self._results.put(key, replace(result, value=None))

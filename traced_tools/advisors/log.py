@@ -127,13 +127,13 @@ class LoggingAdvisor(Advisor):
         self, what: str, request: ChatClientRequest, facts: dict[str, Any], content: str, captured: str | None
     ) -> None:
         run = request.run
-        known = {name: value for name, value in facts.items() if value is not None}
-        shown = ", ".join(f"{name} {value}" for name, value in known.items())
+        fields = {name: value for name, value in facts.items() if value is not None}
+        summary = ", ".join(f"{name} {value}" for name, value in fields.items())
         text = "" if captured is None else f": {readable_json(captured, len(captured))}"
-        extra = {**known, **_identity(run, request.iteration)}
+        extra = {**fields, **_identity(run, request.iteration)}
         if captured is not None:
             extra[content] = captured
-        self._logger.log(self._level, "%s of %s: %s%s", what, run.agent, shown, text, extra=extra)
+        self._logger.log(self._level, "%s of %s: %s%s", what, run.agent, summary, text, extra=extra)
 
 
 def _identity(run: RunContext, iteration: int) -> dict[str, Any]:

@@ -54,13 +54,13 @@ class SafeguardAdvisor(Advisor):
         if isinstance(words, str):
             raise TypeError("words must be a list of words, not a str: pass [word] for a single one")
         expect("words", words, Iterable, "a list of words")
-        given = tuple(words)
-        for index, word in enumerate(given):
+        entries = tuple(words)
+        for index, word in enumerate(entries):
             expect(f"words[{index}]", word, str, "a str")
             if not _starters(word).strip():
                 raise ValueError(f"words[{index}] must not be blank")
         expect_callable("blocks", blocks)
-        if not given and blocks is None:
+        if not entries and blocks is None:
             raise ValueError("a SafeguardAdvisor needs words or blocks=")
         expect("answer", answer, str, "a str")
         if not answer.strip():
@@ -68,7 +68,7 @@ class SafeguardAdvisor(Advisor):
         expect_whole("order", order, -sys.maxsize)
         self.order = order
         self.name = name
-        self._words = SensitiveWords(given)
+        self._words = SensitiveWords(entries)
         self._blocks = blocks
         self._answer = AssistantMessage(answer)
         self._streamed: dict[str, _GuardedAnswer] = {}
@@ -119,10 +119,10 @@ class SafeguardAdvisor(Advisor):
         if answer is None or chunk.delta is None:
             return chunk
         was_blocked = answer.is_blocked
-        shown = answer.pass_on(chunk)
+        released = answer.pass_on(chunk)
         if answer.is_blocked and not was_blocked:
             observe_block(chunk.run, self.name, "response", chunk.iteration)
-        return shown
+        return released
 
 
 class SensitiveWords:
@@ -133,9 +133,9 @@ class SensitiveWords:
     """
 
     def __init__(self, words: Iterable[str]) -> None:
-        given = [*words]
-        self._folded = tuple(map(_folded, given))
-        self._starters = tuple(map(_starters, given))
+        entries = [*words]
+        self._folded = tuple(map(_folded, entries))
+        self._starters = tuple(map(_starters, entries))
         self._longest = max(map(len, self._starters), default=0)
 
     def are_in(self, text: str) -> bool:
@@ -145,14 +145,14 @@ class SensitiveWords:
 
     def held_from(self, text: str) -> int:
         """Return the index from which the end of a text is one of the words or could become one with more text."""
-        end, begin, held = "", len(text), len(text)
+        end, begin, start = "", len(text), len(text)
         while begin and len(end) < self._longest:
             begin -= 1
             letters = _starters(text[begin])  # several for a character such as ß, and a word may begin with any of them
             end = letters + end
             if any(self._begins_with(end[index:]) for index in range(len(letters))):
-                held = begin
-        return held
+                start = begin
+        return start
 
     def _begins_with(self, letters: str) -> bool:
         return any(word.startswith(letters) for word in self._starters)
@@ -180,8 +180,8 @@ class _GuardedAnswer:
         parts = tuple(part for part in delta.parts if not isinstance(part, TextPart | ReasoningPart))
         if not released and (chunk.text or delta.reasoning or len(parts) < len(delta.parts)):
             return None
-        shown = chunk.replace(delta=replace(delta, text=released, reasoning="", parts=parts))
-        return shown.replace(partial_output=None) if self._held else shown  # which contains what is held back
+        visible = chunk.replace(delta=replace(delta, text=released, reasoning="", parts=parts))
+        return visible.replace(partial_output=None) if self._held else visible  # which contains what is held back
 
     def _release(self, text: str) -> str:
         """Add a piece of text, and return the text that no word can begin in anymore."""
@@ -199,14 +199,14 @@ class _GuardedAnswer:
 
 def _new_in(request: ChatClientRequest) -> list[Message]:
     """Return the messages that no memory has added to a request: the others were checked when they were new."""
-    known = {id(message) for message in request.run.remembered or ()}
-    return [each for each in request.messages if id(each) not in known]
+    remembered_ids = {id(message) for message in request.run.remembered or ()}
+    return [message for message in request.messages if id(message) not in remembered_ids]
 
 
 def _texts(message: Message) -> Iterator[str]:
     """Yield the texts of a message: also reasoning and the results of tools."""
     if isinstance(message, ToolMessage):
-        yield from (each.content for each in message.results)
+        yield from (result.content for result in message.results)
         return
     yield message.text
     yield from (part.text for part in getattr(message, "parts", ()) if isinstance(part, ReasoningPart))
@@ -224,4 +224,4 @@ def _starters(text: str) -> str:
     Each character of a text can be converted alone, so this decides what a text could become.
     """
     folded = unicodedata.normalize("NFKD", _folded(text))
-    return "".join(each for each in folded if not unicodedata.combining(each))
+    return "".join(character for character in folded if not unicodedata.combining(character))

@@ -87,15 +87,15 @@ class StructuredOutputAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
         form, run = self._format_for(request), request.run
-        kept = self._paused.pop(run, _Kept())
-        attempts = Attempts(request, _asking(request, form), kept.attempts)
+        paused = self._paused.pop(run, _Kept())
+        attempts = Attempts(request, _asking(request, form), paused.attempts)
         streamed = self._streamed[run.id] = _StreamedOutput(form)
-        attempt, last = kept.made, ChatClientResponse(run) if kept.last is None else kept.last.response(attempts)
-        problems = InvalidOutput(kept.problems, kept.places)
+        attempt, last = paused.made, ChatClientResponse(run) if paused.last is None else paused.last.response(attempts)
+        problems = InvalidOutput(paused.problems, paused.places)
         run.read_output = form.read
         try:
             while attempt < self.max_attempts:
-                if attempt > kept.made:
+                if attempt > paused.made:
                     observe_answer_retry(run, self.name, "invalid_output")
                 response = attempts.add(await call_next(attempts.next_request()))
                 if response.pending:
@@ -115,10 +115,10 @@ class StructuredOutputAdvisor(Advisor):
                     last = last.replace(usage=response.usage, stop_reason=response.stop_reason) if attempt else response
                     break
                 attempt, last = attempt + 1, response
-                found = self._read(response, form)
-                if not isinstance(found, InvalidOutput):
-                    return response.replace(validated=ValidatedOutput(response.content, found))
-                problems = found
+                output = self._read(response, form)
+                if not isinstance(output, InvalidOutput):
+                    return response.replace(validated=ValidatedOutput(response.content, output))
+                problems = output
                 if response.stop_reason != "answered":
                     break
                 attempts.correct(response, _correction(response, problems))
@@ -129,8 +129,8 @@ class StructuredOutputAdvisor(Advisor):
 
     def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
         """Return the attempts of a run that pauses during one of them."""
-        kept = self._paused.pop(run, None)
-        return None if kept is None else kept.model_dump(mode="json")
+        paused = self._paused.pop(run, None)
+        return None if paused is None else paused.model_dump(mode="json")
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the attempts of the run that `run` resumes."""
@@ -192,5 +192,5 @@ def _asking(request: ChatClientRequest, form: OutputFormat[Any]) -> ChatClientRe
 def _correction(response: ChatClientResponse, invalid: InvalidOutput) -> str:
     """Return the text that tells the model what is wrong with its answer and asks for another one."""
     problems = [_CUT_OFF] if response.finish_reason == "length" else invalid.problems
-    listed = "\n".join(f"- {each}" for each in problems)
-    return f"The answer is invalid:\n{listed}\nAnswer again, with the corrected JSON only."
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return f"The answer is invalid:\n{lines}\nAnswer again, with the corrected JSON only."
