@@ -163,7 +163,7 @@ class ChatClient:
             pending_store=pending_store,
         )
         self._state_keys = StateKey.configured(approval_key)
-        self._chain = self._chain_with((), tool_calling=tool_calling)
+        self._chain = self._make_chain((), tool_calling=tool_calling)
 
     @property
     def name(self) -> str:
@@ -311,7 +311,7 @@ class ChatClient:
         paused.check_decisions(decisions)
         if paused.is_kept and self._settings.pending_store is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
-        spec = self._resumed(
+        spec = self._resume_request(
             paused,
             decisions,
             tools=tools,
@@ -362,18 +362,18 @@ class ChatClient:
 
         async def resume(pause: DecidedPause, context: ToolContext) -> str:
             assert isinstance(pause.run, RunState)
-            return await answer(self._resumed(pause.run, pause.decisions, tool_context=dict(context)))
+            return await answer(self._resume_request(pause.run, pause.decisions, tool_context=dict(context)))
 
         async def check(state: WaitingRun) -> None:
             assert isinstance(state, RunState)
-            self._resumed(state, {})
+            self._resume_request(state, {})
             tools = (await self._tools.tool_set()).by_name
             state.check_tools(tools)
             await check_nested(state.nested_runs(), tools)
 
         return AgentToolCallback(ask, resume, check, name=name, description=description, metadata=metadata)
 
-    def _resumed(
+    def _resume_request(
         self,
         state: RunState,
         decisions: Mapping[str, CallDecision | Denied],
@@ -433,7 +433,7 @@ class ChatClient:
     async def _check_parts(self) -> list[CheckedPart]:
         own = self._settings
         parts: Sequence[Any] = (own.model, *own.advisors, *self._tools.providers, own.pending_store)
-        return [await _checked(check) for part in parts if isinstance(part, Checkable) for check in part.checks()]
+        return [await _run_check(check) for part in parts if isinstance(part, Checkable) for check in part.checks()]
 
     def _request(
         self,
@@ -464,7 +464,7 @@ class ChatClient:
             extra = (*extra, StructuredOutputAdvisor(output))
         completed = with_results(messages)
         is_own = tool_calling is own.tool_calling and not extra
-        chain = self._chain if is_own else self._chain_with(extra, tool_calling=tool_calling)
+        chain = self._chain if is_own else self._make_chain(extra, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
@@ -497,14 +497,14 @@ class ChatClient:
             ),
         )
 
-    def _chain_with(self, extra: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
+    def _make_chain(self, extra: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
         """Return the chain of this client's advisors and the `extra` ones.
 
         With `tool_calling`, a tool loop is added if the advisors contain none. Without it, tool loops are removed.
         """
         advisors = [*self._settings.advisors, *extra]
         if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
-            advisors.append(_loop_for(self._settings.tool_calling_advisor or ToolCallingAdvisor(), advisors))
+            advisors.append(_choose_loop(self._settings.tool_calling_advisor or ToolCallingAdvisor(), advisors))
         if not tool_calling:
             advisors = [advisor for advisor in advisors if not isinstance(advisor, ToolLoopAdvisor)]
         return AdvisorChain(advisors, self._settings.model)
@@ -516,7 +516,7 @@ class ChatClient:
         return f"<ChatClient {self.name!r}: {len(self._tools)} tools, {len(self._settings.advisors)} advisors>"
 
 
-async def _checked(check: PartCheck) -> CheckedPart:
+async def _run_check(check: PartCheck) -> CheckedPart:
     try:
         await check.run()
     except TracedToolsError as error:
@@ -526,7 +526,7 @@ async def _checked(check: PartCheck) -> CheckedPart:
     return CheckedPart(check.part)
 
 
-def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
+def _choose_loop(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
     """Return `loop`, or a copy that keeps no history if an advisor inside the loop keeps the transcript."""
     if any(isinstance(advisor, TranscriptAdvisor) and advisor.order > loop.order for advisor in advisors):
         loop = copy.copy(loop)

@@ -100,7 +100,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             run.trace_id = observed.trace_id
             if self.pending_store is not None:
                 run.withdraw = partial(_withdraw, self.pending_store)
-            request = request.replace(tools=await self._listed_tools(run))
+            request = request.replace(tools=await self._list_tools(run))
             self.chain.review(run, request.tools)
             observed.began(request)
             if run.telemetry.enabled:
@@ -139,7 +139,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         digests = AgentDigests.of(instructions_of(self.messages), fingerprint, self.chain.policy_digests())
         observed.identified(digests, is_own=self.has_own_agent)
 
-    async def _listed_tools(self, run: RunContext) -> ToolSet:
+    async def _list_tools(self, run: RunContext) -> ToolSet:
         """Return the tools of a run, and report those that differ from the pinned ones."""
         try:
             tools = await self.tools.tool_set()

@@ -110,13 +110,13 @@ class ApprovalAdvisor(Advisor):
             return Approve(by=standing.by, code=standing.id)
         try:
             with UsePool(_PEOPLE):
-                answer = await self._asked(request)
+                answer = await self._ask_in_time(request)
         except ToolTimeout:
             return Denied("nobody decided about it in time.", "approval_timeout")
         except Exception as error:
-            return self._failed(request, error_type(error))  # its text may quote arguments
+            return self._deny(request, error_type(error))  # its text may quote arguments
         if not isinstance(answer, Approve | Reject | Undecided):
-            return self._failed(
+            return self._deny(
                 request, f"it returned {type(answer).__name__}, and must return an Approve, a Reject or an Undecided"
             )
         if isinstance(answer, Approve):
@@ -141,7 +141,7 @@ class ApprovalAdvisor(Advisor):
             _Subject(entry.source, entry.definition): _StandingApproval(entry.id, entry.by) for entry in approvals
         }
 
-    async def _asked(self, request: ApprovalRequest) -> Any:
+    async def _ask_in_time(self, request: ApprovalRequest) -> Any:
         deadline = request.run.tally.deadline
         remaining = None if deadline is None else deadline - time.monotonic()
         timeouts = [timeout for timeout in (self._timeout, remaining) if timeout is not None]
@@ -153,7 +153,7 @@ class ApprovalAdvisor(Advisor):
     def _answered_late(self) -> None:
         _LOG.warning("%s: an answer came after the time-out and has no effect: the call was denied", self.name)
 
-    def _failed(self, request: ApprovalRequest, problem: str) -> Denied:
+    def _deny(self, request: ApprovalRequest, problem: str) -> Denied:
         _LOG.warning("%s: asking about a call of %s failed: %s; the call is denied", self.name, request.tool, problem)
         return Denied("asking for approval failed.", "approval_failed")
 

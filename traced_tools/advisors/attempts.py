@@ -31,7 +31,7 @@ class KeptAnswer(ChatResponse):
         return cls(iteration=response.iteration, **{name: getattr(answer, name) for name in ChatResponse.model_fields})
 
     def response(self, attempts: Attempts) -> ChatClientResponse:
-        """Return the response to the attempt as far as it is known, in the run that goes on."""
+        """Return the response to the attempt, with the fields that a state keeps, in the run that goes on."""
         answer = ChatResponse(**{name: getattr(self, name) for name in ChatResponse.model_fields})
         return ChatClientResponse(
             attempts.request.run,

@@ -27,8 +27,8 @@ class CacheToolAdvisor(Advisor):
 
     Calls are equal if they have the same tool (function, definition and source), the same validated arguments and the
     same scope. Methods of two objects are two tools, and so are two custom `ToolCallback` objects. Only successful
-    results are kept. Calls that somebody approves, or that require approval, always run. Equal calls that run at the
-    same time all run.
+    results are kept. Calls that require approval, or have an approval, always run. Equal calls that run at the same
+    time all run.
 
     A cached result has the decision `answered`, with the advisor's name, in telemetry and in the audit trail. The model
     reads the text and the images of the earlier result; its `value` is None.

@@ -147,7 +147,7 @@ class EvaluationAdvisor(Advisor):
                     return response
                 if not _is_final(response):
                     if best is not None and response.stop_reason not in _NO_LIMITS:
-                        return _concluded(best, attempts, response, response.stop_reason)
+                        return _conclude(best, attempts, response, response.stop_reason)
                     return response
                 response = response.replace(evaluations=await self._evaluations(request, response))
                 if all(evaluation.passed for evaluation in response.evaluations):
@@ -157,7 +157,7 @@ class EvaluationAdvisor(Advisor):
                     best = response
                 limit = None if judged == self.max_attempts else self._limit(request)
                 if limit is not None or judged == self.max_attempts:
-                    return _concluded(best, attempts, response, limit or "answered")
+                    return _conclude(best, attempts, response, limit or "answered")
                 observe_answer_retry(run, self.name, "evaluation")
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()
@@ -182,7 +182,7 @@ class EvaluationAdvisor(Advisor):
         return tuple([await self._evaluate(judge, request, response) for judge in self._judges])
 
     async def _evaluate(self, judge: Judge, request: ChatClientRequest, response: ChatClientResponse) -> Evaluation:
-        name, of_answer = _name_of(judge), response.chat_response
+        name, of_answer = _judge_name(judge), response.chat_response
         observed: dict[str, Any] = {
             "iteration": response.iteration,
             "response_id": None if of_answer is None else of_answer.id,
@@ -192,14 +192,14 @@ class EvaluationAdvisor(Advisor):
                 verdict: Verdict = await judge.evaluate(request, response)
             else:
                 verdict = await perform(judge, response)  # plain or async
-            evaluation = self._completed(verdict, name)
+            evaluation = self._complete(verdict, name)
         except Exception as error:
             observe_evaluation(request.run, self.name, name, error, **observed)
             raise
         observe_evaluation(request.run, self.name, evaluation.name or name, evaluation, **observed)
         return evaluation
 
-    def _completed(self, verdict: object, name: str) -> Evaluation:
+    def _complete(self, verdict: object, name: str) -> Evaluation:
         """Return what a judge found as an evaluation with a name, a label, and whether it passed."""
         if not isinstance(verdict, Evaluation):
             expect(f"the result of the judge {name}", verdict, (bool, int, float), "an Evaluation, a bool or a score")
@@ -211,7 +211,8 @@ class EvaluationAdvisor(Advisor):
     def _limit(self, request: ChatClientRequest) -> StopReason | None:
         """Return the limit that prevents another attempt. With `on_limit="raise"`, the loop raises it."""
         run = request.run
-        if request.iteration or run.limits.on_limit == "raise":  # inside the loop, an attempt is no iteration
+        # inside the loop, an attempt doesn't count as an iteration
+        if request.iteration or run.limits.on_limit == "raise":
             return None
         return run.tally.limit_before(run.next_iteration(), run.spent())
 
@@ -235,7 +236,7 @@ def _score(judged: ChatClientResponse) -> float:
     return min(evaluation.score for evaluation in judged.evaluations)
 
 
-def _concluded(
+def _conclude(
     best: ChatClientResponse, attempts: Attempts, last: ChatClientResponse, stop_reason: StopReason
 ) -> ChatClientResponse:
     """Return the best of the judged answers as the response of all attempts; `last` is the last response."""
@@ -248,7 +249,7 @@ def _concluded(
     return best.replace(messages=messages, usage=last.usage, stop_reason=stop_reason, tool_results=last.tool_results)
 
 
-def _name_of(judge: Judge) -> str:
+def _judge_name(judge: Judge) -> str:
     if isinstance(judge, ModelJudge):
         return judge.name
     name: str = getattr(judge, "__name__", type(judge).__name__)

@@ -21,14 +21,14 @@ Blocks = Callable[[str], bool | Awaitable[bool]]
 class SafeguardAdvisor(Advisor):
     """Blocks requests and answers that contain sensitive words, or that your own function rejects.
 
-    If a text of the prompt matches, the model is not called and the response is a fixed answer. What a memory adds to
-    the prompt is not checked again. If the model's answer
-    matches, the fixed answer replaces it. Either way, the stop reason is `advisor` and the finish reason
-    `content_filter`. A stream delivers no part of an answer that could still become a sensitive word, and no reasoning.
+    If a text of the prompt matches, the model is not called and the response is a fixed answer. Messages that a memory
+    adds to the prompt are not checked again. If the model's answer matches, the fixed answer replaces it. Either way,
+    the stop reason is `advisor` and the finish reason `content_filter`. A stream delivers no part of an answer that
+    could still become a sensitive word, and no reasoning.
 
     Words are compared without regard to case, accents' encoding, width and locale (Unicode case folding and NFKC).
-    They match anywhere, also inside longer words. This is no moderation: synonyms, misspellings, invisible characters,
-    images, and the arguments of tool calls pass.
+    They match anywhere, also inside longer words. The advisor does not replace moderation: synonyms, misspellings,
+    invisible characters, images, and the arguments of tool calls pass.
 
     Args:
         words: the sensitive words or phrases.
@@ -76,7 +76,7 @@ class SafeguardAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Answer a blocked request without the model, and replace a blocked answer."""
         run = request.run
-        if await self._matches([text for message in _new_in(request) for text in _texts(message)]):
+        if await self._matches([text for message in _new_messages(request) for text in _texts(message)]):
             observe_block(run, self.name, "request", request.iteration)
             return ChatClientResponse(
                 run,
@@ -95,14 +95,14 @@ class SafeguardAdvisor(Advisor):
             return response
         if not answer.is_blocked:  # else it is recorded already
             observe_block(run, self.name, "response", response.iteration)
-        return self._replaced(response)
+        return self._replace_answer(response)
 
     async def _matches(self, texts: Sequence[str]) -> bool:
         if any(map(self._words.are_in, texts)):
             return True
         return self._blocks is not None and any(texts) and bool(await perform(self._blocks, "\n".join(texts)))
 
-    def _replaced(self, response: ChatClientResponse) -> ChatClientResponse:
+    def _replace_answer(self, response: ChatClientResponse) -> ChatClientResponse:
         messages = response.messages
         if messages and isinstance(messages[-1], AssistantMessage):
             messages = messages[:-1]
@@ -161,7 +161,8 @@ class SensitiveWords:
 class _GuardedAnswer:
     """A streamed answer on its way to the reader.
 
-    The end of a text beside tool calls stays held back if it could begin a word: nothing tells whether it goes on.
+    If an answer has tool calls, the end of its text stays held back if it could begin a word, because more text may
+    follow.
     """
 
     def __init__(self, words: SensitiveWords | None) -> None:
@@ -181,7 +182,8 @@ class _GuardedAnswer:
         if not released and (chunk.text or delta.reasoning or len(parts) < len(delta.parts)):
             return None
         visible = chunk.replace(delta=replace(delta, text=released, reasoning="", parts=parts))
-        return visible.replace(partial_output=None) if self._held else visible  # which contains what is held back
+        # the partial output would contain the text that is held back
+        return visible.replace(partial_output=None) if self._held else visible
 
     def _release(self, text: str) -> str:
         """Add a piece of text, and return the text that no word can begin in anymore."""
@@ -197,7 +199,7 @@ class _GuardedAnswer:
         return "" if self.is_blocked else text[:place]
 
 
-def _new_in(request: ChatClientRequest) -> list[Message]:
+def _new_messages(request: ChatClientRequest) -> list[Message]:
     """Return the messages that no memory has added to a request: the others were checked when they were new."""
     remembered_ids = {id(message) for message in request.run.remembered or ()}
     return [message for message in request.messages if id(message) not in remembered_ids]

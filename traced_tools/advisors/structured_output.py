@@ -86,7 +86,7 @@ class StructuredOutputAdvisor(Advisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
-        form, run = self._format_for(request), request.run
+        form, run = self._choose_format(request), request.run
         paused = self._paused.pop(run, _Kept())
         attempts = Attempts(request, _asking(request, form), paused.attempts)
         streamed = self._streamed[run.id] = _StreamedOutput(form)
@@ -109,9 +109,8 @@ class StructuredOutputAdvisor(Advisor):
                     return response
                 if response.tool_calls and response.stop_reason == "answered":
                     return response  # for the loop around this advisor, or for the caller
-                if (
-                    response.chat_response is None and response.stop_reason != "answered"
-                ):  # a limit prevented the attempt
+                # a limit prevented the attempt
+                if response.chat_response is None and response.stop_reason != "answered":
                     last = last.replace(usage=response.usage, stop_reason=response.stop_reason) if attempt else response
                     break
                 attempt, last = attempt + 1, response
@@ -136,7 +135,7 @@ class StructuredOutputAdvisor(Advisor):
         """Take the attempts of the run that `run` resumes."""
         self._paused[run] = _Kept.model_validate_json(json.dumps(state))
 
-    def _format_for(self, request: ChatClientRequest) -> OutputFormat[Any]:
+    def _choose_format(self, request: ChatClientRequest) -> OutputFormat[Any]:
         enforces = self._native
         if enforces is None and (ask := request.run.enforces_schema) is not None:
             enforces = ask(self._enforced.schema, with_tools=bool(request.tools))

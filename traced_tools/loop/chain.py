@@ -58,14 +58,14 @@ class AdvisorChain:
             for advisor in reversed(self.advisors)
             if overrides(advisor, Advisor, "on_chunk")
         )
-        self._keeping = _by_name_and_place(
+        self._keeping = _index_advisors(
             advisor for advisor in self.advisors if overrides(advisor, Advisor, "paused_state")
         )
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
             self._ask,
         )
-        self._stages = self._stages_of_entries()
+        self._stages = self._entry_stages()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, advisor in enumerate(self.advisors) if isinstance(advisor, ToolLoopAdvisor)), 0)
         self.transcripts = tuple(advisor for advisor in self.advisors[place:] if isinstance(advisor, TranscriptAdvisor))
@@ -100,7 +100,7 @@ class AdvisorChain:
         """Pass `request` through the whole chain."""
         return self._entries[0](request)
 
-    def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
+    def _entry_stages(self) -> tuple[tuple[int, int], ...]:
         """Return the stages where text reaches and leaves each entry, as numbers of `on_chunk` methods passed."""
         stages, passed = [(0, 0)], 0
         for advisor in reversed(self.advisors):
@@ -115,7 +115,7 @@ class AdvisorChain:
         return Delivery(self._stages)
 
     def paused_states(self, run: RunContext) -> list[KeptByAdvisor]:
-        """Return what the advisors keep of a run that pauses."""
+        """Return the states of the advisors for a run that pauses."""
         states = [(name, place, advisor.paused_state(run)) for (name, place), advisor in self._keeping.items()]
         return [
             KeptByAdvisor(name=name, place=place, state=json.dumps(dict(state)))
@@ -124,14 +124,14 @@ class AdvisorChain:
         ]
 
     def restore(self, run: RunContext, states: Sequence[KeptByAdvisor]) -> None:
-        """Return to the advisors what they have kept of the run that `run` resumes.
+        """Pass to each advisor the state that it kept of the run that `run` resumes.
 
         Raises:
-            ResumeError: if an advisor cannot read what it has kept.
+            ResumeError: if an advisor cannot read its state.
         """
         for advisor_state in states:
             advisor = self._keeping.get((advisor_state.name, advisor_state.place))
-            if advisor is None:
+            if advisor is None:  # the client that resumes the run lacks the advisor
                 continue
             try:
                 advisor.restore(run, json.loads(advisor_state.state))
@@ -142,7 +142,7 @@ class AdvisorChain:
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
-            raise self._no_request(index, request)
+            raise self._invalid_request_error(index, request)
         advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
         if delivery is not None:
             delivery.entered(index)
@@ -186,7 +186,7 @@ class AdvisorChain:
         finally:
             request.run.telemetry.ledger.book_downstream("chunk", perf_counter_ns() - began)
 
-    def _no_request(self, index: int, value: object) -> TypeError:
+    def _invalid_request_error(self, index: int, value: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
         return TypeError(
             f"advise of {self._around[index - 1].name} must pass a ChatClientRequest to call_next, "
@@ -195,7 +195,7 @@ class AdvisorChain:
 
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
-            raise self._no_request(len(self._around), request)
+            raise self._invalid_request_error(len(self._around), request)
         run = request.run
         if run.delivery is not None:
             run.delivery.entered(len(self._around))
@@ -234,8 +234,9 @@ class AdvisorChain:
         if delta.restarts and delivery is not None and not closing:
             delivery.restarted()
         restart = 0 if delivery is None else delivery.restart
+        # a chunk that announces a restart of the answer was dropped: the next chunk that leaves its stage announces it
         if stage and 0 < restart <= stage:
-            chunk, restart = _restarting(chunk), 0
+            chunk, restart = _mark_restart(chunk), 0
         changes: tuple[tuple[int, str], ...] = ()
         telemetry = request.run.telemetry
         for position, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
@@ -258,20 +259,21 @@ class AdvisorChain:
                     must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
                     raise TypeError(f"{must}, not {type(result).__name__}")
                 changes += ((position, result.text),)
-                chunk = _restarting(result) if _restarts(chunk) else result
+                chunk = _mark_restart(result) if _restarts(chunk) else result
             if position == restart:
-                chunk, restart = _restarting(chunk), 0
+                chunk, restart = _mark_restart(chunk), 0
         else:
             result = chunk
         if delivery is not None and restart != delivery.restart:
             delivery.restart = restart
         if delivery is not None and (text or changes):
+            # a plain str for the common chunk, so that the text of an answer is one `"".join`
             delivery.passed.append((stage, text, changes) if changes or stage else text)
         delivered: ChatClientResponse | None = result
         return delivered
 
 
-def _by_name_and_place(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
+def _index_advisors(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
     """Return the advisors by their names and their places among those of the same name."""
     places: dict[tuple[str, int], Advisor] = {}
     for advisor in advisors:
@@ -284,7 +286,7 @@ def _restarts(chunk: ChatClientResponse) -> bool:
     return chunk.delta is not None and chunk.delta.restarts
 
 
-def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
+def _mark_restart(chunk: ChatClientResponse) -> ChatClientResponse:
     """Return `chunk` marked as a restart of the answer, because an `on_chunk` dropped the marked chunk."""
     delta = chunk.delta or ChatChunk(text=chunk.text)
     return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))

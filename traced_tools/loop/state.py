@@ -2,7 +2,7 @@
 
 The text is a JSON object with `traced_tools_state` (the version of the format), `state`, and `digest`. The digest is
 over the canonical form of `state`: sorted keys and no blanks. Without a key it is SHA-256, which detects an accident.
-With a key it is HMAC-SHA-256, which nobody can forge without the key.
+With a key it is HMAC-SHA-256, which cannot be forged without the key.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class WaitingCall(Value):
         assert nested is None or isinstance(nested, RunState)
         approval = None if call.approval is None else KeptApproval(by=call.approval.by, code=call.approval.code)
         return cls(
-            **{name: getattr(call, name) for name in cls._shared()},
+            **{name: getattr(call, name) for name in cls._shared_fields()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
             input=None if call.input is None else KeptInput.of(call.input),
@@ -178,7 +178,7 @@ class WaitingCall(Value):
         """Return the call with the definition of its tool."""
         approval = None if self.approval is None else Approve(by=self.approval.by, code=self.approval.code)
         return PendingCall(
-            **{name: getattr(self, name) for name in self._shared()},
+            **{name: getattr(self, name) for name in self._shared_fields()},
             definition=definition,
             input=None if self.input is None else self.input.pending(),
             approval=approval,
@@ -199,7 +199,7 @@ class WaitingCall(Value):
         check_decision(self.call_id, None if self.input is None else self.input.pending().requests, decision)
 
     @classmethod
-    def _shared(cls) -> list[str]:
+    def _shared_fields(cls) -> list[str]:
         own = ("arguments_digest", "definition_digest", "input", "approval", "nested")
         return [name for name in cls.model_fields if name not in own]
 
@@ -333,21 +333,22 @@ class RunState(Value):
         Raises:
             ResumeError: if the text is not a state, is of another version, or was altered.
         """
-        state, digest = _parsed(text)
+        state, digest = _parse(text)
         signed_with = (key for key in keys if digest.startswith(f"{_SIGNED}:{key.id}:"))
         expected = _digest(state, next(signed_with, keys[0] if keys else None))
+        # bytes, because `compare_digest` refuses a str that is not ASCII, and a forged digest may have any characters
         if not hmac.compare_digest(digest.encode("utf-8", "surrogatepass"), expected.encode()):
-            raise _refused(digest, expected)
-        return cls._validated(state)
+            raise _refusal(digest, expected)
+        return cls._validate(state)
 
     @classmethod
     def unverified(cls, text: str) -> Self:
         """Return the state in a text, which may have been altered; raises `ResumeError` as `from_text` does."""
-        return cls._validated(_parsed(text)[0])
+        return cls._validate(_parse(text)[0])
 
     @classmethod
-    def _validated(cls, state: object) -> Self:
-        try:
+    def _validate(cls, state: object) -> Self:
+        try:  # as JSON, because `AnyText` is escaped only in JSON
             run_state = cls.model_validate_json(json.dumps(state))
         except (ValidationError, RecursionError):  # its text may quote the state
             run_state = None
@@ -374,7 +375,7 @@ class RunState(Value):
         return any(leaf.call_id == call_id for leaf in self.leaves())
 
     def check_decisions(self, decisions: Mapping[str, CallDecision | Denied]) -> None:
-        """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
+        """Raise `ResumeError` if a decision is about a call that does not wait for a decision of its kind."""
         leaves = self.leaves()
         waiting = {leaf.call_id: leaf.call for leaf in leaves}
         if strange := decisions.keys() - waiting.keys():
@@ -420,7 +421,7 @@ class RunState(Value):
                 problem = f"the arguments of the waiting call {call.call_id!r} were altered"
                 raise ResumeError(problem, lasting="state_invalid")
             pending[call.call_id] = call.pending(tool.definition)
-        results = _in_call_order(self.answer, self.results, pending)
+        results = _order_results(self.answer, self.results, pending)
         leaves = tuple(leaf for pending_call in pending.values() for leaf in pending_call.leaves())
         earlier = ToolExecutionResult((), False, results, pending=leaves)
         return Pause(self.added, self.answer, earlier, self.iteration)
@@ -460,7 +461,7 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _in_call_order(
+def _order_results(
     answer: AssistantMessage, kept_results: tuple[KeptResult, ...], pending: Mapping[str, PendingCall]
 ) -> list[ToolResult]:
     results_by_id = {kept_result.call_id: kept_result.result() for kept_result in kept_results}
@@ -474,12 +475,12 @@ def _in_call_order(
     return results
 
 
-def _parsed(text: str) -> tuple[object, str]:
-    """Return the state in a text, which nobody has checked, and its digest."""
+def _parse(text: str) -> tuple[object, str]:
+    """Return the unverified state in a text, and the digest in the text."""
     try:
         envelope = json.loads(text)
         version, state, digest = (envelope[name] for name in ("traced_tools_state", "state", "digest"))
-        json.dumps(state)
+        json.dumps(state)  # raises here and not in `_digest` for a state that cannot be encoded
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ResumeError(
             "the text is not the state of a run: pass `response.state` as it is", lasting="state_invalid"
@@ -499,7 +500,7 @@ def _digest(state: object, key: StateKey | None) -> str:
     return f"{_SIGNED}:{key.id}:{key.digest(canonical)}"
 
 
-def _refused(digest: str, expected: str) -> ResumeError:
+def _refusal(digest: str, expected: str) -> ResumeError:
     """Return why a state with another digest than expected is refused; a client with another key may accept it."""
     method, _, rest = digest.partition(":")
     expected_method, _, own = expected.partition(":")

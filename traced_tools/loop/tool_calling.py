@@ -126,7 +126,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
             response = await loop.run(call_next)
             await loop.complete_transcripts(failing=False)
         except BaseException as error:
-            with place:
+            with place:  # closing a coroutine of the loop may have left another span current
                 await loop.complete_transcripts(failing=True)
                 await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
@@ -179,18 +179,18 @@ class _Loop:
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
         if resumption is not None and not resumption.has_begun:
-            ended = self._ended(await self._resume(resumption))
+            ended = self._final_response(await self._resume(resumption))
             if ended is not None:
                 return ended
         while True:
             iteration = self._run.next_iteration()
             if limit := self._run.tally.limit_before(iteration, self._run.spent()):
-                return await self._limited(limit, iteration, call_next)
-            ended = self._ended(await self._iterate(iteration, call_next))
+                return await self._end_at_limit(limit, iteration, call_next)
+            ended = self._final_response(await self._iterate(iteration, call_next))
             if ended is not None:
                 return ended
 
-    def _ended(self, result: ToolExecutionResult | None) -> ChatClientResponse | None:
+    def _final_response(self, result: ToolExecutionResult | None) -> ChatClientResponse | None:
         """Return the response if the results of an iteration, or their absence, end the run; else None."""
         if result is None:
             return self.reached("answered")
@@ -199,13 +199,13 @@ class _Loop:
             paused = self.reached("awaiting_input" if is_for_input else "awaiting_approval")
             return paused.replace(pending=result.pending)
         if result.ended_by is not None:
-            return self._direct([result.ended_by], "advisor")
-        return self._direct(result.results, "return_direct") if result.return_direct else None
+            return self._end_with_results([result.ended_by], "advisor")
+        return self._end_with_results(result.results, "return_direct") if result.return_direct else None
 
     async def _resume(self, resumption: Resumption) -> ToolExecutionResult:
-        """Run the calls that waited, as somebody decided.
+        """Run the calls that waited, with the decisions about them.
 
-        The decisions are taken last: until then, another run can resume the paused one if this run fails.
+        The decisions are claimed last: until then, another run can resume the paused one if this run fails.
         """
         run, advisor, request = self._run, self._advisor, self._request
         for transcript in run.transcripts:
@@ -217,6 +217,7 @@ class _Loop:
         decisions = await resumption.claim()
         for transcript in run.transcripts:
             await transcript.claim(run)
+        # set before the calls run: an outer advisor that runs the loop again must not run them twice
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
@@ -274,7 +275,7 @@ class _Loop:
                 **approvals,
             )
         except BaseException:
-            if run.interrupted is not None:
+            if run.interrupted is not None:  # so that `complete_transcripts` passes on which tools have begun
                 self._history = (*self._history, response.message, run.interrupted)
             raise
 
@@ -293,7 +294,8 @@ class _Loop:
         new = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
         run.results.extend([item for item in new if item.pending is None or result.ended_by] if result.pending else new)
         if result.pending:
-            run.pause = Pause(_after(run.first_request or (), history), response.message, result, response.iteration)
+            messages = _messages_after(run.first_request or (), history)
+            run.pause = Pause(messages, response.message, result, response.iteration)
             return result
         if waiting_ids and not advisor.keep_history:
             parts = [item.part() for item in new]
@@ -328,7 +330,7 @@ class _Loop:
         self._usage.add(response.usage)
         return response
 
-    async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
+    async def _end_at_limit(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
         """End a run that reached `limit`, as `on_limit` of its limits specifies."""
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit), self._run.tally.broken_by)
@@ -336,7 +338,7 @@ class _Loop:
             await self._iterate(iteration, call_next, limit)
         return self.reached(limit)
 
-    def _direct(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
+    def _end_with_results(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
         """Return results as the answer, with the number of the next iteration, because no chunk contains it yet."""
         text = "\n".join(result.content for result in results)
         images = [image for result in results for image in result.images]
@@ -366,6 +368,7 @@ class _Loop:
         if response is None or response.chat_response is None:
             return self._history
         answer = response.chat_response.message
+        # at most two messages follow it: the results of its calls, and the text of results that end the run
         return self._history if any(message is answer for message in self._history[-3:]) else (*self._history, answer)
 
 
@@ -381,7 +384,7 @@ def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
     return conversation
 
 
-def _after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
+def _messages_after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return what follows the first request in the history; a hook may have put messages before it."""
     for index in reversed(range(len(history))):
         if first and history[index] is first[-1]:

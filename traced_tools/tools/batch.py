@@ -127,6 +127,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         binding.bind(arguments, self._bound.get(index))
         if binding.failure is not None:
             raise binding.failure
+        # kept for the call: the tool gets the arguments seen here, even if a default or a validator would give others
         self._bound[index], values = binding.shown()
         arguments_object: Mapping[str, Any] = read_only(values)
         return arguments_object
@@ -197,7 +198,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
                 self._approve(index, Approval(decision.by, decision.code, arguments))
 
     def _decide_nested(self, call_id: str, decision: CallDecision | Denied) -> bool:
-        """Record a decision about a call in a nested run that waits; return whether it is about such a call."""
+        """Record a decision about a call of a nested run; return False if no nested run waits for the call."""
         for pending in self._pending.values():
             inner = call_id.removeprefix(nested_id(pending.call_id, ""))
             if pending.nested is not None and inner != call_id and pending.nested.run.waits_for(inner):
@@ -209,7 +210,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return False
 
     def _keep_approval(self, index: int, pending: PendingCall) -> None:
-        """Approve a call whose tool has begun and waited, as before it began."""
+        """Approve a call whose tool has begun and waited, with the approval that it had when it began."""
         if (approval := pending.approval) is not None:  # perhaps for other arguments than those of the model
             self._approve(index, Approval(approval.by, approval.code, instead=pending.arguments))
 
@@ -330,14 +331,14 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         )
 
     def _nested_pause(self, index: int) -> DecidedPause | None:
-        """Return the nested run with which a call goes on that has waited for it; None for another call."""
+        """Return the nested run for which a call has waited and with which it goes on; None for another call."""
         pending = self._pending.get(self.calls[index].id or "")
         if pending is None or pending.nested is None:
             return None
         return DecidedPause(pending.nested.run, self._nested_decisions.get(pending.call_id, {}), pending.arguments)
 
     def _open_question(self, index: int) -> ToolResult | None:
-        """Return the result of a call that waits for input which nobody has given; None for another call."""
+        """Return the result of a call that still waits for input; None for another call."""
         pending = self._pending.get(self.calls[index].id or "")
         is_open = pending is not None and pending.input is not None and index not in self._inputs
         return waiting_result(pending) if pending is not None and is_open else None
@@ -346,7 +347,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return all(execution.is_decided for execution in self._under_way)
 
     def results_so_far(self) -> list[ToolResultPart]:
-        """Return what is known of each call when the step is interrupted, as results for the model, in call order."""
+        """Return the present results of the calls for the model, in call order, for a step that is interrupted."""
         if not self._under_way:  # the step was never performed
             return [interrupted_result(call, has_begun=False) for call in self.calls]
         return [execution.result_so_far() for execution in self._under_way]
@@ -356,11 +357,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._under_way[place].emit_skipped_span()
 
     def held_back_since(self, began: int) -> None:
-        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        """Record that the caller has let the step wait since `began`, by `perf_counter_ns()`."""
         self._held_back_ns += perf_counter_ns() - began
 
     def book(self, ledger: TimeLedger, nanoseconds: int) -> None:
-        """Book the time of the step: what the calls have taken, in proportion, and what the caller of the run has."""
+        """Book the time of the step: the time of the calls, in proportion, and the time of the run's caller."""
         if self._held_back_ns:
             ledger.book_downstream("reader", self._held_back_ns)
         calls = [execution.ledger for execution in self._under_way if execution.ledger is not None]

@@ -133,10 +133,10 @@ class FunctionToolCallback:
             )
         self._arguments: ArgumentReader
         if "input_schema" in definition.model_fields_set:
-            self._arguments = _arguments_by(definition.input_schema, definition.name, signature, input_type)
+            self._arguments = _argument_reader(definition.input_schema, definition.name, signature, input_type)
         elif input_schema is not None:
             check_valid_schema(signature, input_schema)
-            self._arguments = _arguments_by(input_schema, definition.name, signature, input_type)
+            self._arguments = _argument_reader(input_schema, definition.name, signature, input_type)
             definition = definition.replace(input_schema=dict(input_schema))
         else:
             self._arguments = typed = (
@@ -355,7 +355,7 @@ def _overrides_nothing(tool: FunctionToolCallback) -> bool:
     return is_ours and "call" not in vars(tool) and "acall" not in vars(tool)
 
 
-def _arguments_by(schema: Mapping[str, Any], tool: str, signature: Signature, input_type: Any) -> ArgumentReader:
+def _argument_reader(schema: Mapping[str, Any], tool: str, signature: Signature, input_type: Any) -> ArgumentReader:
     """Return the reader of a function's arguments for a developer's schema and, if it has types, for those."""
     declared = SchemaArguments(schema, tool, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)

@@ -153,7 +153,7 @@ class ToolExecution:
             ToolNotFoundError: if the tool does not exist and the error policy makes the run fail.
         """
         refusal = self._admit()
-        with self._observed(refused=refusal is not None) as observed:
+        with self._observe(refused=refusal is not None) as observed:
             if self._additional is not None:
                 observed.stated(self._additional.intent)
                 observed.repaired(self._additional.repairs)
@@ -161,7 +161,7 @@ class ToolExecution:
             if self._approved is not None:
                 observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
-                result = self._invalid(refusal, observed)
+                result = self._invalid_result(refusal, observed)
             elif isinstance(refusal, Exception):  # of a validator of additional arguments
                 raise refusal
             elif refusal is not None:
@@ -172,11 +172,12 @@ class ToolExecution:
                     context.on_progress = observed.progressed
                 try:
                     if self._is_plain:
-                        result = self._permitted(await self._attempt(self._source, context, observed))
+                        result = self._record_permission(await self._attempt(self._source, context, observed))
                     else:
                         result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
                 finally:
-                    for tool_context in (context, self._context):  # a tool that goes on has nobody to tell
+                    # a tool may still run, such as after its time-out, and its observation ends here
+                    for tool_context in (context, self._context):
                         if tool_context is not None:
                             tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
@@ -195,14 +196,14 @@ class ToolExecution:
         return self.is_held or (self._result is not None and self._result.pending is None)
 
     def result_so_far(self) -> ToolResultPart:
-        """Return what is known of the call when its run is interrupted, as a result for the model."""
+        """Return the present result of the call for the model, for a run that is interrupted."""
         if self._result is not None:
             return self._result.part()
         return interrupted_result(self._call, has_begun=self._has_begun)
 
     def emit_skipped_span(self) -> None:
         """Emit the span of a call that never started because the run ended first."""
-        with suppress(Abandoned), self._observed(refused=True, skipped=True):
+        with suppress(Abandoned), self._observe(refused=True, skipped=True):
             raise Abandoned
 
     def cancel(self) -> None:
@@ -211,7 +212,7 @@ class ToolExecution:
         if self._context is not None:
             self._context.cancelled = True
 
-    def _observed(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
+    def _observe(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
         queued = perf_counter() - self._queued_at
         if self.ledger is not None:
             self.ledger.book("queue", int(queued * 1_000_000_000))
@@ -259,7 +260,7 @@ class ToolExecution:
             self._source = self._additional.own
 
     def _admit_edited(self, approved: Approval, instead: str) -> InvalidArguments | None:
-        """Bind the arguments that somebody approved instead of those of the model, which are invalid."""
+        """Bind the arguments that an approver set instead of those of the model, which are invalid."""
         self._approved, self._edit, self._source = approved, None, instead
         try:
             self._repairs = self._binding.bind(instead)
@@ -267,7 +268,7 @@ class ToolExecution:
             return problem
         return None
 
-    def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
+    def _invalid_result(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
         if self._approved is not None and self._approved.instead is not None:  # not the model's mistake
@@ -337,7 +338,7 @@ class ToolExecution:
             if call.evaluated is not invocation.evaluated:
                 observed.evaluated(call.evaluated)
             if call.arguments != invocation.arguments:
-                validated = self._validated(call, observed)
+                validated = self._validate(call, observed)
                 if isinstance(validated, ToolResult):
                     return validated
                 return await self._advise((*checking, *inner), validated, observed, checks)
@@ -355,13 +356,13 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    def _validated(self, call: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
+    def _validate(self, call: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
         """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
         try:
             observed.repaired(self._binding.bind(call.arguments))
         except InvalidArguments as problem:
             observed.advised(call, is_changed=True)
-            return self._invalid(problem, observed)
+            return self._invalid_result(problem, observed)
         arguments, values = self._binding.shown()
         return replace(call, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
@@ -370,12 +371,11 @@ class ToolExecution:
     async def _approve_and_name_policy(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
     ) -> ToolResult:
-        """Do what `_approve` does, and add the verdict of the policy that has let the call pass."""
+        """Call `_approve`, and add the verdict of the policy that has let the call pass."""
         result = await self._approve(call, observed, checking)
-        is_own = (
-            call.policy is None or result.policy is not None
-        )  # that about arguments which somebody approved instead
-        return result if is_own else replace(result, policy=call.policy)
+        # if an approver changed the arguments, the result has the verdict about the changed ones
+        is_complete = call.policy is None or result.policy is not None
+        return result if is_complete else replace(result, policy=call.policy)
 
     async def _approve(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
@@ -385,7 +385,7 @@ class ToolExecution:
         Args:
             call: the call as it has passed the advisors.
             observed: the observation of the call.
-            checking: the advisors that the call must pass again if who approves it changes its arguments.
+            checking: the advisors that the call must pass again if the approver changes its arguments.
         """
         if not self._is_approved(call.arguments) and (self._edit is not None or await self._requires_approval(call)):
             answer = self._edit or self._answers.get(call.arguments) or await self._ask(call)
@@ -395,22 +395,23 @@ class ToolExecution:
             self._approved = answer
             observed.approved(answer.by, answer.code)
             if (instead := answer.instead) is not None:
-                edited = self._validated(call.replace(arguments=instead), observed)
+                edited = self._validate(call.replace(arguments=instead), observed)
                 if isinstance(edited, ToolResult):
                     return edited
                 self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
+        # a call with a continuation has begun, so it goes on without the rest of a held batch
         if self._may_run is not None and self._continuation is None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
-                return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
+                return self._pending_result(self._request(call), call.code, "it waits until other calls are decided.")
         observed.advised(call, is_changed=call.arguments != self._bound)
         self._advised = call
         result = await self._attempt(call.arguments, call.context, observed)
-        return self._permitted(result, call.code, call.rule, call.policy)
+        return self._record_permission(result, call.code, call.rule, call.policy)
 
-    def _permitted(
+    def _record_permission(
         self,
         result: ToolResult,
         code: str | None = None,
@@ -449,7 +450,7 @@ class ToolExecution:
         """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
         request = self._request(call)
         if not self._run.approvers:
-            return self._pending(request, call.code)
+            return self._pending_result(request, call.code)
         assert self._tool is not None
         telemetry, iteration = self._run.telemetry, self._iteration
         with observe_approval(self._run, self._tool, self._id, iteration, self.ledger) as waiting:
@@ -471,7 +472,7 @@ class ToolExecution:
                 instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
                 return Approval(answer.by, answer.code, call.arguments, instead)
             if isinstance(answer, Undecided):
-                result = self._pending(request, call.code)
+                result = self._pending_result(request, call.code)
             elif isinstance(answer, Reject):
                 result = rejected_result(self._id, call.name, answer, call.code, call.rule)
             else:
@@ -496,7 +497,9 @@ class ToolExecution:
             run=self._run,
         )
 
-    def _pending(self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval.") -> ToolResult:
+    def _pending_result(
+        self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval."
+    ) -> ToolResult:
         return ToolResult(
             self._id,
             request.tool,
@@ -548,9 +551,10 @@ class ToolExecution:
             bound = self._binding.take(arguments, as_shown=not self._is_plain)
             observed.repaired(bound.repairs)
         except InvalidArguments as problem:
-            return self._invalid(problem, observed)
+            return self._invalid_result(problem, observed)
         except Exception as error:  # of a custom validator, which is a part of the tool
             failure = error
+        # `Attempt` sets the deadline and `cancelled` of its context, which another attempt must not see
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
@@ -565,7 +569,7 @@ class ToolExecution:
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
                     failure = returned.failure
-                finally:
+                finally:  # a step that never began has no `began`, or 0.0
                     observed.waited(max(0.0, getattr(step, "began", requested_at) - requested_at))
         except Exception as error:
             failure = unwrap_stop_iteration(error)
@@ -581,17 +585,18 @@ class ToolExecution:
             waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
                 why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
-                return self._waiting(context, why, nested=paused)
+                return self._waiting_result(context, why, nested=paused)
             failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
         if failure is None:
             assert returned is not None
-            return self._succeeded(returned)
+            return self._success_result(returned)
         if self._cancelled:
             raise Abandoned
         if isinstance(failure, InputRequired):
-            return self._waiting(context, "it waits for input.", input=failure.pending)
+            return self._waiting_result(context, "it waits for input.", input=failure.pending)
         shorten_traceback(failure)
-        return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+        # a tool may raise `ToolTimeout` itself: only `Attempt` also sets `cancelled`
+        return self._failure_result(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""
@@ -602,12 +607,12 @@ class ToolExecution:
 
     # Convert.
 
-    def _succeeded(self, returned: ConvertedValue) -> ToolResult:
+    def _success_result(self, returned: ConvertedValue) -> ToolResult:
         cut = isinstance(returned.value, Collected) and returned.value.cut
         text, images = returned.content
         return ToolResult(self._id, self._call.name, text, images, cut, returned.value, "allowed", "ok")
 
-    def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
+    def _failure_result(self, error: Exception, *, timed_out: bool) -> ToolResult:
         outcome: ToolOutcome = "unknown" if isinstance(error, ToolOutcomeUnknown) else "error"
         return ToolResult(
             self._id,
@@ -618,7 +623,7 @@ class ToolExecution:
             error=error,
         )
 
-    def _waiting(
+    def _waiting_result(
         self,
         context: ToolContext,
         why: str,

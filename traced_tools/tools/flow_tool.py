@@ -19,7 +19,7 @@ from traced_tools.tools.function import CallFunction, ConvertedValue, convert_va
 class FlowToolCallback(FunctionToolCallback):
     """A tool whose function is a flow: what it awaits is performed by the driver of the run.
 
-    So the tool can call a model of the run, blocking or on asyncio. The arguments are those of `FunctionToolCallback`.
+    So the tool can call a model in the run, blocking or on asyncio. The arguments are those of `FunctionToolCallback`.
     """
 
     def step(self, arguments: dict[str, Any], context: ToolContext) -> CallFunction:
@@ -89,17 +89,17 @@ class _RunFlow(CallFunction):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, ConvertedValue]:
-        return self._converted().__await__()
+        return self._run_and_convert().__await__()
 
     def run(self) -> ConvertedValue:
-        return call(self._converted())
+        return call(self._run_and_convert())
 
     begin = run
 
     async def arun(self) -> ConvertedValue:
-        return await acall(self._converted())
+        return await acall(self._run_and_convert())
 
-    async def _converted(self) -> ConvertedValue:
+    async def _run_and_convert(self) -> ConvertedValue:
         self.began = perf_counter()
         flow: Flow[Any] = self._function(**self._keywords)
         return convert_value(await flow, self._convert)

@@ -178,24 +178,25 @@ class ToolCallingManager:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
                     self._admit(step, run, tools, spent)
-                else:  # the run before has admitted them
+                else:  # the paused run has admitted the calls, so the limits cannot refuse them now
                     run.totals.tool_calls += len(step.calls)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
-        finally:  # models that tools have asked in the run have booked their time here: it is the time of the tools
+        finally:  # a model that a tool has called in this run has booked its time here, and it is the tool's time
             if ledger is not None and before is not None:
                 ledger.return_to(before)
                 step.book(ledger, perf_counter_ns() - began)
         for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
+            # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
             if result.pending is None and (result.outcome is not None or result.decision == "answered"):
                 run.tally.record_result(tool_call, result)
         if earlier is not None:
-            results = _with_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
-        return self._concluded(run, messages, message, results, may_be_direct=may_be_direct)
+            results = _merge_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
+        return self._conclude(run, messages, message, results, may_be_direct=may_be_direct)
 
-    def _concluded(
+    def _conclude(
         self,
         run: RunContext,
         messages: Sequence[Message],
@@ -323,7 +324,7 @@ class ToolCallingManager:
         """
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
         settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
-        return call(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
+        return call(self._prepare_by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     async def aexecute_tool_calls(
         self,
@@ -345,9 +346,9 @@ class ToolCallingManager:
         """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
         settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
-        return await acall(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
+        return await acall(self._prepare_by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
-    def _by_hand(
+    def _prepare_by_hand(
         self,
         messages: Iterable[Message],
         response: Answer,
@@ -381,13 +382,14 @@ class ToolCallingManager:
         expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve, Reject or Provide")
         for call_id, decision in decisions.items():
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
-        if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
+        if earlier is not None and _call_texts(response.message) != _call_texts(_executed_message(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)
         reviewers = reviewing(advisors)
-        return self._executed(run, with_results(messages), response, selection, reviewers, dict(decisions), earlier)
+        messages = with_results(messages)
+        return self._execute_by_hand(run, messages, response, selection, reviewers, dict(decisions), earlier)
 
-    async def _executed(
+    async def _execute_by_hand(
         self,
         run: RunContext,
         messages: tuple[Message, ...],
@@ -405,7 +407,8 @@ class ToolCallingManager:
             usage, tokens = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it
             tokens.add(usage if isinstance(usage, Usage) else None)
-            message = response.message if earlier is None else _message_of(earlier)  # with the ids that it got then
+            # the earlier message has the ids that its calls got then
+            message = response.message if earlier is None else _executed_message(earlier)
             answer = ChatResponse(message).with_call_ids()
             limit = run.tally.limit_before(run.totals.iterations, tokens)
             with observe_iteration(run, 0) as observed:
@@ -419,17 +422,17 @@ class ToolCallingManager:
             return result
 
 
-def _message_of(executed: ToolExecutionResult) -> AssistantMessage:
+def _executed_message(executed: ToolExecutionResult) -> AssistantMessage:
     """Return the message whose calls were executed."""
     history = executed.conversation_history
     return next(message for message in reversed(history) if isinstance(message, AssistantMessage))
 
 
-def _requested(message: AssistantMessage) -> list[tuple[str, str]]:
+def _call_texts(message: AssistantMessage) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in message.tool_calls]
 
 
-def _with_earlier(
+def _merge_earlier(
     run: RunContext, earlier: ToolExecutionResult, now: Mapping[int, ToolResult], decisions: Decisions
 ) -> list[ToolResult]:
     """Return the results of all calls of an answer: those of the calls that waited, and the earlier ones.
@@ -446,12 +449,12 @@ def _with_earlier(
         if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
             observe_decided_wait(run, result.tool, result.decision, before.requested_at, decided_at)
-        results[index] = _still_waiting(result, before)
+        results[index] = _keep_wait_time(result, before)
     return results
 
 
-def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult:
-    """Return the result of a call that waited; if it waits on for the same, it has waited all the time."""
+def _keep_wait_time(result: ToolResult, before: PendingCall | None) -> ToolResult:
+    """Return the result of a call that waited; if it still waits for the same, with the time when it began to wait."""
     now = result.pending
     if before is None or now is None or (now.arguments, now.input) != (before.arguments, before.input):
         return result
@@ -471,9 +474,8 @@ def _additional_names(tool: ToolCallback | None) -> Collection[str]:
 
 
 def _is_repeatable(tool: ToolCallback | None) -> bool:
-    return (
-        tool is not None and getattr(tool.metadata, "repeatable", False) is True
-    )  # a custom metadata class may lack the field
+    # a custom metadata class may lack the field
+    return tool is not None and getattr(tool.metadata, "repeatable", False) is True
 
 
 def _returns_directly(tool: ToolCallback | None) -> bool:

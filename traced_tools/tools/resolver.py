@@ -48,7 +48,7 @@ class EntryPointToolCallbackResolver:
     def __init__(self, group: str = GROUP) -> None:
         expect("group", group, str, "a str")
         self._group = group
-        self._found: dict[str, ToolCallback] = {}
+        self._tools: dict[str, ToolCallback] = {}
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -60,9 +60,9 @@ class EntryPointToolCallbackResolver:
         Raises:
             ToolDefinitionError: if the object of the entry point has no tool with this name.
         """
-        if name not in self._found and name in self._entry_points:
-            self._found[name] = _load(self._entry_points[name])
-        return self._found.get(name)
+        if name not in self._tools and name in self._entry_points:
+            self._tools[name] = _load(self._entry_points[name])
+        return self._tools.get(name)
 
 
 class DelegatingToolCallbackResolver:

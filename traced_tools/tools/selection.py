@@ -94,7 +94,7 @@ def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | N
     """Yield the tools and providers among `tools`, in order; `resolver` finds the tools that are passed by name."""
     for item in tools:
         if isinstance(item, str):
-            yield _resolved(item, resolver)
+            yield _resolve(item, resolver)
         elif isinstance(item, FunctionToolCallback | AugmentedTool):
             yield item
         elif isinstance(item, type | ModuleType):
@@ -139,7 +139,7 @@ def is_provider(item: ToolCallback | ToolCallbackProvider) -> TypeIs[ToolCallbac
     return not is_tool and isinstance(item, ToolCallbackProvider)
 
 
-def _resolved(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
+def _resolve(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     tool = None if resolver is None else resolver.resolve(name)
     if tool is None:
         if not name.isprintable() or len(name) > _MAX_NAME_LENGTH or " " in name.strip():

@@ -52,14 +52,14 @@ class ToolSet(tuple[ToolCallback, ...]):
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
-            duplicates = ", ".join(_with_sources(name, self) for name in twice)
+            duplicates = ", ".join(_name_and_sources(name, self) for name in twice)
             raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {duplicates}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
 
     def invocable(self, name: str) -> Invocable:
-        """Return how the loop runs the tool with this name, with the arguments of its own."""
+        """Return how the loop runs the tool with this name, without arguments that `augmented` has added."""
         invocable = self._invocables.get(name)
         if invocable is None:
             tool = self.by_name[name]
@@ -111,7 +111,7 @@ def names_by_source(tools: Iterable[ToolCallback]) -> Mapping[str, SourceNames]:
     return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
-def _with_sources(name: str, tools: Iterable[ToolCallback]) -> str:
+def _name_and_sources(name: str, tools: Iterable[ToolCallback]) -> str:
     """Return a name with the sources of its tools, unless all of them are local."""
     sources = [tool.metadata.source for tool in tools if tool.definition.name == name]
     return name if {*sources} == {LOCAL} else f"{name} ({' and '.join(sources)})"

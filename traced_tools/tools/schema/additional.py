@@ -116,14 +116,14 @@ class AdditionalArguments:
                 schema whose arguments cannot be found.
         """
         try:
-            return self._merged(tool)
+            return self._merge(tool)
         except (AttributeError, TypeError):  # an invalid schema, such as one whose `properties` are a list
             raise ToolDefinitionError(
                 f"the tool {tool.name!r} cannot be augmented: its input schema is not a valid JSON Schema"
             ) from None
 
-    def _merged(self, tool: ToolDefinition) -> dict[str, Any]:
-        own, model = _with_own_root(tool.input_schema), self._model.__name__
+    def _merge(self, tool: ToolDefinition) -> dict[str, Any]:
+        own, model = _separate_root(tool.input_schema), self._model.__name__
         if duplicates := sorted(self.names & field_names(own)):
             name = duplicates[0]
             raise ToolDefinitionError(
@@ -136,7 +136,7 @@ class AdditionalArguments:
             )
         extra, definitions = self._schema, own.get("$defs", {})
         if "$defs" in extra:
-            extra = _with_other_definitions(extra, definitions)
+            extra = _rename_definitions(extra, definitions)
             definitions = {**definitions, **extra["$defs"]}
         required = [*own.get("required", ()), *extra.get("required", ())]
         return {
@@ -158,7 +158,7 @@ def _is_text(annotation: Any) -> bool:
     return kinds - {NoneType} == {str}
 
 
-def _with_own_root(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _separate_root(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema to whose root properties can be added: the root is not a reference, and none refers to it."""
     own = dict(schema)
     if "$ref" in own or _refers_to_root(own):
@@ -166,22 +166,22 @@ def _with_own_root(schema: Mapping[str, Any]) -> dict[str, Any]:
     if not _refers_to_root(own):
         return own
     name = _free_name("arguments", own.get("$defs", {}))
-    own = _with_references(own, {"#": f"{_DEFINED}{name}"})
+    own = _redirect_references(own, {"#": f"{_DEFINED}{name}"})
     return {**own, "$defs": {**own.get("$defs", {}), name: without_keywords(own, ("$defs",))}}
 
 
 def _refers_to_root(schema: Mapping[str, Any]) -> bool:
-    return _with_references(schema, {"#": ""}) != schema
+    return _redirect_references(schema, {"#": ""}) != schema
 
 
-def _with_other_definitions(schema: Mapping[str, Any], names_in_use: Collection[str]) -> dict[str, Any]:
+def _rename_definitions(schema: Mapping[str, Any], names_in_use: Collection[str]) -> dict[str, Any]:
     """Return a schema whose definitions have none of the `names_in_use`."""
     names: dict[str, str] = {}
     for name in schema["$defs"]:
         names[name] = (
             _free_name(f"{name}_", {*names_in_use, *schema["$defs"], *names.values()}) if name in names_in_use else name
         )
-    renamed = _with_references(schema, {f"{_DEFINED}{name}": f"{_DEFINED}{new}" for name, new in names.items()})
+    renamed = _redirect_references(schema, {f"{_DEFINED}{name}": f"{_DEFINED}{new}" for name, new in names.items()})
     return {**renamed, "$defs": {names[name]: definition for name, definition in renamed["$defs"].items()}}
 
 
@@ -191,7 +191,7 @@ def _free_name(name: str, names_in_use: Collection[str]) -> str:
     return name
 
 
-def _with_references(schema: Mapping[str, Any], targets: Mapping[str, str]) -> dict[str, Any]:
+def _redirect_references(schema: Mapping[str, Any], targets: Mapping[str, str]) -> dict[str, Any]:
     """Return a schema in which each reference to a key of `targets` refers to its value."""
 
     def change(part: dict[str, Any]) -> dict[str, Any]:

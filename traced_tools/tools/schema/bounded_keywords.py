@@ -46,19 +46,19 @@ def bounded_keywords(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
         own = {**vars(module), **replaced}
         for name, function in vars(module).items():
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                linear[id(function)] = own[name] = _with_globals(function, own)
+                linear[id(function)] = own[name] = _copy_with_globals(function, own)
         replaced |= {name: own[name] for name in vars(module) if isinstance(own[name], FunctionType)}
     bounded = {name: linear.get(id(keyword), keyword) for name, keyword in keywords.items()}
-    return bounded | {name: _counted(bounded[name]) for name in _REFERENCES if name in bounded}
+    return bounded | {name: _count_references(bounded[name]) for name in _REFERENCES if name in bounded}
 
 
-def _with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
+def _copy_with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
     copy = FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 
 
-def _counted(keyword: Keyword) -> Keyword:
+def _count_references(keyword: Keyword) -> Keyword:
     def follow(*arguments: Any) -> Iterator[Any]:
         _FOLLOWED.set(_FOLLOWED.get() + 1)
         if _FOLLOWED.get() > _MOST_REFERENCES:

@@ -40,15 +40,15 @@ class ArgumentSchema:
         if input_type is None and len(signature.parameters) == 1 and signature.parameters[0].has_fields:
             input_type = signature.parameters[0].hint
         if input_type is None:
-            self._adapter, schema = self._of_parameters(signature)
+            self._adapter, schema = self._parameter_schema(signature)
         else:
-            self._adapter, schema = self._of_type(signature, input_type)
+            self._adapter, schema = self._type_schema(signature, input_type)
         self.json_schema, is_open = close_objects(schema)
         # pydantic can forbid extra fields in all models or in none: if one model allows them, the JSON Schema decides
         self._extra: Any = None if is_open else "forbid"
         self._fields = SchemaCheck(self.json_schema, signature.name) if is_open else None
 
-    def _of_type(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    def _type_schema(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
             raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
         self._instance_parameter = signature.parameters[0].name
@@ -61,7 +61,7 @@ class ArgumentSchema:
             )
         return adapter, schema
 
-    def _of_parameters(self, signature: Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    def _parameter_schema(self, signature: Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         # a typed dictionary, because a pydantic model cannot have fields such as `json` and `model_config`
         fields: Any = {parameter.name: self._field(signature.name, parameter) for parameter in signature.parameters}
         arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]

@@ -25,7 +25,7 @@ def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ToolDefinitionError: for a reference without a target in the schema, and for a schema that grows too large.
     """
-    with _depth_checked():
+    with _check_depth():
         return References(schema, inline=True).rewritten()
 
 
@@ -44,11 +44,11 @@ def to_object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     if not choices:
         return root
     branches = [branch for value in choices.values() if isinstance(value, list) for branch in value]
-    fields = _fields_of_any([root, *branches])
+    fields = _merge_fields([root, *branches])
     return {**without_keywords(root, _NOT_AT_ROOT), "properties": fields, **_description(root, choices)}
 
 
-def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
+def _merge_fields(schemas: Iterable[Any]) -> dict[str, Any]:
     forms_by_name: dict[str, list[Any]] = {}
     for schema in schemas:
         match schema:
@@ -70,14 +70,14 @@ def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         ToolDefinitionError: for a schema that strict mode cannot express, such as a map with arbitrary keys or a value
             without a type.
     """
-    with _depth_checked():
+    with _check_depth():
         strict = _strict_root(References(schema, inline=False).rewritten())
         _check_size(strict)
     return strict
 
 
 @contextmanager
-def _depth_checked() -> Iterator[None]:
+def _check_depth() -> Iterator[None]:
     try:
         yield
     except RecursionError:
@@ -110,7 +110,7 @@ _NOT_AT_ROOT = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "con
 def _strict_root(root: dict[str, Any]) -> dict[str, Any]:
     strict = _schema(without_keywords(root, ("$defs",)), "", 1)
     if strict.get("type") != "object":
-        raise _refused("", "must be one object with fields; put anything else, such as a union, into a field of it")
+        raise _refusal("", "must be one object with fields; put anything else, such as a union, into a field of it")
     definitions = {name: _schema(definition, name, 1) for name, definition in root.get("$defs", {}).items()}
     return {**strict, "$defs": definitions} if definitions else strict
 
@@ -124,13 +124,13 @@ def _schema(schema: Any, where: str, level: int) -> dict[str, Any]:
         level: the number of objects around it, including itself.
     """
     if not isinstance(schema, dict):
-        raise _refused(where, "may be anything or nothing; give it a type")
+        raise _refusal(where, "may be anything or nothing; give it a type")
     schema = _rewrite(schema, where)
     if refused := _REFUSED & schema.keys():
-        raise _refused(where, f"uses {', '.join(sorted(refused))}; put it in the description instead")
+        raise _refusal(where, f"uses {', '.join(sorted(refused))}; put it in the description instead")
     if "$ref" in schema:
         return _reference(schema, where)
-    return _union(schema, where, level) if "anyOf" in schema else _typed(schema, where, level)
+    return _union(schema, where, level) if "anyOf" in schema else _typed_schema(schema, where, level)
 
 
 def _rewrite(schema: dict[str, Any], where: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _rewrite(schema: dict[str, Any], where: str) -> dict[str, Any]:
     match schema:
         case {"allOf": [entry], **rest}:
             if not isinstance(entry, dict) or not can_merge(entry, rest):
-                raise _refused(where, "is made of two schemas by allOf; write them as one")
+                raise _refusal(where, "is made of two schemas by allOf; write them as one")
             return _rewrite({**entry, **rest}, where)
         case {"oneOf": branches, **rest} if "anyOf" not in rest:
             return _rewrite({**rest, "anyOf": branches}, where)
@@ -169,10 +169,10 @@ def _union(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
 
 def _check_alone(schema: dict[str, Any], keyword: str, where: str) -> None:
     if beside := _CONSTRAINTS & schema.keys():
-        raise _refused(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
+        raise _refusal(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
 
 
-def _typed(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
+def _typed_schema(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     types, described = _types(schema, where), _described_constraints(schema)
     constraints = {key: value for key, value in schema.items() if key in _SUPPORTED and key not in described}
     strict = {"type": types[0] if len(types) == 1 else types, **_description(schema, described), **constraints}
@@ -187,11 +187,11 @@ def _typed(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
 def _fields(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     fields, required = _part(schema, "properties", where), _part(schema, "required", where)
     if schema.get("additionalProperties", bool(where) and not fields) is not False:
-        raise _refused(where, "takes fields of any name; name its fields, or make it a list of keys and values")
+        raise _refusal(where, "takes fields of any name; name its fields, or make it a list of keys and values")
     if unknown := [str(name) for name in required if name not in list(fields)]:
-        raise _refused(where, f"requires {', '.join(unknown)}, which is not among its properties")
+        raise _refusal(where, f"requires {', '.join(unknown)}, which is not among its properties")
     if level > _MAX_DEPTH:
-        raise _refused(where, f"is nested deeper than the {_MAX_DEPTH} objects that are allowed; flatten it")
+        raise _refusal(where, f"is nested deeper than the {_MAX_DEPTH} objects that are allowed; flatten it")
     properties = {
         name: _schema(field, f"{where}.{name}" if where else name, level + 1) for name, field in fields.items()
     }
@@ -204,9 +204,9 @@ def _types(schema: dict[str, Any], where: str) -> list[str]:
     kinds = schema.get("type") or _implied_types(schema)
     types = [kinds] if isinstance(kinds, str) else kinds
     if not types and where:
-        raise _refused(where, "may be anything; give it a type")
+        raise _refusal(where, "may be anything; give it a type")
     if not isinstance(types, list) or not all(kind in _ALL_TYPES for kind in types):
-        raise _refused(where, f"has a type that is none of {', '.join(_ALL_TYPES)}")
+        raise _refusal(where, f"has a type that is none of {', '.join(_ALL_TYPES)}")
     return types or ["object"]
 
 
@@ -225,7 +225,7 @@ def _part(schema: dict[str, Any], keyword: str, where: str) -> Any:
     kind = _PARTS[keyword]
     value = schema.get(keyword, kind())
     if not isinstance(value, kind):
-        raise _refused(where, f"has a wrong value of {keyword}; it must be {'an object' if kind is dict else 'a list'}")
+        raise _refusal(where, f"has a wrong value of {keyword}; it must be {'an object' if kind is dict else 'a list'}")
     return value
 
 
@@ -266,7 +266,7 @@ def _takes_null(schema: dict[str, Any]) -> bool:
     return "null" in schema.get("type", ()) and None in schema.get("enum", [None]) and schema.get("const") is None
 
 
-def _refused(where: str, problem: str) -> ToolDefinitionError:
+def _refusal(where: str, problem: str) -> ToolDefinitionError:
     return ToolDefinitionError(f"strict mode refuses {where or 'the input schema'}: it {problem}")
 
 
@@ -282,7 +282,7 @@ _MAX_CHARACTERS_OF_MANY = 15_000
 def _check_values(values: list[Any], where: str) -> None:
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) > _MANY_VALUES and sum(map(len, texts)) > _MAX_CHARACTERS_OF_MANY:
-        raise _refused(where, f"has {len(texts)} values that are too long together; shorten or describe them")
+        raise _refusal(where, f"has {len(texts)} values that are too long together; shorten or describe them")
 
 
 def _check_size(root: dict[str, Any]) -> None:
@@ -298,7 +298,7 @@ def _check_size(root: dict[str, Any]) -> None:
     )
     for size, most, unit in sizes:
         if size > most:
-            raise _refused("", f"has {size} {unit}, more than {most}; split the tool into several")
+            raise _refusal("", f"has {size} {unit}, more than {most}; split the tool into several")
 
 
 def _schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

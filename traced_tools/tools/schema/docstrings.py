@@ -121,12 +121,12 @@ _STYLES = (
 def _parameters(text: str) -> dict[str, str]:
     for style in _STYLES:
         bodies = [dedent(section["body"]) for section in style.section.finditer(text)]
-        if bodies and (descriptions := dict(_described(style, "\n".join(bodies)))):
+        if bodies and (descriptions := dict(_descriptions(style, "\n".join(bodies)))):
             return descriptions
     return {}
 
 
-def _described(style: _Style, body: str) -> Iterator[tuple[str, str]]:
+def _descriptions(style: _Style, body: str) -> Iterator[tuple[str, str]]:
     """Yield the name and description of each parameter in `body`, the text of parameter sections."""
     for names, description in _split(style, style.head.sub(style.untyped_head, body.replace(r"\*", "*"))):
         for name in names.split(","):

@@ -51,7 +51,7 @@ def to_current_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
     renames = "definitions" in schema and "$defs" not in schema
     converted: dict[str, Any] | None = None
     with suppress(RecursionError):
-        converted = _converted(schema, renames)
+        converted = _convert(schema, renames)
     if converted is None:
         raise ToolDefinitionError("the input schema is nested too deeply")
     if not renames:
@@ -59,7 +59,7 @@ def to_current_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"$defs" if keyword == "definitions" else keyword: value for keyword, value in converted.items()}
 
 
-def _converted(schema: Any, renames: bool) -> Any:
+def _convert(schema: Any, renames: bool) -> Any:
     """Return a schema without forms of older drafts; the same object if it has none.
 
     Args:
@@ -77,17 +77,17 @@ def _converted(schema: Any, renames: bool) -> Any:
     _split_tuple(current)
     for keyword in SCHEMAS_BY_NAME:
         if isinstance(fields := current.get(keyword), Mapping):
-            inner = {name: _converted(_field(field), renames) for name, field in fields.items()}
+            inner = {name: _convert(_field(field), renames) for name, field in fields.items()}
             current[keyword] = fields if all(inner[name] is field for name, field in fields.items()) else inner
     for keyword in LISTS:
         if isinstance(schemas := current.get(keyword), list):
-            new = [_converted(part, renames) for part in schemas]
+            new = [_convert(part, renames) for part in schemas]
             current[keyword] = schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
             if not schemas:
                 del current[keyword]
     for keyword in SINGLE:
         if isinstance(one := current.get(keyword), Mapping):
-            current[keyword] = _converted(one, renames)
+            current[keyword] = _convert(one, renames)
     _convert_bounds(current)
     _convert_type(current)
     _convert_required(current, schema)

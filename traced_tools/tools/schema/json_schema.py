@@ -30,7 +30,7 @@ _UNUSABLE = (
 )
 _UNCHECKED = "arguments of %s could not be validated against its input schema (%s); logged once per schema"
 _RUST = "pyo3_runtime"
-"""The module of panics in the validator's Rust maps, raised at the end of Python's stack; they are no `Exception`."""
+"""The module of panics in the validator's Rust maps, raised at the end of Python's stack; not an `Exception`."""
 
 _MAX_PROBLEMS = 10
 _MAX_LISTED = 20
@@ -186,7 +186,7 @@ def _sort_key(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
 
 def _problems(error: ValidationError) -> list[ArgumentProblem]:
     """Return the problems of an error. Their texts are written here, because the error's message quotes the value."""
-    problems = _SPECIAL.get(error.validator, _one)(error)
+    problems = _SPECIAL.get(error.validator, _single_problem)(error)
     if not _is_about_a_name(error):
         return problems
     return [
@@ -195,7 +195,7 @@ def _problems(error: ValidationError) -> list[ArgumentProblem]:
     ]
 
 
-def _one(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
+def _single_problem(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
     return [ArgumentProblem(tuple(error.absolute_path), text or _text(error), error.instance)]
 
 
@@ -251,7 +251,7 @@ def _unknown(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
     properties = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
-    text = f"{UNKNOWN_FIELD}; known fields: {_listed(properties)}"
+    text = f"{UNKNOWN_FIELD}; known fields: {_list_words(properties)}"
     return [
         ArgumentProblem((*path, name), text, value[name])
         for name in value
@@ -262,16 +262,16 @@ def _unknown(error: ValidationError) -> list[ArgumentProblem]:
 def _no_alternative(error: ValidationError) -> list[ArgumentProblem]:
     """Return the problems of the alternative that was most likely intended, or what all alternatives require."""
     if not error.context:
-        return _one(error, "matches more than one of the allowed forms, and must match exactly one")
+        return _single_problem(error, "matches more than one of the allowed forms, and must match exactly one")
     reasons = [reason for reason in error.context if reason.schema_path]  # the alternative `false` has no reason
     forms = [list(form) for _, form in groupby(reasons, key=lambda reason: reason.schema_path[0])]
     problems = [[problem for inner in form for problem in _problems(inner)] for form in forms]
     if _are_one_requirement(problems, tuple(error.absolute_path)):
         required = dict.fromkeys(alternative[0].text.removeprefix("must be ") for alternative in problems)
-        return _one(error, f"must be {_listed(required, ' or ')}")
+        return _single_problem(error, f"must be {_list_words(required, ' or ')}")
     distances = [_distance(form) for form in forms]
     nearest = [form for form, distance in zip(problems, distances, strict=True) if distance == min(distances)]
-    return nearest[0] if len(nearest) == 1 else _one(error, "matches none of the allowed forms")
+    return nearest[0] if len(nearest) == 1 else _single_problem(error, "matches none of the allowed forms")
 
 
 def _are_one_requirement(alternatives: list[list[ArgumentProblem]], path: tuple[str | int, ...]) -> bool:
@@ -301,7 +301,7 @@ _SPECIAL: dict[str | None, Callable[[ValidationError], list[ArgumentProblem]]] =
 # Texts for the value of a keyword.
 
 
-def _listed(words: Iterable[str], separator: str = ", ") -> str:
+def _list_words(words: Iterable[str], separator: str = ", ") -> str:
     words = list(words) or ["none"]
     return separator.join([*words[:_MAX_LISTED], *(["..."] if len(words) > _MAX_LISTED else [])])
 
@@ -331,7 +331,7 @@ def _types(types: str | list[str]) -> str:
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "type": lambda types: f"must be {_types(types)}",
-    "enum": lambda values: f"must be one of: {_listed(map(_json, values))}",
+    "enum": lambda values: f"must be one of: {_list_words(map(_json, values))}",
     "const": lambda value: f"must be {_json(value)}",
     "minimum": lambda least: f"must be at least {least}",
     "maximum": lambda most: f"must be at most {most}",

@@ -74,9 +74,9 @@ class OutputFormat(Generic[T]):
         Plain words are a value of `str`, or of a union that has it, unless they are cut off.
         """
         failures = []
-        for candidate in (text,) if self.enforced else _jsons_in(text):
+        for candidate in (text,) if self.enforced else _find_jsons(text):
             try:
-                value: Any = self._validated(candidate)
+                value: Any = self._validate(candidate)
             except ArgumentValidationError as error:
                 failures.append(error.problems)
             else:
@@ -86,7 +86,7 @@ class OutputFormat(Generic[T]):
                 return self._adapter.validate_python(text.strip(), strict=True)  # type: ignore[no-any-return]
         return self._invalid(text, failures)
 
-    def _validated(self, text: str) -> Any:
+    def _validate(self, text: str) -> Any:
         if "NaN" in text or "Infinity" in text:  # pydantic accepts these numbers, which are not JSON
             read_json(text)
         try:
@@ -109,7 +109,7 @@ class OutputFormat(Generic[T]):
         try:
             value = from_json(text, allow_partial="trailing-strings")
         except _UNREADABLE:
-            value = None if self.enforced else _partial_json_in(text)
+            value = None if self.enforced else _find_partial_json(text)
         if self.is_wrapped:
             return value.get("value") if isinstance(value, dict) else None
         return value
@@ -208,11 +208,11 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
 
 def _has_object(text: str) -> bool:
     """Return whether an answer has an object or a code fence, or begins as JSON: then it is not plain words."""
-    *_, longest = _jsons_in(text)
+    *_, longest = _find_jsons(text)
     return text.lstrip().startswith(("{", "[")) or "```" in text or longest.startswith("{")
 
 
-def _jsons_in(text: str) -> Iterator[str]:
+def _find_jsons(text: str) -> Iterator[str]:
     """Yield the text itself, the texts in code fences, and the longest array or object in the text.
 
     If none of them is JSON, the last one that is yielded is the text itself.
@@ -233,8 +233,8 @@ def _jsons_in(text: str) -> Iterator[str]:
     yield longest or text
 
 
-def _partial_json_in(text: str) -> Any:
-    """Return the first array or object in the text, as far as it has arrived; None if there is none."""
+def _find_partial_json(text: str) -> Any:
+    """Return the first array or object in the text, with the members that have arrived; None if there is none."""
     opening = _OPENING.search(text)
     if opening is None:
         return None

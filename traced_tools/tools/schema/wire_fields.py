@@ -38,24 +38,24 @@ class WireFields:
                 self._sent[name] = wire_name = _accepted_name(name, names_in_use)
                 names_in_use.add(wire_name)
         self._own = {wire_name: name for name, wire_name in self._sent.items()}
-        self.schema: dict[str, Any] = self._renamed(schema)
+        self.schema: dict[str, Any] = self._rename(schema)
         self._own_schema = schema
 
     def to_wire(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments under the names that are sent."""
-        return _renamed_value(arguments, [self._own_schema], self._own_schema, self._sent)  # type: ignore[no-any-return]
+        return _rename_keys(arguments, [self._own_schema], self._own_schema, self._sent)  # type: ignore[no-any-return]
 
     def to_own(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments under the fields' own names."""
-        return _renamed_value(arguments, [self.schema], self.schema, self._own)  # type: ignore[no-any-return]
+        return _rename_keys(arguments, [self.schema], self.schema, self._own)  # type: ignore[no-any-return]
 
-    def _renamed(self, schema: Any) -> Any:
+    def _rename(self, schema: Any) -> Any:
         if not isinstance(schema, Mapping):
             return schema
-        renamed = _with_inner(schema, self._renamed)
+        renamed = _map_inner(schema, self._rename)
         wire_names = self._sent
         if isinstance(fields := renamed.get("properties"), Mapping):
-            properties = {wire_names.get(name, name): self._titled(name, field) for name, field in fields.items()}
+            properties = {wire_names.get(name, name): self._add_title(name, field) for name, field in fields.items()}
             renamed["properties"] = properties
         if isinstance(required := renamed.get("required"), list):
             renamed["required"] = [wire_names.get(name, name) for name in required]
@@ -68,7 +68,7 @@ class WireFields:
             renamed["dependentSchemas"] = {wire_names.get(name, name): inner for name, inner in schemas.items()}
         return renamed
 
-    def _titled(self, name: str, schema: Any) -> Any:
+    def _add_title(self, name: str, schema: Any) -> Any:
         return {"title": name, **schema} if name in self._sent and isinstance(schema, dict) else schema
 
 
@@ -106,7 +106,7 @@ def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield value
 
 
-def _with_inner(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def _map_inner(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a copy of a schema with `change` applied to the schemas in it."""
     copy = dict(schema)
     for keyword, value in schema.items():
@@ -134,7 +134,7 @@ def _references(schema: Mapping[str, Any]) -> Iterator[str]:
         yield from _references(inner)
 
 
-def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], names: Mapping[str, str]) -> Any:
+def _rename_keys(value: Any, schemas: list[Any], root: Mapping[str, Any], names: Mapping[str, str]) -> Any:
     """Return a value whose keys are replaced by `names` where the schema declares fields.
 
     The keys of a map, whose schema declares no fields, are content and stay as they are.
@@ -142,7 +142,7 @@ def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], name
     forms = [form for schema in schemas for form in forms_of(schema, root)]
     if isinstance(value, list):
         return [
-            _renamed_value(item, [child for form in forms for child in children_of(form, index)], root, names)
+            _rename_keys(item, [child for form in forms for child in children_of(form, index)], root, names)
             for index, item in enumerate(value)
         ]
     if not isinstance(value, Mapping):
@@ -150,6 +150,6 @@ def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], name
     fields = [form["properties"] for form in forms if isinstance(form.get("properties"), dict)]
     renamed: dict[str, Any] = {}
     for key, item in value.items():
-        inner = _renamed_value(item, [child for form in forms for child in children_of(form, key)], root, names)
+        inner = _rename_keys(item, [child for form in forms for child in children_of(form, key)], root, names)
         renamed[names.get(key, key) if any(fields) else key] = inner
     return renamed
