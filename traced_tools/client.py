@@ -431,8 +431,8 @@ class ChatClient:
         return await acall(self._check_parts())
 
     async def _check_parts(self) -> list[CheckedPart]:
-        own = self._settings
-        parts: Sequence[Any] = (own.model, *own.advisors, *self._tools.providers, own.pending_store)
+        settings = self._settings
+        parts: Sequence[Any] = (settings.model, *settings.advisors, *self._tools.providers, settings.pending_store)
         return [await _run_check(check) for part in parts if isinstance(part, Checkable) for check in part.checks()]
 
     def _request(
@@ -456,44 +456,44 @@ class ChatClient:
 
         `identity` has the arguments of `RunContext` about the principal and the actors.
         """
-        own = self._settings
+        settings = self._settings
         extra = checked_advisors(advisors)
         if output is not None:
-            if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*own.advisors, *extra)):
+            if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*settings.advisors, *extra)):
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             extra = (*extra, StructuredOutputAdvisor(output))
         completed = with_results(messages)
-        is_own = tool_calling is own.tool_calling and not extra
+        is_own = tool_calling is settings.tool_calling and not extra
         chain = self._chain if is_own else self._make_chain(extra, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
             unanswered=0 if completed is messages else len(open_calls(messages)),
-            has_own_agent=tools is None and instructions_of(messages) == (own.system or ""),
-            tools=self._tools if tools is None else ToolSelection(tools, own.resolver),
-            options=(own.options or NO_OPTIONS).merged(options),
+            has_own_agent=tools is None and instructions_of(messages) == (settings.system or ""),
+            tools=self._tools if tools is None else ToolSelection(tools, settings.resolver),
+            options=(settings.options or NO_OPTIONS).merged(options),
             context=copy_containers(checked_mapping("params", params)),
             state_key=self._state_keys[0] if self._state_keys else None,
-            pending_store=own.pending_store,
+            pending_store=settings.pending_store,
             new_run=partial(
                 RunContext,
-                agent=own.name,
-                version=own.version,
-                agent_id=own.agent_id,
+                agent=settings.name,
+                version=settings.version,
+                agent_id=settings.agent_id,
                 conversation_id=conversation_id,
                 **identity,
-                tool_context={**own.tool_context, **checked_mapping("tool_context", tool_context)},
-                limits=limits or own.limits or DEFAULT_LIMITS,
-                tool_errors=tool_errors or own.tool_errors or ANSWER_ERRORS,
-                telemetry=own.telemetry,
+                tool_context={**settings.tool_context, **checked_mapping("tool_context", tool_context)},
+                limits=limits or settings.limits or DEFAULT_LIMITS,
+                tool_errors=tool_errors or settings.tool_errors or ANSWER_ERRORS,
+                telemetry=settings.telemetry,
                 tool_advisors=chain.tool_advisors,
                 approvers=chain.approvers,
                 listeners=chain.listeners,
-                resolver_fallback=own.resolver if own.resolver_fallback else None,
-                enforces_schema=own.model.enforces_schema,
+                resolver_fallback=settings.resolver if settings.resolver_fallback else None,
+                enforces_schema=settings.model.enforces_schema,
                 transcripts=chain.transcripts,
-                context_window=own.model.known_context_window,
-                attributes=merge_attributes(own.attributes, check_attributes(attributes)),
+                context_window=settings.model.known_context_window,
+                attributes=merge_attributes(settings.attributes, check_attributes(attributes)),
             ),
         )
 
@@ -541,8 +541,8 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     # a continued conversation already begins with the system message it was sent with
     for index, message in enumerate(middle):
         check_not_blank(f"messages[{index}]", message)
-    before = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
-    conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
+    instructions = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
+    conversation = (*instructions, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: pass user=, messages= or system=")
     return conversation

@@ -127,10 +127,10 @@ class ChatClientRequestSpec(Generic[OutputT]):
             results = run.all_results()
         usage = run.totals.usage.total
         if run.resumption is not None:
-            together = UsageSum()
-            together.add(usage)
-            together.add(run.resumption.paused.usage)
-            usage = together.total
+            usage_sum = UsageSum()
+            usage_sum.add(usage)
+            usage_sum.add(run.resumption.paused.usage)
+            usage = usage_sum.total
         return replace(response, usage=usage, tool_results=results)
 
     def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
@@ -166,8 +166,10 @@ class ChatClientRequestSpec(Generic[OutputT]):
         """Return the decisions about the calls of a state; if there is a store, spend the state."""
         if self.pending_store is None:
             return decisions
-        own = {call_id: decision for call_id, decision in decisions.items() if not isinstance(decision, Denied)}
-        return await self.pending_store.claim(state, own)
+        call_decisions = {
+            call_id: decision for call_id, decision in decisions.items() if not isinstance(decision, Denied)
+        }
+        return await self.pending_store.claim(state, call_decisions)
 
     async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
         """Return the state of a run that has paused, and its text; if there is a store, keep it there."""

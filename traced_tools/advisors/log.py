@@ -69,13 +69,13 @@ class LoggingAdvisor(Advisor):
         try:
             response = await call_next(request)
         except BaseException as error:
-            arrived = ChatClientResponse(
+            partial_response = ChatClientResponse(
                 run,
                 ChatResponse(AssistantMessage("".join(pieces))) if pieces else None,
                 stop_reason=stop_reason_of(error),
                 iteration=request.iteration,
             )
-            self._log_end(request, arrived, perf_counter() - began, error_type(error))
+            self._log_end(request, partial_response, perf_counter() - began, error_type(error))
             raise
         finally:
             self._pieces.pop(run.id, None)
@@ -124,7 +124,7 @@ class LoggingAdvisor(Advisor):
         self._log("response", request, facts, "output_messages", captured)
 
     def _log(
-        self, what: str, request: ChatClientRequest, facts: dict[str, Any], content: str, captured: str | None
+        self, subject: str, request: ChatClientRequest, facts: dict[str, Any], content: str, captured: str | None
     ) -> None:
         run = request.run
         fields = {name: value for name, value in facts.items() if value is not None}
@@ -133,7 +133,7 @@ class LoggingAdvisor(Advisor):
         extra = {**fields, **_identity(run, request.iteration)}
         if captured is not None:
             extra[content] = captured
-        self._logger.log(self._level, "%s of %s: %s%s", what, run.agent, summary, text, extra=extra)
+        self._logger.log(self._level, "%s of %s: %s%s", subject, run.agent, summary, text, extra=extra)
 
 
 def _identity(run: RunContext, iteration: int) -> dict[str, Any]:

@@ -98,9 +98,9 @@ class ModelJudge:
 def _as_text(response: ChatClientResponse) -> str:
     """Return the conversation and its last answer as text."""
     messages = response.messages
-    before = messages[:-1] if messages and isinstance(messages[-1], AssistantMessage) else messages
-    said = "\n\n".join(text for message in before for text in _texts(message))
-    return f"<conversation>\n{said}\n</conversation>\n\n<answer>\n{response.content}\n</answer>"
+    history = messages[:-1] if messages and isinstance(messages[-1], AssistantMessage) else messages
+    conversation = "\n\n".join(text for message in history for text in _texts(message))
+    return f"<conversation>\n{conversation}\n</conversation>\n\n<answer>\n{response.content}\n</answer>"
 
 
 def _texts(message: Message) -> Iterator[str]:

@@ -69,12 +69,12 @@ class AdvisorChain:
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, advisor in enumerate(self.advisors) if isinstance(advisor, ToolLoopAdvisor)), 0)
         self.transcripts = tuple(advisor for advisor in self.advisors[place:] if isinstance(advisor, TranscriptAdvisor))
-        inside = self.advisors[place:]
+        inner_advisors = self.advisors[place:]
         self.listeners = EventListeners(
-            event_listeners(inside),
+            event_listeners(inner_advisors),
             event_listeners(self.advisors[:place]),
-            event_listeners(inside, deltas=True),
-            call_listeners(inside),
+            event_listeners(inner_advisors, deltas=True),
+            call_listeners(inner_advisors),
         )
         self._loop = loops[0] if loops else None
         self.own_tools = loops[0].own_tools if loops else ()
@@ -87,8 +87,8 @@ class AdvisorChain:
     def review(self, run: RunContext, tools: ToolSet) -> None:
         """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
         if self._reviewers:
-            own = self.own_tools
-            names = names_by_source((*tools, *own)) if own else tools.names_by_source
+            own_tools = self.own_tools
+            names = names_by_source((*tools, *own_tools)) if own_tools else tools.names_by_source
             for advisor in self._reviewers:
                 advisor.review_tools(run, names)
 

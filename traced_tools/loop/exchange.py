@@ -167,8 +167,8 @@ class ChatClientResponse(Generic[OutputT]):
         if self.pending:
             raise RuntimeError("the response has no output: its calls wait in `pending`; resume the run")
         if self.validated is None:
-            why = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
-            raise RuntimeError(f"the response has no output: {why}")
+            hint = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
+            raise RuntimeError(f"the response has no output: {hint}")
         if self.validated.text != self.content:
             raise RuntimeError("the response has no output: an advisor replaced the answer after it was validated")
         return self.validated.value

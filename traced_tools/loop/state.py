@@ -65,13 +65,13 @@ class KeptResult(Value):
     @classmethod
     def of(cls, result: ToolResult) -> Self:
         """Return what a state keeps of a result: all but the value that the tool returned, and its exception."""
-        others = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
-        return cls(name=result.tool, **others)
+        values = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
+        return cls(name=result.tool, **values)
 
     def result(self) -> ToolResult:
         """Return the result."""
-        others = {field: getattr(self, field) for field in type(self).model_fields if field != "name"}
-        return ToolResult(tool=self.name, **others)
+        values = {field: getattr(self, field) for field in type(self).model_fields if field != "name"}
+        return ToolResult(tool=self.name, **values)
 
 
 def _check_object(text: str) -> str:
@@ -291,11 +291,11 @@ class RunState(Value):
         advisors: Sequence[KeptByAdvisor] = (),
     ) -> Self:
         """Return the state of a run that has paused."""
-        before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
-        usage.add(None if before is None else before.usage)
+        paused, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
+        usage.add(None if paused is None else paused.usage)
         usage.add(run.totals.usage.total)
         return cls(
-            run_ids=(*(() if before is None else before.run_ids), run.id),
+            run_ids=(*(() if paused is None else paused.run_ids), run.id),
             traceparent=traceparent,
             agent=run.agent,
             conversation_id=run.conversation_id,
@@ -378,8 +378,8 @@ class RunState(Value):
         """Raise `ResumeError` if a decision is about a call that does not wait for a decision of its kind."""
         leaves = self.leaves()
         waiting = {leaf.call_id: leaf.call for leaf in leaves}
-        if strange := decisions.keys() - waiting.keys():
-            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+        if unknown_ids := decisions.keys() - waiting.keys():
+            raise ResumeError(f"no call with the id {min(unknown_ids)!r} waits in this state")
         for call_id, decision in decisions.items():
             if sum(leaf.call_id == call_id for leaf in leaves) > 1:  # the ids of a provider may have a slash
                 raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
@@ -503,12 +503,12 @@ def _digest(state: object, key: StateKey | None) -> str:
 def _refusal(digest: str, expected: str) -> ResumeError:
     """Return why a state with another digest than expected is refused; a client with another key may accept it."""
     method, _, rest = digest.partition(":")
-    expected_method, _, own = expected.partition(":")
+    expected_method, _, expected_rest = expected.partition(":")
     if (method, expected_method) == (_SIGNED, "sha256"):
         return ResumeError("the state is signed with a key: pass the same key as approval_key=")
     if (method, expected_method) == ("sha256", _SIGNED):
         return ResumeError("the state is not signed with the configured key")
-    if method == expected_method == _SIGNED and rest.partition(":")[0] != own.partition(":")[0]:
+    if method == expected_method == _SIGNED and rest.partition(":")[0] != expected_rest.partition(":")[0]:
         return ResumeError(
             "the state is signed with a key that is not configured: pass the key in approval_key= as well"
         )

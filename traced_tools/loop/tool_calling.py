@@ -249,6 +249,7 @@ class _Loop:
             observed.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
+            # an inner advisor may have sent the model other tools than the loop's request has
             offered = tools if broken else response.offered or self._request.tools
             result = await self._execute(response, offered, iteration, limit=broken)
             return await self._go_on(response, result)
@@ -291,14 +292,15 @@ class _Loop:
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
-        new = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
-        run.results.extend([item for item in new if item.pending is None or result.ended_by] if result.pending else new)
+        results = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
+        is_partial = result.pending and not result.ended_by
+        run.results.extend([item for item in results if item.pending is None] if is_partial else results)
         if result.pending:
             messages = _messages_after(run.first_request or (), history)
             run.pause = Pause(messages, response.message, result, response.iteration)
             return result
         if waiting_ids and not advisor.keep_history:
-            parts = [item.part() for item in new]
+            parts = [item.part() for item in results]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
         if "next_instructions" not in self._implemented:
             self._messages = advisor.next_instructions(self._request, response, result)

@@ -325,15 +325,15 @@ class RunContext:
         """Return the tokens of the run, of all runs nested in it, and of the runs that it resumes."""
         if self.resumption is None:
             return self.totals.spent
-        together = UsageSum()
-        together.add(self.resumption.paused.usage)
-        together.add(self.totals.spent.total)
-        return together
+        usage = UsageSum()
+        usage.add(self.resumption.paused.usage)
+        usage.add(self.totals.spent.total)
+        return usage
 
     def next_iteration(self) -> int:
         """Return the number of the next iteration of the tool loop, from 1; the runs that it resumes count."""
-        before = 0 if self.resumption is None else self.resumption.paused.iteration
-        return before + self.totals.iterations + 1
+        paused_iterations = 0 if self.resumption is None else self.resumption.paused.iteration
+        return paused_iterations + self.totals.iterations + 1
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""

@@ -91,8 +91,8 @@ def answer_problem(question: InputRequest, answer: object) -> str | None:
         return None
     if not isinstance(answer, Mapping):
         return "it must be what the user has entered, a mapping, or None if the user declines"
-    failed = SchemaCheck(question.schema or {}, "an elicitation").failed_keywords(dict(answer))
-    return f"it does not meet the schema of the question: {', '.join(failed)}" if failed else None
+    keywords = SchemaCheck(question.schema or {}, "an elicitation").failed_keywords(dict(answer))
+    return f"it does not meet the schema of the question: {', '.join(keywords)}" if keywords else None
 
 
 def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:

@@ -81,8 +81,8 @@ class _AugmentedProvider:
 
     def _augment(self, tools: object) -> list[ToolCallback | ToolCallbackProvider]:
         # a provider usually returns the same tools for each run, whose schemas are then merged once
-        items, before = [*tools_and_providers((tools,), _NoNames())], self._known
-        entries = {id(item): before.get(id(item)) or (item, _augment(item, self._augmentation)) for item in items}
+        items, previous = [*tools_and_providers((tools,), _NoNames())], self._known
+        entries = {id(item): previous.get(id(item)) or (item, _augment(item, self._augmentation)) for item in items}
         self._known = entries  # it keeps the tools alive, so that no other object gets the id of one
         return [entries[id(item)][1] for item in items]
 

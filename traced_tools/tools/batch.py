@@ -100,11 +100,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._nested_decisions: dict[str, dict[str, CallDecision | Denied]] = {}
         self._bound: dict[int, str] = {}
         for index, call in enumerate(calls) if pending else ():
-            before = pending.get(call.id or "")
-            if before is not None and before.bound:
-                self._bound[index] = before.bound
-            if before is not None and before.nested is not None:
-                self._keep_approval(index, before)
+            earlier = pending.get(call.id or "")
+            if earlier is not None and earlier.bound:
+                self._bound[index] = earlier.bound
+            if earlier is not None and earlier.nested is not None:
+                self._keep_approval(index, earlier)
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
@@ -287,13 +287,13 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         if len(self._under_way) == 1:  # the common case
             return [[self._under_way[0].result()]]
         waves: list[list[Flow[ToolResult]]] = []
-        alone = True
+        starts_wave = True
         for index, execution in enumerate(self._under_way):
             is_sequential = self._is_sequential(index)
-            if alone or is_sequential:
+            if starts_wave or is_sequential:
                 waves.append([])
             waves[-1].append(execution.result())
-            alone = is_sequential
+            starts_wave = is_sequential
         return waves
 
     @property

@@ -60,9 +60,9 @@ class ArgumentBinding:
             return ()
         with suppress(Exception):  # a custom validator may raise anything
             if previous is not None and not self._shows(bound, previous):
-                before = self._tool.bind(previous)
-                if self._shows(before, previous):
-                    self._bound, self._bound_for = before, previous
+                former = self._tool.bind(previous)
+                if self._shows(former, previous):
+                    self._bound, self._bound_for = former, previous
         return bound.repairs
 
     def shown(self) -> tuple[str, dict[str, Any] | None]:

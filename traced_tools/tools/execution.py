@@ -428,19 +428,19 @@ class ToolExecution:
                 self._source is approved.instead or approved.arguments != self._bound
             )
             edited = approved.arguments if is_edit else None
-            why: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
-            return replace(result, decision="approved", by=approved.by, edited=edited, **why)
+            reasons: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
+            return replace(result, decision="approved", by=approved.by, edited=edited, **reasons)
         by = self._continuation.provided.by if isinstance(self._continuation, GivenInput) else None
         if code is rule is by is None and policy is None:
             return result
         return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
-        required = call.metadata.requires_approval
-        if call.approval_reason is not None or isinstance(required, bool):
-            return call.approval_reason is not None or required is True
+        requirement = call.metadata.requires_approval
+        if call.approval_reason is not None or isinstance(requirement, bool):
+            return call.approval_reason is not None or requirement is True
         try:
-            return await perform(required, call.args) is not False
+            return await perform(requirement, call.args) is not False
         except Exception as error:
             kind = error_type(error)  # its text may quote arguments
             _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
@@ -498,12 +498,12 @@ class ToolExecution:
         )
 
     def _pending_result(
-        self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval."
+        self, request: ApprovalRequest, code: str | None, reason: str = "it waits for approval."
     ) -> ToolResult:
         return ToolResult(
             self._id,
             request.tool,
-            f"{NOT_RUN}{why}",
+            f"{NOT_RUN}{reason}",
             decision="pending",
             reason_code=code,
             rule=request.policy_rule,
@@ -584,8 +584,8 @@ class ToolExecution:
             *_, paused = call.paused.values()
             waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
-                why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
-                return self._waiting_result(context, why, nested=paused)
+                reason = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting_result(context, reason, nested=paused)
             failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
         if failure is None:
             assert returned is not None
@@ -626,7 +626,7 @@ class ToolExecution:
     def _waiting_result(
         self,
         context: ToolContext,
-        why: str,
+        reason: str,
         *,
         input: PendingInput | None = None,
         nested: NestedPause | None = None,
@@ -635,7 +635,7 @@ class ToolExecution:
         approval = None if self._approved is None else Approve(by=self._approved.by, code=self._approved.code)
         request = self._request(self._advised or self._invocation(context))
         pending = replace(request.pending(), held=False, input=input, nested=nested, approval=approval)
-        text = f"{UNKNOWN_OUTCOME}{why}"
+        text = f"{UNKNOWN_OUTCOME}{reason}"
         return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:

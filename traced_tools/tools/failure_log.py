@@ -40,11 +40,11 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
     traceback = captured()
     if traceback is None and debugging:
         traceback = _format(error, may_quote)
-    what = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
+    summary = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
     if traceback is None:
-        _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", what, DEBUG)
+        _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", summary, DEBUG)
     else:
-        _LOG.warning("%s\n%s", what, traceback.rstrip())
+        _LOG.warning("%s\n%s", summary, traceback.rstrip())
 
 
 def _format(error: Exception, may_quote: bool) -> str:

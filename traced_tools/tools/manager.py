@@ -173,7 +173,7 @@ class ToolCallingManager:
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
         ledger = run.telemetry.ledger if run.telemetry.enabled else None
-        began, before = perf_counter_ns(), None if ledger is None else ledger.mark()
+        began, mark = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
@@ -185,8 +185,8 @@ class ToolCallingManager:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
         finally:  # a model that a tool has called in this run has booked its time here, and it is the tool's time
-            if ledger is not None and before is not None:
-                ledger.return_to(before)
+            if ledger is not None and mark is not None:
+                ledger.return_to(mark)
                 step.book(ledger, perf_counter_ns() - began)
         for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
             # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
@@ -433,32 +433,32 @@ def _call_texts(message: AssistantMessage) -> list[tuple[str, str]]:
 
 
 def _merge_earlier(
-    run: RunContext, earlier: ToolExecutionResult, now: Mapping[int, ToolResult], decisions: Decisions
+    run: RunContext, earlier: ToolExecutionResult, new_results: Mapping[int, ToolResult], decisions: Decisions
 ) -> list[ToolResult]:
     """Return the results of all calls of an answer: those of the calls that waited, and the earlier ones.
 
     Args:
         run: the run that resumes.
         earlier: the earlier results of the answer.
-        now: the results of the calls that waited, by their place among all calls.
+        new_results: the results of the calls that waited, by their place among all calls.
         decisions: the decisions about the calls that waited.
     """
     results = list(earlier.results)
-    for index, result in now.items():
-        before = results[index].pending
-        if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
+    for index, result in new_results.items():
+        pending = results[index].pending
+        if pending is not None and pending.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
-            observe_decided_wait(run, result.tool, result.decision, before.requested_at, decided_at)
-        results[index] = _keep_wait_time(result, before)
+            observe_decided_wait(run, result.tool, result.decision, pending.requested_at, decided_at)
+        results[index] = _keep_wait_time(result, pending)
     return results
 
 
-def _keep_wait_time(result: ToolResult, before: PendingCall | None) -> ToolResult:
+def _keep_wait_time(result: ToolResult, earlier: PendingCall | None) -> ToolResult:
     """Return the result of a call that waited; if it still waits for the same, with the time when it began to wait."""
-    now = result.pending
-    if before is None or now is None or (now.arguments, now.input) != (before.arguments, before.input):
+    pending = result.pending
+    if earlier is None or pending is None or (pending.arguments, pending.input) != (earlier.arguments, earlier.input):
         return result
-    return replace(result, pending=replace(now, requested_at=before.requested_at))
+    return replace(result, pending=replace(pending, requested_at=earlier.requested_at))
 
 
 def _count_conversation(run: RunContext, messages: Sequence[Message], tools: ToolSet) -> int:

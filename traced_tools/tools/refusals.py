@@ -59,8 +59,8 @@ def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -
     """Return the result of a call that a decision ends; if its tool has begun and waited, its outcome is unknown."""
     if pending is None or not pending.has_begun:
         return result
-    why = "its agent waited" if pending.input is None else "it asked for input and did not get any"
-    return replace(result, content=f"{UNKNOWN_OUTCOME}{why}: {reason}")
+    reason_text = "its agent waited" if pending.input is None else "it asked for input and did not get any"
+    return replace(result, content=f"{UNKNOWN_OUTCOME}{reason_text}: {reason}")
 
 
 def waiting_result(call: PendingCall) -> ToolResult:

@@ -144,8 +144,8 @@ def _resolve(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     if tool is None:
         if not name.isprintable() or len(name) > _MAX_NAME_LENGTH or " " in name.strip():
             raise ToolNotFoundError("tools= contains a text that is not a tool's name; pass a function, not its result")
-        why = "pass resolver= to look up names" if resolver is None else "the resolver does not find it"
-        raise ToolNotFoundError(f"tools= contains the name {name!r}, which cannot be resolved: {why}")
+        reason = "pass resolver= to look up names" if resolver is None else "the resolver does not find it"
+        raise ToolNotFoundError(f"tools= contains the name {name!r}, which cannot be resolved: {reason}")
     expect(f"what the resolver returns for {name!r}", tool, ToolCallback, "a ToolCallback or None")
     if tool.definition.name != name:
         raise ToolDefinitionError(
@@ -180,7 +180,7 @@ def _no_tool(item: Any) -> ToolDefinitionError:
 def _hint(item: Any) -> str:
     parts = [part for part in ("definition", "metadata", "call") if hasattr(item, part)]
     if isinstance(item, type):
-        is_one = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
-        return "; this is a class, pass an instance of it" if is_one else ""
+        is_tool_class = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
+        return "; this is a class, pass an instance of it" if is_tool_class else ""
     missing = {"definition", "metadata", "call"} - {*parts}
     return f"; to be a ToolCallback, it needs {', '.join(sorted(missing))}" if parts else ""

@@ -51,8 +51,8 @@ class ToolSet(tuple[ToolCallback, ...]):
         self.by_name = {tool.definition.name: tool for tool in self}
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            duplicates = ", ".join(_name_and_sources(name, self) for name in twice)
+            repeated_names = sorted({name for name in names if names.count(name) > 1})
+            duplicates = ", ".join(_name_and_sources(name, self) for name in repeated_names)
             raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {duplicates}")
         _check_wire_names(self.by_name)
         self._invocables = {}
@@ -126,10 +126,10 @@ def _check_wire_names(names: Iterable[str]) -> None:
     """Raise `ToolDefinitionError` for names that are sent to providers as the same name."""
     own_names: dict[str, str] = {}
     for name in names:
-        other = own_names.setdefault(wire_name(name), name)
-        if other != name:
+        first = own_names.setdefault(wire_name(name), name)
+        if first != name:
             raise ToolDefinitionError(
-                f"the tools {other!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
+                f"the tools {first!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
             )
 
 

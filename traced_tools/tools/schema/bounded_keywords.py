@@ -43,17 +43,17 @@ def bounded_keywords(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
     linear: dict[int, Any] = {}
     replaced: dict[str, Any] = {"re": SimpleNamespace(search=matches)}
     for module in modules:
-        own = {**vars(module), **replaced}
+        namespace = {**vars(module), **replaced}
         for name, function in vars(module).items():
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                linear[id(function)] = own[name] = _copy_with_globals(function, own)
-        replaced |= {name: own[name] for name in vars(module) if isinstance(own[name], FunctionType)}
+                linear[id(function)] = namespace[name] = _copy_with_globals(function, namespace)
+        replaced |= {name: namespace[name] for name in vars(module) if isinstance(namespace[name], FunctionType)}
     bounded = {name: linear.get(id(keyword), keyword) for name, keyword in keywords.items()}
     return bounded | {name: _count_references(bounded[name]) for name in _REFERENCES if name in bounded}
 
 
-def _copy_with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
-    copy = FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
+def _copy_with_globals(function: FunctionType, namespace: dict[str, Any]) -> FunctionType:
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 

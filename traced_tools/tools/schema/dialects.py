@@ -168,8 +168,8 @@ def _union(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
 
 
 def _check_alone(schema: dict[str, Any], keyword: str, where: str) -> None:
-    if beside := _CONSTRAINTS & schema.keys():
-        raise _refusal(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
+    if keywords := _CONSTRAINTS & schema.keys():
+        raise _refusal(where, f"has {', '.join(sorted(keywords))} beside {keyword}; write it into what {keyword} names")
 
 
 def _typed_schema(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
@@ -186,6 +186,7 @@ def _typed_schema(schema: dict[str, Any], where: str, level: int) -> dict[str, A
 
 def _fields(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     fields, required = _part(schema, "properties", where), _part(schema, "required", where)
+    # by default, an inner object without fields is a map, and a root without fields is a tool without arguments
     if schema.get("additionalProperties", bool(where) and not fields) is not False:
         raise _refusal(where, "takes fields of any name; name its fields, or make it a list of keys and values")
     if unknown := [str(name) for name in required if name not in list(fields)]:
@@ -241,8 +242,8 @@ def _described_constraints(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _description(schema: dict[str, Any], constraints: Mapping[str, Any] | None = None) -> dict[str, str]:
     extra = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in (constraints or {}).items())
-    own = schema.get("description") or ""
-    text = f"{own} ({extra})" if own and extra else own or extra
+    description = schema.get("description") or ""
+    text = f"{description} ({extra})" if description and extra else description or extra
     return {"description": text} if text else {}
 
 

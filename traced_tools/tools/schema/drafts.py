@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import is_
 from typing import Any, Final
 
 from traced_tools.errors import ToolDefinitionError
@@ -81,13 +82,13 @@ def _convert(schema: Any, renames: bool) -> Any:
             current[keyword] = fields if all(inner[name] is field for name, field in fields.items()) else inner
     for keyword in LISTS:
         if isinstance(schemas := current.get(keyword), list):
-            new = [_convert(part, renames) for part in schemas]
-            current[keyword] = schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
+            parts = [_convert(part, renames) for part in schemas]
+            current[keyword] = schemas if all(map(is_, parts, schemas)) else parts
             if not schemas:
                 del current[keyword]
     for keyword in SINGLE:
-        if isinstance(one := current.get(keyword), Mapping):
-            current[keyword] = _convert(one, renames)
+        if isinstance(inner_schema := current.get(keyword), Mapping):
+            current[keyword] = _convert(inner_schema, renames)
     _convert_bounds(current)
     _convert_type(current)
     _convert_required(current, schema)
@@ -157,9 +158,9 @@ def _convert_required(schema: dict[str, Any], original: Mapping[str, Any]) -> No
     names = [names] if isinstance(names, str) else [] if isinstance(names, bool) else names
     fields = original.get("properties")
     if isinstance(fields, Mapping) and isinstance(names, list):
-        if isinstance(among := fields.get("required"), list):
+        if isinstance(required_names := fields.get("required"), list):
             schema["properties"] = {name: field for name, field in schema["properties"].items() if name != "required"}
-            names = [*names, *among]
+            names = [*names, *required_names]
         names = [
             *names,
             *(name for name, field in fields.items() if isinstance(field, Mapping) and field.get("required") is True),

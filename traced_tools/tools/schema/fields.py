@@ -89,11 +89,11 @@ def forms_of(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[M
     if not isinstance(schema, dict) or steps > _MAX_STEPS:
         return
     yield schema
-    others = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
+    branches = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
     if "$ref" in schema:
-        others.append(_target(schema["$ref"], root))
-    for other in others:
-        yield from forms_of(other, root, steps + 1)
+        branches.append(_target(schema["$ref"], root))
+    for branch in branches:
+        yield from forms_of(branch, root, steps + 1)
 
 
 def _target(ref: Any, root: Any) -> Any:

@@ -214,8 +214,9 @@ def _distance(form: Sequence[_Detail]) -> tuple[int, int]:
 def _shared_problems(forms: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
     """Return one problem for each field that is invalid in every form, if one sentence covers all forms."""
     by_path = [{problem.path: problem for problem in problems} for problems in forms]
-    everywhere = [[form.get(path) for form in by_path] for path in by_path[0]]
-    return [one for problems in everywhere if (one := _combine(problems)) is not None]
+    problems_by_path = [[form.get(path) for form in by_path] for path in by_path[0]]
+    combinations = map(_combine, problems_by_path)
+    return [problem for problem in combinations if problem is not None]
 
 
 def _combine(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | None:
@@ -225,8 +226,8 @@ def _combine(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | No
         return None
     if len(texts) > 1 and not all(text.startswith("must be ") for text in texts):
         return None
-    others = [text.removeprefix("must be ") for text in texts[1:]]
-    return reported[0]._replace(text=" or ".join([texts[0], *others]))
+    expectations = [text.removeprefix("must be ") for text in texts[1:]]
+    return reported[0]._replace(text=" or ".join([texts[0], *expectations]))
 
 
 def _alternatives(path: FieldPath, forms: Sequence[Sequence[ArgumentProblem]]) -> str:

@@ -108,6 +108,7 @@ class References:
             self._open.add(key)
             body = self._schema(target, resolver)
             self._open.remove(key)
+            # rewriting the target shows whether it refers to itself: then it stays a definition
             if inline and key not in self._recursive:
                 return body
             self._definitions[key] = body

@@ -237,5 +237,5 @@ def _hints(name: str, annotated: Any) -> dict[str, Any]:
         return get_type_hints(stand_in, include_extras=True)
     except Exception as error:
         unknown = error.name if isinstance(error, NameError) else None
-        why = f"{unknown} is not defined where the function is" if unknown else type(error).__name__
-        raise ToolDefinitionError(f"{name} cannot be a tool: its annotations cannot be read: {why}") from error
+        reason = f"{unknown} is not defined where the function is" if unknown else type(error).__name__
+        raise ToolDefinitionError(f"{name} cannot be a tool: its annotations cannot be read: {reason}") from error
