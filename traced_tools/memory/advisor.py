@@ -84,8 +84,8 @@ class MemoryAdvisor(TranscriptAdvisor):
         """Send the view of the conversation, and keep what is new in the request and in the answer."""
         if request.conversation_id is None and not request.iteration:
             return await call_next(request)
-        instructions = [each for each in request.messages if isinstance(each, SystemMessage)]
-        conversation = [each for each in request.messages if not isinstance(each, SystemMessage)]
+        instructions = [message for message in request.messages if isinstance(message, SystemMessage)]
+        conversation = [message for message in request.messages if not isinstance(message, SystemMessage)]
         session = session_of(request.run.id, self)
         is_begun = session is not None
         if session is None:
@@ -135,10 +135,10 @@ class MemoryAdvisor(TranscriptAdvisor):
         """Read the conversation of a run that resumes, and refuse the run if the conversation went on."""
         session = MemorySession(self, self.memory, run, self._on_failure)
         self._check_alone(session)
-        known: Sequence[Message] = ()
+        messages: Sequence[Message] = ()
         if run.conversation_id is None and run.resumption is not None:  # only the state has what the run was sent
-            known = (*(run.first_request or ()), *run.resumption.paused.messages())
-        await session.begin([each for each in known if not isinstance(each, SystemMessage)])
+            messages = (*(run.first_request or ()), *run.resumption.paused.messages())
+        await session.begin([message for message in messages if not isinstance(message, SystemMessage)])
 
     async def claim(self, run: RunContext) -> None:
         """Record that the calls which waited begin, if the log decides which run resumes."""
@@ -148,7 +148,7 @@ class MemoryAdvisor(TranscriptAdvisor):
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools."""
         if (session := session_of(run.id, self)) is not None:
-            conversation = [each for each in messages if not isinstance(each, SystemMessage)]
+            conversation = [message for message in messages if not isinstance(message, SystemMessage)]
             await session.finish(conversation, failing=failing)
 
     def __repr__(self) -> str:

@@ -55,8 +55,8 @@ def check_chat_memory_repository(factory: Callable[[], ChatMemoryRepository]) ->
                 failure = AssertionError(f"({way.name}) {statement}: {_reason(error)}")
                 failures.append(failure.with_traceback(error.__traceback__))
     if failures:
-        listed = "\n".join(f"- {failure}" for failure in failures)
-        raise AssertionError(f"{len(failures)} checks of the chat memory's contract fail:\n{listed}") from failures[0]
+        report = "\n".join(f"- {failure}" for failure in failures)
+        raise AssertionError(f"{len(failures)} checks of the chat memory's contract fail:\n{report}") from failures[0]
 
 
 def _reason(error: Exception) -> str:
@@ -91,20 +91,20 @@ class _Blocking:
         return self._repository.delete(conversation, **options)
 
     async def ids(self, **options: Any) -> list[str]:
-        return [each.id for each in self._repository.conversations(**options)]
+        return [conversation.id for conversation in self._repository.conversations(**options)]
 
     async def attributes(self, conversation: str) -> Mapping[str, str]:
-        found = self._repository.conversations()
-        return next(each.attributes for each in found if each.id == conversation)
+        conversations = self._repository.conversations()
+        return next(candidate.attributes for candidate in conversations if candidate.id == conversation)
 
     async def delete_expired(self, by: datetime | None = None) -> int:
         return self._repository.delete_expired(by)
 
     async def find(self, conversation: str) -> Conversation:
-        found = await Call[Conversation | None](self._repository.find_conversation, conversation)
-        if found is None:
+        result = await Call[Conversation | None](self._repository.find_conversation, conversation)
+        if result is None:
             raise AssertionError("find_conversation does not return a conversation that was stored")
-        return found
+        return result
 
     async def commit(self, before: Conversation | None, after: Conversation, *entries: MemoryEntry) -> bool:
         first = after.version - len(entries) + 1
@@ -143,11 +143,11 @@ class _OnAsyncio(_Blocking):
         return await self._repository.adelete(conversation, **options)
 
     async def ids(self, **options: Any) -> list[str]:
-        return [each.id for each in await self._repository.aconversations(**options)]
+        return [conversation.id for conversation in await self._repository.aconversations(**options)]
 
     async def attributes(self, conversation: str) -> Mapping[str, str]:
-        found = await self._repository.aconversations()
-        return next(each.attributes for each in found if each.id == conversation)
+        conversations = await self._repository.aconversations()
+        return next(candidate.attributes for candidate in conversations if candidate.id == conversation)
 
     async def delete_expired(self, by: datetime | None = None) -> int:
         return await self._repository.adelete_expired(by)
@@ -319,7 +319,7 @@ async def _(memory: _Blocking) -> None:
     entries.append(_said("2.late", 2))
     await memory.append(name, entries, 0)
     positions = range(1, len(entries) + 1)
-    late = [each for each, entry in zip(positions, entries, strict=True) if entry.turn >= 3]
+    late = [position for position, entry in zip(positions, entries, strict=True) if entry.turn >= 3]
     for options, expected in (
         ({"after": 5}, list(positions[5:])),
         ({"after": len(entries)}, []),
@@ -353,22 +353,30 @@ async def _(memory: _Blocking) -> None:
     for place, branch in ((30, ""), (18, "re|search"), (5, "")):
         entries.insert(place, CompactionEntry(turn=3, branch=branch, through=1, trigger="turns", strategy="keep_turns"))
     await memory.append(name, entries, 0)
-    for wanted in ([""], ["re"], ["re|search"], ["*"], ["re|search.a\x00\\0"], ["", "re|search", ""], ["r", "", "no"]):
+    for subset in (
+        [""],
+        ["re"],
+        ["re|search"],
+        ["*"],
+        ["re|search.a\x00\\0"],
+        ["", "re|search", ""],
+        ["r", "", "no"],
+    ):
         for kind, after, turns, part in product((None, *get_args(EntryKind)), (0, 11), (9, 2, 1), _PARTS):
             options = {"kind": kind, "after": after, "last_turns": turns, **part}
-            log = await memory.read(name, branches=wanted, **options)
-            found = [
+            log = await memory.read(name, branches=subset, **options)
+            matches = [
                 position
                 for position, entry in enumerate(entries, 1)
-                if entry.branch in wanted
+                if entry.branch in subset
                 and kind in (None, "compaction" if isinstance(entry, CompactionEntry) else "message")
                 and position > after
                 and entry.turn > 3 - turns
             ]
-            expected = found[: part["limit"]] if "limit" in part else found[-part.get("last", len(found)) :]
+            expected = matches[: part["limit"]] if "limit" in part else matches[-part.get("last", len(matches)) :]
             read = [entry.position for entry in log.entries]
-            _expect(read == expected, f"read(branches={wanted}, {options}) returns {read} and not {expected}")
-            _expect(log.version == len(entries), f"read(branches={wanted}) returns version {log.version}")
+            _expect(read == expected, f"read(branches={subset}, {options}) returns {read} and not {expected}")
+            _expect(log.version == len(entries), f"read(branches={subset}) returns version {log.version}")
 
 
 @_states("messages are found by their words, the newest first")
@@ -389,7 +397,7 @@ async def _(memory: _Blocking) -> None:
     await memory.append(name, entries[:3], 0)
     _expect(await memory.search(name, ["fox"]) == [1], "search(['fox']) does not find the first message")
     await memory.append(name, entries[3:], 3)
-    found: dict[tuple[str, ...], list[int]] = {
+    expectations: dict[tuple[str, ...], list[int]] = {
         ("FOX",): [6, 5, 1],
         ("fox", "dog"): [1],
         ("quick",): [1],
@@ -421,10 +429,10 @@ async def _(memory: _Blocking) -> None:
         ("=", "fox"): [],
         (name,): [],
     }
-    for words, expected in found.items():
+    for words, expected in expectations.items():
         positions = await memory.search(name, words)
         _expect(
-            positions == expected, f"search({[each[:20] for each in words]}) returns {positions} and not {expected}"
+            positions == expected, f"search({[word[:20] for word in words]}) returns {positions} and not {expected}"
         )
     for options, expected in (
         ({"limit": 2}, [6, 5]),
@@ -499,8 +507,8 @@ async def _(memory: _Blocking) -> None:
         ({"attributes": {"te\x00am\\": "%_*?[\\"}}, [three]),
         ({"attributes": {"ticket": "7"}}, [one]),
     ):
-        found = await memory.ids(**options)
-        _expect(found == expected, f"conversations({options}) returns {found} and not {expected}")
+        ids = await memory.ids(**options)
+        _expect(ids == expected, f"conversations({options}) returns {ids} and not {expected}")
     _expect(
         await memory.attributes(one) == {"user": "u1", "team": "red", "ticket": "7"},
         "attributes of a later append are not added to those of the conversation",
@@ -551,8 +559,8 @@ async def _(memory: _Blocking) -> None:
         _expect(_texts(log) == [name], f"the conversation {name[:20]!r} has other entries than its own")
         _expect(log.entries[0].id == name, f"the entry {name[:20]!r} has another id")
         for options in ({"principal": owner}, {"attributes": {f"a{name}"[:128]: name}}):
-            found = await memory.ids(**options)
-            _expect(found == [name], f"conversations() by {name[:20]!r} returns {[each[:20] for each in found]}")
+            ids = await memory.ids(**options)
+            _expect(ids == [name], f"conversations() by {name[:20]!r} returns {[id_[:20] for id_ in ids]}")
     _expect(sorted(await memory.ids()) == sorted(names), "conversations() does not return all ids as they were given")
 
 
@@ -591,8 +599,8 @@ async def _(memory: _Blocking) -> None:
             return False
         return True
 
-    stored = await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
-    _expect(sum(stored) == 1, f"{sum(stored)} of {_APPENDERS} appends are stored")
+    outcomes = await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
+    _expect(sum(outcomes) == 1, f"{sum(outcomes)} of {_APPENDERS} appends are stored")
     _expect(await memory.version(name) == 1, "the log has not one entry")
 
 

@@ -387,19 +387,19 @@ class ChatMemoryRepository(ABC):
             ConversationConflict: if the log has changed since it was read.
         """
         check_entries(entries)
-        added = _checked_attributes(attributes)
+        new_attributes = _checked_attributes(attributes)
         conversation_id, version, head = log.conversation_id, log.version, log.conversation
         _check_request(conversation_id, principal, head)
         rows = [stored(entry, version + index) for index, entry in enumerate(entries, 1)]
         if _version(head) == version and not (head and _is_expired(head, utc_now())):
-            after = self._continued(head, conversation_id, rows, principal, added)
+            after = self._continued(head, conversation_id, rows, principal, new_attributes)
             if await Call[bool](self.commit, head, after, rows):
                 return _extended(after, entries, rows)
-        found = await self._find_flow(conversation_id, principal)
-        if found is not None and (present := await self._find_rows(found, rows)):
-            return _extended(found, entries, present)
-        if found is None or head is None or found.revision != (head.key, version):
-            raise ConversationConflict(conversation_id, version, _version(found))
+        current = await self._find_flow(conversation_id, principal)
+        if current is not None and (present := await self._find_rows(current, rows)):
+            return _extended(current, entries, present)
+        if current is None or head is None or current.revision != (head.key, version):
+            raise ConversationConflict(conversation_id, version, _version(current))
         raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
 
     async def _append_flow(
@@ -411,13 +411,13 @@ class ChatMemoryRepository(ABC):
         attributes: Mapping[str, str] | None,
     ) -> int:
         expect_whole("expected_version", expected_version, 0)
-        found = await self._find_flow(conversation_id, principal)
-        log = ConversationLog(conversation_id, expected_version, (), found)
+        conversation = await self._find_flow(conversation_id, principal)
+        log = ConversationLog(conversation_id, expected_version, (), conversation)
         return (await self.extend_flow(log, entries, principal=principal, attributes=attributes)).version
 
     def _continued(
         self,
-        found: Conversation | None,
+        conversation: Conversation | None,
         conversation_id: str,
         rows: Sequence[StoredEntry],
         principal: str | None,
@@ -426,28 +426,28 @@ class ChatMemoryRepository(ABC):
         """Return a conversation as it is with `rows` appended."""
         now = utc_now()
         return Conversation(
-            key=found.key if found else time_ordered_id(),
+            key=conversation.key if conversation else time_ordered_id(),
             id=conversation_id,
             version=rows[-1].position,
-            last_turn=max(found.last_turn if found else 1, *(row.turn for row in rows)),
+            last_turn=max(conversation.last_turn if conversation else 1, *(row.turn for row in rows)),
             principal=principal,
-            attributes={**(found.attributes if found else {}), **attributes},
-            created_at=found.created_at if found else now,
+            attributes={**(conversation.attributes if conversation else {}), **attributes},
+            created_at=conversation.created_at if conversation else now,
             updated_at=now,
             expires_at=None if self.expire_after is None else now + self.expire_after,
         )
 
-    async def _find_rows(self, found: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+    async def _find_rows(self, conversation: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return `rows` with their positions in the log if it has all of them, nothing if it has none of them."""
         ids = tuple(row.id for row in rows)
-        selection = EntrySelection(0, found.version, ids=ids)
-        present = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-        if present and [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
+        selection = EntrySelection(0, conversation.version, ids=ids)
+        existing = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+        if existing and [(row.id, row.body) for row in existing] != [(row.id, row.body) for row in rows]:
             raise ValueError(
                 "the conversation has some of these entries, or other entries with their ids: "
                 "repeat an append with the same entries, and make each new entry with an id of its own"
             )
-        return present
+        return existing
 
     async def read_flow(
         self,
@@ -474,17 +474,17 @@ class ChatMemoryRepository(ABC):
             raise ValueError("limit counts from the beginning and last from the end: pass one of them")
         if kind not in (None, "message", "compaction"):
             raise ValueError("kind must be message, compaction or None")
-        wanted = _checked_branches(branches)
-        while (found := await self._find_flow(conversation_id, principal)) is not None:
-            from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
-            selection = EntrySelection(after, found.version, from_turn, kind, wanted, ids, limit, last)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+        branch_names = _checked_branches(branches)
+        while (conversation := await self._find_flow(conversation_id, principal)) is not None:
+            from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
+            selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
                 entries = tuple(loaded(row, conversation_id) for row in rows)
-                return ConversationLog(conversation_id, found.version, entries, found)
+                return ConversationLog(conversation_id, conversation.version, entries, conversation)
             again = await self._find_flow(conversation_id, principal)
-            if again is not None and again.key == found.key:  # otherwise, somebody has deleted it meanwhile
+            if again is not None and again.key == conversation.key:  # otherwise, somebody has deleted it meanwhile
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
         return ConversationLog(conversation_id, 0)
 
@@ -501,32 +501,32 @@ class ChatMemoryRepository(ABC):
         principal: str | None = None,
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words; see `search`. This is a flow."""
-        wanted = _checked_words(words)
+        word_sets = _checked_words(words)
         if match not in get_args(Match):
             raise ValueError("match must be all or any")
         for name, number in (("through", through), ("before", before), ("limit", limit)):
             if number is not None:
                 expect_whole(name, number, 1)
-        some = _checked_branches(branches)
-        found = await self._find_flow(conversation_id, principal)
-        if found is None or not (all(wanted) if match == "all" else any(wanted)):
+        branch_names = _checked_branches(branches)
+        conversation = await self._find_flow(conversation_id, principal)
+        if conversation is None or not (all(word_sets) if match == "all" else any(word_sets)):
             return ()
-        most = min(found.version, through or found.version, (before or found.version + 1) - 1)
-        search = WordSearch(tuple(filter(None, wanted)), match, most, some, limit or found.version)
-        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, found, search)
+        most = min(conversation.version, through or conversation.version, (before or conversation.version + 1) - 1)
+        search = WordSearch(tuple(filter(None, word_sets)), match, most, branch_names, limit or conversation.version)
+        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, conversation, search)
         if rows is None:
-            return await self._scan_flow(found, search)
+            return await self._scan_flow(conversation, search)
         entries = (loaded(row, conversation_id) for row in rows)
         return tuple(entry for entry in entries if isinstance(entry, MessageEntry))
 
-    async def _scan_flow(self, found: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
+    async def _scan_flow(self, conversation: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
         """Return what a search finds by reading messages from the end."""
         entries: list[MessageEntry] = []
         through = search.through
         while through > 0 and len(entries) < search.limit:
             selection = EntrySelection(0, through, kind="message", branches=search.branches, last=_PAGE)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-            entries += await Call[Sequence[MessageEntry]](_searched, rows, found.id, search)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+            entries += await Call[Sequence[MessageEntry]](_searched, rows, conversation.id, search)
             through = rows[0].position - 1 if len(rows) == _PAGE else 0
         return tuple(entries[: search.limit])
 
@@ -534,8 +534,8 @@ class ChatMemoryRepository(ABC):
         return _version(await self._find_flow(conversation_id, principal))
 
     async def _delete_flow(self, conversation_id: str, principal: str | None) -> bool:
-        while (found := await self._find_flow(conversation_id, principal)) is not None:
-            if await Call[bool](self.remove, found):
+        while (conversation := await self._find_flow(conversation_id, principal)) is not None:
+            if await Call[bool](self.remove, conversation):
                 return True
         return False
 
@@ -543,10 +543,10 @@ class ChatMemoryRepository(ABC):
         self, attributes: Mapping[str, str] | None, principal: str | None
     ) -> tuple[Conversation, ...]:
         check_principal("principal", principal)
-        wanted = _checked_attributes(attributes)
-        found = await Call[Iterable[Conversation]](self.find_conversations, principal, wanted, None)
+        conditions = _checked_attributes(attributes)
+        conversations = await Call[Iterable[Conversation]](self.find_conversations, principal, conditions, None)
         now = utc_now()
-        return tuple(each for each in found if not _is_expired(each, now))
+        return tuple(conversation for conversation in conversations if not _is_expired(conversation, now))
 
     async def _delete_expired_flow(self, by: datetime | None) -> int:
         time = utc_now() if by is None else by
@@ -554,19 +554,19 @@ class ChatMemoryRepository(ABC):
         if time.tzinfo is None:
             raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
         expired = await Call[Iterable[Conversation]](self.find_conversations, None, {}, time)
-        return sum([await Call[bool](self.remove, each) for each in expired])
+        return sum([await Call[bool](self.remove, conversation) for conversation in expired])
 
     async def _find_flow(self, conversation_id: str, principal: str | None) -> Conversation | None:
         """Return the caller's conversation; None if there is none, or if it has expired and is removed now."""
         _check_request(conversation_id, principal, None)
-        found = await Call[Conversation | None](self.find_conversation, conversation_id)
-        if found is None:
+        conversation = await Call[Conversation | None](self.find_conversation, conversation_id)
+        if conversation is None:
             return None
-        if _is_expired(found, utc_now()):
-            removed = await Call[bool](self.remove, found)
+        if _is_expired(conversation, utc_now()):
+            removed = await Call[bool](self.remove, conversation)
             return None if removed else await self._find_flow(conversation_id, principal)
-        _check_request(conversation_id, principal, found)
-        return found
+        _check_request(conversation_id, principal, conversation)
+        return conversation
 
 
 def utc_now() -> datetime:
@@ -574,8 +574,8 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _version(found: Conversation | None) -> int:
-    return 0 if found is None else found.version
+def _version(conversation: Conversation | None) -> int:
+    return 0 if conversation is None else conversation.version
 
 
 def _is_expired(conversation: Conversation, now: datetime) -> bool:
@@ -630,12 +630,12 @@ def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> in
     """Return the first position or id that `rows` lack; None if the selection has gaps: by turn, kind or branch."""
     if selection.ids is not None:
         ids = {row.id for row in rows}
-        return next((each for each in selection.ids if each not in ids), None)
+        return next((entry_id for entry_id in selection.ids if entry_id not in ids), None)
     if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
         return None
     expected = selection.cut(range(selection.after + 1, selection.through + 1))
-    found = {row.position for row in rows}
-    return next((position for position in expected if position not in found), None)
+    positions = {row.position for row in rows}
+    return next((position for position in expected if position not in positions), None)
 
 
 def _check_text(argument: str, value: object, most: int, least: int = 1) -> None:
@@ -647,12 +647,12 @@ def _check_text(argument: str, value: object, most: int, least: int = 1) -> None
         raise ValueError(f"{argument} must be text that UTF-8 can encode: replace its lone surrogates")
 
 
-def _check_request(conversation_id: str, principal: str | None, found: Conversation | None) -> None:
+def _check_request(conversation_id: str, principal: str | None, conversation: Conversation | None) -> None:
     """Raise an error if a request is invalid, or if the conversation that it found belongs to somebody else."""
     _check_text("conversation_id", conversation_id, MOST_ID)
     check_principal("principal", principal)
-    if found is not None and found.principal != principal:
-        raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
+    if conversation is not None and conversation.principal != principal:
+        raise ConversationDenied(conversation_id, has_owner=conversation.principal is not None)
 
 
 def _checked_branches(branches: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -663,8 +663,8 @@ def _checked_branches(branches: Sequence[str] | None) -> tuple[str, ...] | None:
         raise TypeError(f"branches must be a sequence of str or None, not {type(branches).__name__}")
     if not branches:
         raise ValueError("branches must not be empty: pass at least one branch, or None for all")
-    for each in branches:
-        _check_text("each of branches", each, MOST_BRANCH, least=0)
+    for branch in branches:
+        _check_text("each of branches", branch, MOST_BRANCH, least=0)
     return tuple(dict.fromkeys(branches))
 
 
@@ -674,9 +674,9 @@ def _checked_words(words: Sequence[str]) -> Sequence[frozenset[str]]:
         raise TypeError(f"words must be a sequence of str, not {type(words).__name__}")
     if not 1 <= len(words) <= MOST_WORDS:
         raise ValueError(f"words must have 1 to {MOST_WORDS} items; it has {len(words)}")
-    for each in words:
-        _check_text("each of words", each, MOST_WORD)
-    return [frozenset(words_in(each)) for each in words]
+    for text in words:
+        _check_text("each of words", text, MOST_WORD)
+    return [frozenset(words_in(text)) for text in words]
 
 
 def _checked_attributes(attributes: Mapping[str, str] | None) -> Mapping[str, str]:

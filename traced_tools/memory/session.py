@@ -156,7 +156,7 @@ class MemorySession:
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
-        settled = replace(running, rounds=tuple(each for each in running.rounds if each.is_settled()))
+        settled = replace(running, rounds=tuple(round_ for round_ in running.rounds if round_.is_settled()))
         return replace(self.view, running=settled).messages
 
     async def fit(self) -> None:
@@ -188,29 +188,31 @@ class MemorySession:
         for _ in range(_MOST_ATTEMPTS):
             view, resumed = await self._read(), Turn()
             if self.run.resumption is not None and self._has_read:
-                found = await self._resumed_turn(self.run.resumption.paused.run_ids)
-                if found is None:
+                paused_turn = await self._resumed_turn(self.run.resumption.paused.run_ids)
+                if paused_turn is None:
                     continue  # the log has changed since the view was read
-                view, self._resumed = _with_running(view, found), found
+                view, self._resumed = _with_running(view, paused_turn), paused_turn
                 resumed = view.running
             if self.ancestors:
                 view = replace(view, turns=_without_siblings(view.turns, self.turn, resumed))
-            passed = view.turns
-            if view.left_out and not passed:  # the turn before is too long for the view
+            previous_turns = view.turns
+            if view.left_out and not previous_turns:  # the turn before is too long for the view
                 last = await self._last_turns(1)
                 if last is None:
                     continue
-                passed = last
-            asked, preceding, request_only = _split(view, conversation)
+                previous_turns = last
+            new_messages, prefix, request_only = _split(view, conversation)
             if resumed.size:  # the run that paused has asked
-                asked = ()
+                new_messages = ()
             turns = (*view.turns, resumed) if resumed.size else view.turns
-            self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
-            question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)
+            self.turn, self._last = self._turn_of(new_messages, turns), new_messages[-1] if new_messages else None
+            question, placeholders = self._entries(new_messages, self.turn), _placeholders(turns, new_messages)
             settled: list[MessageEntry] = []
             self.superseded = ()
             if self.run.resumption is None:
-                settled, self.superseded = _settled(passed, asked, await self._withdrawn(passed, asked))
+                settled, self.superseded = _settled(
+                    previous_turns, new_messages, await self._withdrawn(previous_turns, new_messages)
+                )
             if placeholders or (settled and view.turns):
                 turns = turns_of([*_entries_of(turns), *placeholders, *(settled if view.turns else ())])
             if resumed.size:  # its last calls get their results
@@ -220,7 +222,7 @@ class MemorySession:
                     self._last = resumed.rounds[-1].answer.message
             self.view = replace(
                 view,
-                preceding=preceding,
+                preceding=prefix,
                 turns=turns,
                 request_only=request_only,
                 running=Turn.of((*resumed.entries, *question)),
@@ -235,7 +237,7 @@ class MemorySession:
             not_run = len(self.superseded)
             observe_missing_results(self.run, not_run, calls - not_run, iteration=self.iteration)
 
-    async def _withdrawn(self, turns: Sequence[Turn], asked: Sequence[Message]) -> Container[str | None]:
+    async def _withdrawn(self, turns: Sequence[Turn], new_messages: Sequence[Message]) -> Container[str | None]:
         """Withdraw the runs that wait in turns that the conversation passes by; return those that never resume.
 
         Whether a run has resumed is decided where its state is kept. The log decides about a state that no store keeps:
@@ -244,29 +246,29 @@ class MemorySession:
         pauses = {
             entry.run_id: entry.pause
             for turn in turns
-            for each in turn.rounds
-            for entry in each.waiting_calls().values()
+            for round_ in turn.rounds
+            for entry in round_.waiting_calls().values()
         }
-        passed = [*pauses]
+        run_ids = [*pauses]
         if (
             turns
             and not turns[-1].is_answered
             and (
-                any(isinstance(each, UserMessage) for each in asked)
+                any(isinstance(message, UserMessage) for message in new_messages)
                 or any(entry.pause is not None for entry in turns[-1].entries)
             )
         ):
-            passed += [entry.run_id for entry in turns[-1].entries]
-        never = {
+            run_ids += [entry.run_id for entry in turns[-1].entries]
+        withdrawn_ids = {
             run_id
             for run_id, pause in pauses.items()
             if pause is not None and pause.keeper == "log" and self._on_failure == "raise"  # else, it may lack entries
         }
         if self.run.withdraw is not None:
-            for run_id in dict.fromkeys(passed):
+            for run_id in dict.fromkeys(run_ids):
                 if run_id is not None and await self.run.withdraw(run_id):
-                    never.add(run_id)
-        return never
+                    withdrawn_ids.add(run_id)
+        return withdrawn_ids
 
     async def _resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
         """Return the turn that the run goes on with, whole; None if the log has changed meanwhile.
@@ -328,18 +330,18 @@ class MemorySession:
             )
         waiting = [
             ToolResultPart(call_id=call.id or "", name=call.name, content=_BEGUN, is_error=True)
-            for each in self._resumed.rounds
-            for call in each.calls
-            if call.id in each.waiting_calls()
+            for round_ in self._resumed.rounds
+            for call in round_.calls
+            if call.id in round_.waiting_calls()
         ]
         if not waiting:  # the memory was down when the run paused, so the log says nothing about the calls
             return
         [entry] = self._entries([ToolMessage(waiting)], self.turn)
         for _ in range(_MOST_ATTEMPTS):
-            added = await self._extend_with([entry.replace(placeholder=True)])
-            if added is not None:
-                begun = [each for each in added if isinstance(each, MessageEntry)]
-                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *begun)))
+            appended = await self._extend_with([entry.replace(placeholder=True)])
+            if appended is not None:
+                entries = [entry for entry in appended if isinstance(entry, MessageEntry)]
+                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
                 return
             await self._reader.catch_up()
             await self._resumed_turn(paused.run_ids)
@@ -367,15 +369,15 @@ class MemorySession:
         """
         if failing:
             self._on_failure = "warn"
-        left = self._after_last(conversation) or ()
-        await self.append(left)
+        new_messages = self._after_last(conversation) or ()
+        await self.append(new_messages)
         if self.run.pause is not None:
             await self.pause(self.run.pause.result.waiting)
         await self.flush()
-        if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
+        if self.run.interrupted is not None and any(message is self.run.interrupted for message in new_messages):
             contents = [part.content for part in self.run.interrupted.results]
-            unknown = sum(each.startswith(UNKNOWN_OUTCOME) for each in contents)
-            not_run = sum(each.startswith(NOT_RUN) for each in contents)
+            unknown = sum(content.startswith(UNKNOWN_OUTCOME) for content in contents)
+            not_run = sum(content.startswith(NOT_RUN) for content in contents)
             observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
 
     async def pause(self, pending: Sequence[PendingCall]) -> None:
@@ -384,10 +386,10 @@ class MemorySession:
         The results of a resumed run replace the placeholders, and so does what another run finds out about the calls.
         """
         parts = [
-            ToolResultPart(call_id=each.call_id, name=each.tool, content=_WAITING, is_error=True) for each in pending
+            ToolResultPart(call_id=call.call_id, name=call.tool, content=_WAITING, is_error=True) for call in pending
         ]
-        begun = tuple(each.call_id for each in pending if each.has_begun)
-        pause = LoggedPause(keeper="log" if self.run.withdraw is None else "store", begun=begun)
+        begun_ids = tuple(call.call_id for call in pending if call.has_begun)
+        pause = LoggedPause(keeper="log" if self.run.withdraw is None else "store", begun=begun_ids)
         [entry] = self._entries([ToolMessage(parts)], self.turn)
         await self._append_entries([entry.replace(placeholder=True, pause=pause)])
 
@@ -414,13 +416,13 @@ class MemorySession:
             messages: the messages.
             usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
         """
-        kept = [each for each in messages if _says_something(each)]
-        entries = self._entries(kept, self.turn)
+        sendable = [message for message in messages if _says_something(message)]
+        entries = self._entries(sendable, self.turn)
         if usage is not None and entries and usage.input_tokens is not None:
             tokens = usage.input_tokens + (usage.output_tokens or 0)
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
-        if kept:
-            self._last = kept[-1]
+        if sendable:
+            self._last = sendable[-1]
         await self._append_entries(entries)
 
     async def _append_entries(self, entries: Sequence[MessageEntry]) -> None:
@@ -446,7 +448,7 @@ class MemorySession:
             if self._unsaved and not self._has_read and not self.ancestors:  # only now is the last turn known
                 is_new = isinstance(self._unsaved[0].message, UserMessage)
                 turn = max(1, self._reader.log.last_turn + is_new)
-                self._unsaved = [each.replace(turn=turn) for each in self._unsaved]
+                self._unsaved = [entry.replace(turn=turn) for entry in self._unsaved]
             if await self._save():
                 return
 
@@ -468,13 +470,13 @@ class MemorySession:
         It returns None, and appends nothing, if another run has compacted the branch since this run read it.
         """
         for _ in range(_MOST_ATTEMPTS):
-            found = await self._extend_with([compaction])
-            if found is not None:
-                added = found[-1]
-                assert isinstance(added, CompactionEntry)
-                return added
+            appended = await self._extend_with([compaction])
+            if appended is not None:
+                last = appended[-1]
+                assert isinstance(last, CompactionEntry)
+                return last
             missed = await self._reader.catch_up()
-            if self._reader.is_replaced or any(isinstance(each, CompactionEntry) for each in missed.entries):
+            if self._reader.is_replaced or any(isinstance(entry, CompactionEntry) for entry in missed.entries):
                 return None
         raise self._conflict()
 
@@ -518,19 +520,19 @@ class MemorySession:
             return True
         self._is_unsure = True  # until the store has answered
         try:
-            added = await self._extend_with(self._unsaved)
+            appended = await self._extend_with(self._unsaved)
         except _OUTAGES as error:
             self._failed("upsert_memory", error)
             return True
         self._is_unsure = False
-        if added is None:
+        if appended is None:
             return False
-        self._place([entry for entry in added if isinstance(entry, MessageEntry)])
+        self._place([entry for entry in appended if isinstance(entry, MessageEntry)])
         return True
 
-    def _place(self, stored: Sequence[MessageEntry]) -> None:
+    def _place(self, stored_entries: Sequence[MessageEntry]) -> None:
         """Replace the run's entries that the log has by the same entries with their places in the log."""
-        placed = {entry.id: entry for entry in stored}
+        placed = {entry.id: entry for entry in stored_entries}
         ours = [entry for entry in self._unsaved if entry.id in placed]
         if not ours:
             return
@@ -552,8 +554,8 @@ class MemorySession:
                 observed.conflict()
                 return None
             self._reader.log = log
-            stored = [entry for entry in entries if isinstance(entry, MessageEntry)]
-            observed.stored(len(stored), lambda: stored)
+            message_entries = [entry for entry in entries if isinstance(entry, MessageEntry)]
+            observed.stored(len(message_entries), lambda: message_entries)
         return log.entries
 
     def _attributes(self) -> dict[str, str]:
@@ -585,11 +587,11 @@ class MemorySession:
         resumes = None if resumption is None else resumption.paused.run_ids[0]
         return [MessageEntry(message, resumes=resumes, **of_run) for message in messages]
 
-    def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
+    def _turn_of(self, new_messages: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if the user says something, and else the last one."""
         if self.ancestors:
             return self.turn
-        if any(isinstance(each, UserMessage) for each in asked):
+        if any(isinstance(message, UserMessage) for message in new_messages):
             return self._reader.log.last_turn + 1
         return turns[-1].number if turns else max(1, self._reader.log.last_turn)
 
@@ -611,7 +613,7 @@ class MemorySession:
                 if conversation[index] == running[place].message:
                     self.view = replace(self.view, running=Turn.of(running[: place + 1]))
                     return conversation[index + 1 :]
-        answers = [index for index, each in enumerate(conversation) if isinstance(each, AssistantMessage)]
+        answers = [index for index, message in enumerate(conversation) if isinstance(message, AssistantMessage)]
         return conversation[answers[-1] + 1 :] if answers else conversation
 
 
@@ -642,11 +644,11 @@ def _branch_below(branch: str, agent: str) -> str:
     return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
 
 
-def _is_same(message: Message, kept: Message) -> bool:
+def _is_same(message: Message, original: Message) -> bool:
     """Return whether a message is the kept one, even if an advisor has changed the text beside its calls."""
-    if isinstance(message, AssistantMessage) and isinstance(kept, AssistantMessage) and kept.tool_calls:
-        return [call.id for call in message.tool_calls] == [call.id for call in kept.tool_calls]
-    return message == kept
+    if isinstance(message, AssistantMessage) and isinstance(original, AssistantMessage) and original.tool_calls:
+        return [call.id for call in message.tool_calls] == [call.id for call in original.tool_calls]
+    return message == original
 
 
 def _says_something(message: Message) -> bool:
@@ -674,33 +676,33 @@ def _split(
         and view.turns[-1].is_answered
     ):
         return conversation, (), ()  # the common case: the caller passes the question only
-    known = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
-    if (end := _end_of_known(known, conversation)) is not None:
+    view_messages = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
+    if (end := _end_of_known(view_messages, conversation)) is not None:
         has_all = not view.left_out and not view.summary
-        return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
-    questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
+        return conversation[end:], tuple(conversation[: max(0, end - len(view_messages))] if has_all else ()), ()
+    questions = [index for index, message in enumerate(conversation) if isinstance(message, UserMessage)]
     begin = questions[-1] if questions else 0
     if not begin:
         return conversation, (), ()
-    said = _said(message for turn in view.turns for message in turn.messages())[-2:]
-    if said and said == _said(conversation[:begin])[-len(said) :]:
+    exchanges = _said(message for turn in view.turns for message in turn.messages())[-2:]
+    if exchanges and exchanges == _said(conversation[:begin])[-len(exchanges) :]:
         return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
     return conversation[begin:], (), tuple(conversation[:begin])
 
 
-def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> int | None:
+def _end_of_known(view_messages: Sequence[Message], conversation: Sequence[Message]) -> int | None:
     """Return where in a conversation the known messages end; None if it does not have them.
 
     It has all of them in a row, or it begins with the last of them.
     """
-    known, conversation, size = list(known), list(conversation), len(known)
-    if not known:
+    view_messages, conversation, size = list(view_messages), list(conversation), len(view_messages)
+    if not view_messages:
         return None
     for begin in reversed(range(len(conversation) - size + 1)):
-        if conversation[begin : begin + size] == known:
+        if conversation[begin : begin + size] == view_messages:
             return begin + size
     for shared in reversed(range(1, min(size, len(conversation)) + 1)):
-        if known[-shared:] == conversation[:shared]:
+        if view_messages[-shared:] == conversation[:shared]:
             return shared
     return None
 
@@ -708,62 +710,66 @@ def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> 
 def _said(messages: Iterable[Message]) -> list[tuple[str, str]]:
     """Return who said what, without tool calls and their results."""
     return [
-        (each.role, each.text)
-        for each in messages
-        if isinstance(each, UserMessage) or (isinstance(each, AssistantMessage) and not each.tool_calls)
+        (message.role, message.text)
+        for message in messages
+        if isinstance(message, UserMessage) or (isinstance(message, AssistantMessage) and not message.tool_calls)
     ]
 
 
-def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[MessageEntry]:
+def _placeholders(turns: Iterable[Turn], new_messages: Iterable[Message]) -> list[MessageEntry]:
     """Return entries with results for the calls of ended runs that have none, also not in what the run is asked."""
-    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
-    found = []
+    answered_ids = {
+        part.call_id for message in new_messages if isinstance(message, ToolMessage) for part in message.results
+    }
+    entries = []
     for turn in turns:
-        for each in turn.rounds:
+        for round_ in turn.rounds:
             parts = [
                 ToolResultPart(call_id=call.id or "", name=call.name, content=_UNKNOWN, is_error=True)
-                for call in each.open_calls()
-                if call.id not in given
+                for call in round_.open_calls()
+                if call.id not in answered_ids
             ]
             if parts:
-                found.append(_placeholder(each, parts))
-    return found
+                entries.append(_placeholder(round_, parts))
+    return entries
 
 
 def _settled(
-    turns: Iterable[Turn], asked: Iterable[Message], never: Container[str | None]
+    turns: Iterable[Turn], new_messages: Iterable[Message], withdrawn_ids: Container[str | None]
 ) -> tuple[list[MessageEntry], list[ToolCall]]:
     """Return entries with what is known of the calls that waited when a run began, and the calls that were not run.
 
     Args:
         turns: the turns before the run.
-        asked: what is new in the run, which may have results of the calls.
-        never: the runs that wait and never resume.
+        new_messages: what is new in the run, which may have results of the calls.
+        withdrawn_ids: the runs that wait and never resume.
     """
-    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
+    answered_ids = {
+        part.call_id for message in new_messages if isinstance(message, ToolMessage) for part in message.results
+    }
     entries: list[MessageEntry] = []
     not_run: list[ToolCall] = []
     for turn in turns:
-        for each in turn.rounds:
-            parts, waiting = [], each.waiting_calls()
-            for call in each.calls:
+        for round_ in turn.rounds:
+            parts, waiting = [], round_.waiting_calls()
+            for call in round_.calls:
                 entry = waiting.get(call.id or "")
-                if entry is None or entry.pause is None or call.id in given:
+                if entry is None or entry.pause is None or call.id in answered_ids:
                     continue
-                text = _WITHDRAWN if entry.run_id in never else _MAY_HAVE_RESUMED
+                text = _WITHDRAWN if entry.run_id in withdrawn_ids else _MAY_HAVE_RESUMED
                 if call.id in entry.pause.begun:
                     text = _NOT_ANSWERED
                 if text is _WITHDRAWN:
                     not_run.append(call)
                 parts.append(ToolResultPart(call_id=call.id or "", name=call.name, content=text, is_error=True))
             if parts:
-                entries.append(_placeholder(each, parts))
+                entries.append(_placeholder(round_, parts))
     return entries, not_run
 
 
-def _placeholder(answered: Round, parts: Sequence[ToolResultPart]) -> MessageEntry:
+def _placeholder(round_: Round, parts: Sequence[ToolResultPart]) -> MessageEntry:
     """Return an entry with results that never arrived, as of the run that made the calls."""
-    place = {name: getattr(answered.answer, name) for name in ("turn", "run_id", "branch", "agent")}
+    place = {name: getattr(round_.answer, name) for name in ("turn", "run_id", "branch", "agent")}
     return MessageEntry(ToolMessage(parts), placeholder=True, **place)
 
 
@@ -783,7 +789,7 @@ def _without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tupl
         is_later = began is not None and max(map(_position, turn.entries)) > began
         return turn.number == number and (turn.waits or is_later)
 
-    return tuple(each for each in turns if not is_sibling(each))
+    return tuple(turn for turn in turns if not is_sibling(turn))
 
 
 def _waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool) -> Turn | None:
@@ -814,13 +820,15 @@ def _position(entry: MessageEntry) -> int:
 
 def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
     """Return a view with a turn as the running one, without what a compaction of the view covers."""
-    shown, compaction = turn.entries, view.compacted
+    entries, compaction = turn.entries, view.compacted
     if compaction is not None:
-        kept = {*compaction.keeps}
-        shown = tuple(each for each in shown if (each.position or 0) > compaction.through or each.id in kept)
-    ids = {each.id for each in turn.entries}
-    turns = tuple(each for each in view.turns if ids.isdisjoint(entry.id for entry in each.entries))
-    return replace(view, turns=turns, running=Turn.of(shown))
+        kept_ids = {*compaction.keeps}
+        entries = tuple(
+            entry for entry in entries if (entry.position or 0) > compaction.through or entry.id in kept_ids
+        )
+    ids = {entry.id for entry in turn.entries}
+    turns = tuple(other for other in view.turns if ids.isdisjoint(entry.id for entry in other.entries))
+    return replace(view, turns=turns, running=Turn.of(entries))
 
 
 def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:

@@ -84,8 +84,8 @@ class WordIndex(ABC):
 
     def _is_indexed(self, connection: Connection, conversation: Conversation) -> bool:
         with connection.begin():
-            found = connection.execute(text(_INDEXED), {"key": conversation.key}).scalar()
-        return found is not None and found >= conversation.version
+            version = connection.execute(text(_INDEXED), {"key": conversation.key}).scalar()
+        return version is not None and version >= conversation.version
 
     def _index_page(
         self, connection: Connection, conversation: Conversation, words_of: Callable[[Row[Any]], Collection[str]]
@@ -159,7 +159,10 @@ class Fts5Index(WordIndex):
 
     def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
         """Add the words of messages."""
-        rows = [{"position": position, "words": " ".join([_mark(key), *each])} for position, each in words.items()]
+        rows = [
+            {"position": position, "words": " ".join([_mark(key), *message_words])}
+            for position, message_words in words.items()
+        ]
         connection.execute(text("INSERT INTO chat_memory_words (position, words) VALUES (:position, :words)"), rows)
 
     def find(self, connection: Connection, key: str, search: WordSearch) -> Sequence[Row[Any]]:
@@ -175,9 +178,9 @@ class Fts5Index(WordIndex):
 
     def remove(self, connection: Connection, key: str) -> None:
         """Remove the words of a conversation."""
-        found = "SELECT rowid FROM chat_memory_words WHERE chat_memory_words MATCH :query"
+        rows = "SELECT rowid FROM chat_memory_words WHERE chat_memory_words MATCH :query"
         connection.execute(
-            text(f"DELETE FROM chat_memory_words WHERE rowid IN ({found})"), {"query": _in_fts5(_mark(key))}
+            text(f"DELETE FROM chat_memory_words WHERE rowid IN ({rows})"), {"query": _in_fts5(_mark(key))}
         )
 
 
@@ -201,8 +204,8 @@ class TsvectorIndex(WordIndex):
     def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
         """Add the words of messages."""
         rows = []
-        for position, each in words.items():
-            parts = list(_parts(each))
+        for position, message_words in words.items():
+            parts = list(_parts(message_words))
             marks = [_mark(key)] if len(parts) == 1 else [_mark(key), _PART]
             rows += [
                 {"key": key, "position": position, "part": number, "words": [*marks, *part]}
@@ -253,7 +256,7 @@ def _in_tsquery(word: str) -> str:
 
 def _condition(search: WordSearch, has_word: Callable[[str], str], both: str, either: str) -> str:
     """Return the condition of a search in the language of a database."""
-    parts = [f"({both.join(map(has_word, sorted(each)))})" for each in search.words]
+    parts = [f"({both.join(map(has_word, sorted(words)))})" for words in search.words]
     return (both if search.match == "all" else either).join(parts)
 
 

@@ -82,9 +82,9 @@ class Summarize(CompactionStrategy):
         window = self.model.known_context_window()
         size = _SIZE_OF_UNKNOWN_WINDOW if window is None else window * _BYTES_PER_TOKEN // 2
         covered, summary = _Covered.of(view.summary), _text_of(view.summary)
-        shown = _may_be_captured(part, session)
+        may_be_captured = _may_be_captured(part, session)
         for lines in _pieces(_lines(part, view, min(_MOST_CHARACTERS, size // 8)), size):
-            summary = await self._ask(summary, lines, session, may_be_captured=shown)
+            summary = await self._ask(summary, lines, session, may_be_captured=may_be_captured)
         replaced = estimate_tokens(view.messages) - estimate_tokens(
             part.left_out_of(replace(view, summary=())).messages
         )
@@ -97,8 +97,8 @@ class Summarize(CompactionStrategy):
     async def _ask(self, earlier: str, lines: list[str], session: MemorySession, *, may_be_captured: bool) -> str:
         """Return the model's summary of the earlier summary and `lines`, as a flow."""
         before = f"The earlier summary:\n{json.dumps(earlier, ensure_ascii=False)}\n\n" if earlier else ""
-        asked = "\n".join(["The conversation:", *lines])
-        request = _SummaryRequest((self._task, UserMessage(f"{before}{asked}")), session.iteration)
+        prompt = "\n".join(["The conversation:", *lines])
+        request = _SummaryRequest((self._task, UserMessage(f"{before}{prompt}")), session.iteration)
         observable = request if may_be_captured else replace(request, messages=(self._task, UserMessage(_WITHHELD)))
         response = await call_model(session.run, self.model, ChatRequest(request.messages), observable)
         if not (summary := response.message.text.strip()):
@@ -122,8 +122,8 @@ class _SummaryRequest:
 def _may_be_captured(part: OldPart, session: MemorySession) -> bool:
     """Return whether telemetry may capture a part of a conversation: not if it has a call that it may not capture."""
     content = session.run.telemetry.content
-    rounds = [*(each for turn in part.turns for each in turn.rounds), *part.rounds]
-    return content is None or all(content.may_capture_calls_of(call.name) for each in rounds for call in each.calls)
+    rounds = [*(round_ for turn in part.turns for round_ in turn.rounds), *part.rounds]
+    return content is None or all(content.may_capture_calls_of(call.name) for round_ in rounds for call in round_.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ def _lines(part: OldPart, view: MemoryView, most: int) -> Iterator[str]:
         number = {"turn": view.running.number}
         for message in replace(view.running, rounds=()).messages():
             yield from _lines_of(message, number, most)
-        for each in part.rounds:
-            for message in each.messages({}):
+        for round_ in part.rounds:
+            for message in round_.messages({}):
                 yield from _lines_of(message, number, most)
 
 

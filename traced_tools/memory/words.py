@@ -41,8 +41,8 @@ class WordSearch:
     def finds(self, message: Message) -> bool:
         """Return whether a message has the words."""
         words = words_of(message)
-        found = (each <= words for each in self.words)
-        return all(found) if self.match == "all" else any(found)
+        matches = (words_of_item <= words for words_of_item in self.words)
+        return all(matches) if self.match == "all" else any(matches)
 
 
 def words_in(text: str) -> Set[str]:
