@@ -189,6 +189,6 @@ def _with_suffix(messages: tuple[Message, ...], suffix: str) -> tuple[Message, .
         if isinstance(message, SystemMessage):
             if message.text.endswith(suffix):  # such as that of a conversation that the caller continues
                 return messages
-            changed = message.replace(text=f"{message.text}\n\n{suffix}")
-            return (*messages[:index], changed, *messages[index + 1 :])
+            new_message = message.replace(text=f"{message.text}\n\n{suffix}")
+            return (*messages[:index], new_message, *messages[index + 1 :])
     return (SystemMessage(suffix), *messages)

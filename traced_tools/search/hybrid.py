@@ -76,9 +76,9 @@ class HybridToolIndex(ToolIndex):
         ranks = max(max_results, _MOST_RANKS)
         return self._fused([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
 
-    def _fused(self, found: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
+    def _fused(self, rankings: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
         scores: dict[str, float] = {}
-        for matches in found:
+        for matches in rankings:
             for rank, match in enumerate(matches, 1):
                 scores[match.name] = scores.get(match.name, 0.0) + 1 / (_CONSTANT + rank)
         fused = (ToolMatch(name, score) for name, score in scores.items() if score >= self._min_score)
