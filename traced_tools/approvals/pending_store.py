@@ -101,8 +101,8 @@ class WaitingApproval:
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
-        found: dict[str, Any] = json.loads(self.arguments)
-        return found
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
 
 
 class PendingStore:
@@ -256,14 +256,14 @@ class PendingStore:
             ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
-        decided = _columns_of(decision, now := _now())
+        values = _columns_of(decision, now := _now())
         with self._database.transaction() as connection:
             states = _states_of_call(call_id, run_id).with_for_update()  # so that no run resumes from it meanwhile
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(select(CALLS).where(of_call)).one()
             check_decision(call_id, _questions(row) or None, decision)
-            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(decided)).rowcount != 1:
+            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(values)).rowcount != 1:
                 raise _late(connection, state_id, call_id)
 
     async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
@@ -284,10 +284,10 @@ class PendingStore:
             ResumeError: if the text is not the state of a run that a store keeps.
         """
         expect("state", state, str, "a str: the `state` of a StateNotKept")
-        found = RunState.unverified(state)
-        if not found.is_kept:
+        run_state = RunState.unverified(state)
+        if not run_state.is_kept:
             raise ResumeError("the run was paused without a store: resume it without one")
-        self._keep(found, state)
+        self._keep(run_state, state)
 
     async def aput(self, state: str) -> None:
         """Keep a run that the store could not keep, on asyncio; see `put`."""
@@ -326,10 +326,10 @@ class PendingStore:
         """
         query = select(RUNS.c.state).where(or_(RUNS.c.state_id == id, RUNS.c.run_id == id), RUNS.c.spent_at.is_(None))
         with self._database.connect() as connection:
-            found: str | None = connection.execute(query).scalars().first()
-        if found is None:
+            text: str | None = connection.execute(query).scalars().first()
+        if text is None:
             raise NotWaiting(f"no run with the id {id!r} waits: it is unknown, or has resumed")
-        return found
+        return text
 
     async def astate(self, id: str) -> str:
         """Return the state of a run that waits, on asyncio; see `state`."""
@@ -533,29 +533,29 @@ class PendingStore:
             "created_at": _now(),
         }
         calls = []
-        for call_id, path, each in state.leaves():
-            if each.held:
+        for call_id, path, call in state.leaves():
+            if call.held:
                 continue
-            requested_at = round(each.requested_at * 1_000_000)
+            requested_at = round(call.requested_at * 1_000_000)
             calls.append(
                 {
                     "state_id": state.id,
                     "call_id": call_id,
                     "path": canonical_text(path) if path else None,
-                    "tool": each.tool,
-                    "arguments": each.arguments,
-                    "rule": each.rule,
-                    "reason": each.reason,
-                    "intent": each.intent,
-                    "input": None if each.input is None else _questions_text(each.input),
+                    "tool": call.tool,
+                    "arguments": call.arguments,
+                    "rule": call.rule,
+                    "reason": call.reason,
+                    "intent": call.intent,
+                    "input": None if call.input is None else _questions_text(call.input),
                     "requested_at": requested_at,
                     "expires_at": None if self.expires is None else requested_at + self.expires // _MICROSECOND,
                 }
             )
         with self._database.transaction() as connection:
-            known = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
-            known_before = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
-            if connection.execute(known.union_all(known_before)).first() is None:
+            existing = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
+            deleted = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
+            if connection.execute(existing.union_all(deleted)).first() is None:
                 connection.execute(insert(RUNS).values(run))
                 connection.execute(insert(CALLS), calls)
 
@@ -567,8 +567,10 @@ class PendingStore:
             _spend(connection, state.id, now)
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
-            known = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
+            stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
+            if stored_calls != {
+                (call_id, call.tool, call.arguments) for call_id, _, call in state.leaves() if not call.held
+            }:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns",
                     lasting="state_invalid",  # of the text of the store
@@ -585,11 +587,11 @@ class PendingStore:
     @_without_texts
     def _delete(self, condition: ColumnElement[bool]) -> int:
         with self._database.transaction() as connection:
-            removed = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
-            for each in removed:
-                connection.execute(delete(CALLS).where(CALLS.c.state_id == each))
-                connection.execute(insert(DELETED).values(state_id=each))
-        return len(removed)
+            state_ids = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
+            for state_id in state_ids:
+                connection.execute(delete(CALLS).where(CALLS.c.state_id == state_id))
+                connection.execute(insert(DELETED).values(state_id=state_id))
+        return len(state_ids)
 
 
 def _now() -> int:
@@ -652,14 +654,14 @@ def _states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
 
 
 def _only_state(connection: Connection, states: Select[Any], call_id: str) -> str:
-    found: Sequence[str] = connection.execute(states).scalars().all()
-    if not found:
+    state_ids: Sequence[str] = connection.execute(states).scalars().all()
+    if not state_ids:
         raise NotWaiting(f"no call with the id {call_id!r} waits: it is unknown, or its run has resumed")
-    if len(found) > 1:
+    if len(state_ids) > 1:
         raise PendingStoreError(
-            f"{len(found)} runs that wait have a call with the id {call_id!r}: pass the run as run_id= or --run"
+            f"{len(state_ids)} runs that wait have a call with the id {call_id!r}: pass the run as run_id= or --run"
         )
-    return found[0]
+    return state_ids[0]
 
 
 def _late(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
@@ -678,10 +680,10 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
     unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
     if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
         return
-    found = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
-    if found is not None and found.withdrawn_at is not None:
+    run = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
+    if run is not None and run.withdrawn_at is not None:
         raise ResumeError("the run was withdrawn: the conversation went on without it, or somebody withdrew it")
-    if found is None:
+    if run is None:
         raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
     raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")
 
@@ -689,18 +691,18 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
 # Rows.
 
 
-def _merged(row: Row[Any], given: CallDecision | None) -> CallDecision | Denied | None:
+def _merged(row: Row[Any], decision: CallDecision | None) -> CallDecision | Denied | None:
     """Return the decision about a call of a state that is being spent; None if the call waits on."""
     if row.decided_at is not None:
-        stored = _decision_of(row)
-        if given is not None and _verdict(given) != _verdict(stored):
+        earlier = _decision_of(row)
+        if decision is not None and _verdict(decision) != _verdict(earlier):
             raise ResumeError(
                 f"the call {row.call_id!r} was decided otherwise before: resume without a decision about it"
             )
-        return stored
+        return earlier
     if row.is_open:
-        return given
-    if given is not None:
+        return decision
+    if decision is not None:
         raise ResumeError(f"the call {row.call_id!r} has expired: resume without a decision about it")
     return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
 
@@ -750,9 +752,9 @@ def _decision_of(row: Row[Any]) -> CallDecision:
     raise _unreadable(row, "its decision is none of this version")
 
 
-def _questions_text(asked: KeptInput) -> str:
+def _questions_text(kept_input: KeptInput) -> str:
     """Return the questions of a call as JSON, without what its tool gets back."""
-    return json.dumps([each.model_dump(mode="json") for each in asked.requests])
+    return json.dumps([question.model_dump(mode="json") for question in kept_input.requests])
 
 
 def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
@@ -760,8 +762,8 @@ def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
     if row.input is None:
         return ()
     try:
-        kept = [KeptQuestion.model_validate_json(json.dumps(each)) for each in json.loads(row.input)]
-        return tuple(each.question() for each in kept)
+        questions = [KeptQuestion.model_validate_json(json.dumps(value)) for value in json.loads(row.input)]
+        return tuple(question.question() for question in questions)
     except (TypeError, ValueError, RecursionError):
         pass  # their texts may quote the row
     raise _unreadable(row, "its questions are none of this version")
