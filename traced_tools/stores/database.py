@@ -117,11 +117,11 @@ class Database:
         return self._url.set(query={}).render_as_string(hide_password=True)
 
 
-def _checked(given: str | os.PathLike[str], store: str) -> URL:
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+def _checked(location: str | os.PathLike[str], store: str) -> URL:
+    text = os.fspath(location) if isinstance(location, os.PathLike) else location
     if not isinstance(text, str):
         raise TypeError(f"url must be a path or a URL as str, not {type(text).__name__}")
-    if isinstance(given, os.PathLike) or "://" not in text:
+    if isinstance(location, os.PathLike) or "://" not in text:
         return _checked_file(URL.create("sqlite", database=text), store)
     try:
         url: URL | None = make_url(text)
