@@ -45,14 +45,14 @@ class RuleIndex:
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
-        self._kept: defaultdict[Hashable, list[tuple[float, int, Rule]]] = defaultdict(list)
+        self._rules_at: defaultdict[Hashable, list[tuple[float, int, Rule]]] = defaultdict(list)
 
     def add(self, rule: Rule) -> str | None:
         """Add the next rule, and return why it cannot follow the rules before it; None if it can."""
         if rule.id in self._ids:
             return f"two rules have the id {rule.id!r}: choose another id for one of them"
         for place in _places_of_covering(rule):
-            for rank, _, earlier in self._kept.get(place.key, ()):
+            for rank, _, earlier in self._rules_at.get(place.key, ()):
                 if rank > place.rank:
                     break
                 if earlier.covers(rule):
@@ -62,14 +62,14 @@ class RuleIndex:
                     )
         if rule.where is None or isinstance(rule.where, ArgumentConditions):  # nothing is known of a function
             for place in {*min(self._choices(rule), key=self._crowd, default=(_ANYWHERE,))}:
-                insort(self._kept[place.key], (place.rank, len(self._ids), rule))
+                insort(self._rules_at[place.key], (place.rank, len(self._ids), rule))
         self._ids.add(rule.id)
         return None
 
     def _crowd(self, places: tuple[_Place, ...]) -> int:
         """Return how many rules are kept before a rule at the fullest of the places, except `_VALUES`."""
         return max(
-            bisect_right(self._kept.get(place.key, ()), place.rank, key=itemgetter(0))
+            bisect_right(self._rules_at.get(place.key, ()), place.rank, key=itemgetter(0))
             for place in places
             if place.key[0] != _VALUES
         )
