@@ -137,10 +137,10 @@ class Answering:
         method = question.method
 
         async def answer(traced_tools_context: ToolContext, **params: Any) -> Any:
-            found = await self._answer(method, params) if provided is None else provided.answers[question.key]
-            if isinstance(found, Undecided):
+            reply = await self._answer(method, params) if provided is None else provided.answers[question.key]
+            if isinstance(reply, Undecided):
                 raise InputRequired(PendingInput(requests=(question,)))
-            return found
+            return reply
 
         return FlowToolCallback(
             answer,
@@ -156,8 +156,8 @@ class Answering:
         if method == "sampling/createMessage" and self.sample is not None:
             return await _sampled(self.sample, params)
         if method == "roots/list" and self.roots is not None:
-            found: Any = await perform(self.roots)
-            return found if isinstance(found, Undecided) else _urls(found)
+            folders: Any = await perform(self.roots)
+            return folders if isinstance(folders, Undecided) else _urls(folders)
         return Undecided()
 
     async def _entered(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
@@ -207,20 +207,20 @@ def _answer_in(result: ToolResult) -> Any:
 
 async def listed_roots(roots: Roots) -> ListRootsResult:
     """Return the folders that a server may work in, as a flow."""
-    found: Any = await perform(roots)
-    return _listed([] if isinstance(found, Undecided) else _urls(found))
+    folders: Any = await perform(roots)
+    return _listed([] if isinstance(folders, Undecided) else _urls(folders))
 
 
 async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
     """Return the answer of a model, as a flow."""
-    asked = CreateMessageRequestParams.model_validate(params)
+    request = CreateMessageRequestParams.model_validate(params)
     run = current_run()
     assert run is not None
-    messages = _messages(asked)
+    messages = _messages(request)
     options = ChatOptions(
-        max_tokens=min(asked.max_tokens, sampling.max_tokens),
-        temperature=asked.temperature,
-        stop=tuple(asked.stop_sequences) if asked.stop_sequences else None,
+        max_tokens=min(request.max_tokens, sampling.max_tokens),
+        temperature=request.temperature,
+        stop=tuple(request.stop_sequences) if request.stop_sequences else None,
     )
     model = sampling.model
     answer = await call_model(run, model, ChatRequest(messages, options=options), ToollessInput(messages, options))
@@ -228,9 +228,9 @@ async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
     return Sampled(answer.message.text, answer.model or model.model, reason)
 
 
-def _messages(asked: CreateMessageRequestParams) -> tuple[Message, ...]:
-    instructions = [SystemMessage(asked.system_prompt)] if asked.system_prompt else []
-    return (*instructions, *map(_message, asked.messages))
+def _messages(request: CreateMessageRequestParams) -> tuple[Message, ...]:
+    instructions = [SystemMessage(request.system_prompt)] if request.system_prompt else []
+    return (*instructions, *map(_message, request.messages))
 
 
 def _message(message: SamplingMessage) -> Message:
@@ -252,11 +252,11 @@ def _urls(folders: Any) -> list[str]:
     if isinstance(folders, str | os.PathLike):
         raise TypeError("what roots returns must be a list of folders, not one folder: return [folder]")
     expect_each("what roots returns", folders, (str, os.PathLike), "a path or a file:// URL")
-    return [_url(each) for each in folders]
+    return [_url(folder) for folder in folders]
 
 
 def _listed(urls: Iterable[str]) -> ListRootsResult:
-    return ListRootsResult(roots=[Root(uri=FileUrl(each)) for each in urls])
+    return ListRootsResult(roots=[Root(uri=FileUrl(url)) for url in urls])
 
 
 def _url(folder: Folder) -> str:

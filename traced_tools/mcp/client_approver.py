@@ -70,7 +70,7 @@ class ClientApprover(ToolAdvice):
         self._principal = principal
         self._elicit = elicit
         self._states = states
-        self._given = answer
+        self._answer = answer
         self._state = state
         self.required: InputRequiredResult | None = None
         self.cannot_ask = False
@@ -88,9 +88,9 @@ class ClientApprover(ToolAdvice):
                 CANNOT_ASK_CLIENT,
             )
         subject = _subject(request, self._principal)
-        if self._state is not None and self._given is not None:
+        if self._state is not None and self._answer is not None:
             if self._states.redeem(self._state, subject):
-                return self._decision(_read(self._given))
+                return self._decision(_read(self._answer))
             self.is_state_invalid = True
             return Denied("the approval is for another call, was used before, or has expired.", INVALID_STATE)
         question = ElicitRequest(params=_question(request))
@@ -121,8 +121,8 @@ def answer_in(responses: Any) -> object:
     return None if responses is None else responses.get(_INPUT)
 
 
-def _read(given: object) -> ElicitResult | None:
-    return given if isinstance(given, ElicitResult) else None
+def _read(answer: object) -> ElicitResult | None:
+    return answer if isinstance(answer, ElicitResult) else None
 
 
 def _question(request: ApprovalRequest) -> ElicitRequestFormParams:

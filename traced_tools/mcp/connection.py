@@ -121,7 +121,7 @@ class Connection:
         self._required = required
         self._tools: tuple[Tool, ...] | None = None
         self._problems: list[str] = []
-        self._listed: tuple[Session, int] | None = None
+        self._tools_source: tuple[Session, int] | None = None
         self._listed_at = 0.0
         self._lifetime: float | None = None
         self._failed_lists = 0
@@ -181,7 +181,12 @@ class Connection:
     def knows_tools(self) -> bool:
         """Whether `tools` needs no request."""
         session = self._session
-        if self._tools is None or session is None or session.has_ended or self._listed != (session, session.changes):
+        if (
+            self._tools is None
+            or session is None
+            or session.has_ended
+            or self._tools_source != (session, session.changes)
+        ):
             return False
         age = time.monotonic() - self._listed_at
         if self._lifetime is not None:
@@ -198,7 +203,7 @@ class Connection:
         OURS.set(True)
         try:
             async with asyncio.timeout(self._timeout):
-                listed = await self._repeat(self._list)
+                tools = await self._repeat(self._list)
         except (McpError, TimeoutError) as error:
             failure = error if isinstance(error, McpError) else self._unavailable(error)
             if self._tools is None and self._required:
@@ -210,8 +215,8 @@ class Connection:
             self._failed_lists += 1
             return
         self._failed_lists = 0
-        if listed != self._tools:  # the same object stands for the same tools
-            self._tools = listed
+        if tools != self._tools:  # the same object stands for the same tools
+            self._tools = tools
 
     async def _list(self, session: Session) -> tuple[Tool, ...]:
         await session.until_listening()  # otherwise a change between the list and the stream of changes is missed
@@ -235,7 +240,7 @@ class Connection:
         self._report_omitted(
             omitted, len(tools) - self._max_tools, repeats=cursor in cursors and page.next_cursor is not None
         )
-        self._listed, self._listed_at, self._lifetime = (session, changes), began, min(lifetimes, default=None)
+        self._tools_source, self._listed_at, self._lifetime = (session, changes), began, min(lifetimes, default=None)
         return tuple(islice(tools.values(), self._max_tools))
 
     def _report_omitted(self, omitted: Sequence[OmittedTool], beyond: int, *, repeats: bool) -> None:
@@ -243,8 +248,8 @@ class Connection:
         problems = []
         if omitted:
             more = ", …" if len(omitted) > _SHOWN_OMITTED else ""
-            shown = ", ".join(map(str, omitted[:_SHOWN_OMITTED]))
-            problems.append(f"left out, because they cannot be used: {shown}{more}")
+            first = ", ".join(map(str, omitted[:_SHOWN_OMITTED]))
+            problems.append(f"left out, because they cannot be used: {first}{more}")
         if beyond > 0:
             problems.append(f"only the first {self._max_tools} are offered: set max_tools= for more, or filter=")
         if repeats:
@@ -358,7 +363,7 @@ class Connection:
         if is_over or session.has_ended:
             await self._end(session)
         causes = causes_of(session.failure)
-        never_connected = bool(causes) and all(isinstance(each, _NOT_SENT) for each in causes)
+        never_connected = bool(causes) and all(isinstance(cause, _NOT_SENT) for cause in causes)
         if never_connected:
             self._failed()
         return _Lost(was_sent=not (never_connected and is_alone))
@@ -373,9 +378,9 @@ class Connection:
                 await self._end(self._session)
             if self._is_closed:
                 raise McpUnavailable(self.name, "is not connected: its toolset is closed")
-            left = self._next_try - time.monotonic()
-            if left > 0:
-                raise McpUnavailable(self.name, f"{self._why}; the next connection is tried in {left:.1f} s")
+            seconds = self._next_try - time.monotonic()
+            if seconds > 0:
+                raise McpUnavailable(self.name, f"{self._why}; the next connection is tried in {seconds:.1f} s")
             try:
                 return await self._opened(asks=self._transport.era == "auto")
             except EndedByProbe:

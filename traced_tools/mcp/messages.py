@@ -72,11 +72,17 @@ def read_message(data: str | bytes) -> JSONRPCMessage | UnreadableMessage:
 
 def _invalid(value: Any) -> UnreadableMessage:
     """Return what is wrong with JSON that is no message; older revisions have lists of messages."""
-    members = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
-    ids = [_request_id(each.get("id")) for each in members if "method" not in each and not _ENVELOPE.isdisjoint(each)]
-    known = tuple(each for each in ids if each is not None)
+    members = [member for member in (value if isinstance(value, list) else [value]) if isinstance(member, dict)]
+    ids = [
+        _request_id(member.get("id"))
+        for member in members
+        if "method" not in member and not _ENVELOPE.isdisjoint(member)
+    ]
+    request_ids = tuple(request_id for request_id in ids if request_id is not None)
     return UnreadableMessage(
-        is_answer=bool(known), ids=known, has_method=any("method" in each for each in members) and not known
+        is_answer=bool(request_ids),
+        ids=request_ids,
+        has_method=any("method" in member for member in members) and not request_ids,
     )
 
 
@@ -100,7 +106,7 @@ def _broken(text: str) -> UnreadableMessage:
     if "method" in keys or _ENVELOPE.isdisjoint(keys):
         return UnreadableMessage(has_method="method" in keys)
     last = _LAST_ID.search(text, max(0, len(text) - 1024))
-    found = keys.get("id") or (last and last[1])
-    if found is not None:
-        return UnreadableMessage(is_answer=True, ids=(json.loads(found),))
+    request_id = keys.get("id") or (last and last[1])
+    if request_id is not None:
+        return UnreadableMessage(is_answer=True, ids=(json.loads(request_id),))
     return UnreadableMessage(is_answer="result" in keys or "error" in keys)

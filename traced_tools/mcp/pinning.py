@@ -67,8 +67,8 @@ class PinFile:
         servers = self._read()
         warn_of_access(_LOG, "the pinned tools", self._path)
         digests = {tool.name: _digests(tool) for tool in tools}
-        known: dict[str, Any] = servers[server] if server in servers else self._added(server, digests)
-        differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
+        pinned: dict[str, Any] = servers[server] if server in servers else self._added(server, digests)
+        differing = {name: _changes(pinned.get(name), parts) for name, parts in digests.items()}
         changes = [f"{safe_identifier(name)}: {change}" for name, changes in differing.items() for change in changes]
         if changes and self._on_change == "error":
             raise McpToolsChanged(server, self._path.name, changes)
@@ -148,7 +148,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical).hexdigest()
 
 
-def _changes(known: Any, found: dict[str, str]) -> tuple[str, ...]:
-    if not isinstance(known, dict):
+def _changes(pinned: Any, current: dict[str, str]) -> tuple[str, ...]:
+    if not isinstance(pinned, dict):
         return (_NEW,)
-    return tuple(part for part in _PINNED if known.get(part) != found.get(part))
+    return tuple(part for part in _PINNED if pinned.get(part) != current.get(part))

@@ -50,8 +50,8 @@ class Questions:
         self._server = server
         self._answering = answering
         self._call_id = context.call_id
-        self._given = context.input
-        self._rounds = 0 if self._given is None else self._given.asked.round
+        self._provided = context.input
+        self._rounds = 0 if self._provided is None else self._provided.asked.round
         self._samplings = self._asked_so_far = 0
         self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self._open: set[asyncio.Task[Any]] = set()
@@ -62,9 +62,9 @@ class Questions:
         Raises:
             InputRequired: if a question has no answer, and nobody can give one now.
         """
-        if self._given is None:
+        if self._provided is None:
             return None, None
-        return await self._responses(self._given.asked, self._given), self._given.asked.state
+        return await self._responses(self._provided.asked, self._provided), self._provided.asked.state
 
     async def answered(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
         """Return the answers to the questions that the server returned instead of a result, and its state.
@@ -77,11 +77,11 @@ class Questions:
         if not result.input_requests:
             await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (self._rounds - 1), _LONGEST_PAUSE))
             return None, result.request_state
-        asked = [
-            InputRequest(key=key, method=each.method, params=as_json(each.params))
-            for key, each in result.input_requests.items()
+        requests = [
+            InputRequest(key=key, method=request.method, params=as_json(request.params))
+            for key, request in result.input_requests.items()
         ]
-        pending = PendingInput(requests=tuple(asked), state=result.request_state, round=self._rounds)
+        pending = PendingInput(requests=tuple(requests), state=result.request_state, round=self._rounds)
         return await self._responses(pending, None), pending.state
 
     async def requested(self, question: InputRequest) -> InputResponse | ErrorData:
@@ -105,17 +105,17 @@ class Questions:
 
     async def close(self) -> None:
         """Stop asking, because the call has ended, and wait until that has stopped."""
-        for each in self._open:
-            each.cancel()
+        for task in self._open:
+            task.cancel()
         if self._open:
             await asyncio.wait(self._open)
 
-    async def _responses(self, pending: PendingInput, given: GivenInput | None) -> InputResponses:
+    async def _responses(self, pending: PendingInput, provided_input: GivenInput | None) -> InputResponses:
         responses: InputResponses = {}
         answers = pending.answers
-        if given is not None:
-            answers = {**answers, **given.provided.answers}
-        by = None if given is None else given.provided.by
+        if provided_input is not None:
+            answers = {**answers, **provided_input.provided.answers}
+        by = None if provided_input is None else provided_input.provided.by
         for question in pending.requests:
             provided = Provide({question.key: answers[question.key]}, by=by) if question.key in answers else None
             result = await self._in_call(partial(self._asked, question, provided))
@@ -190,5 +190,5 @@ def as_json(params: RequestParams | None) -> dict[str, Any]:
     """Return the parameters of a question as a JSON object."""
     if params is None:
         return {}
-    found: dict[str, Any] = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
-    return found
+    value: dict[str, Any] = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+    return value

@@ -90,13 +90,15 @@ class ServedTool:
 
 def _forwarded(result: ToolResult, *, only_objects: bool) -> CallToolResult | None:
     """Return the result of a tool of another MCP server, unless an advisor has changed what a model would read."""
-    given = result.value
-    if not isinstance(given, CallToolResult) or content_of_result(given) != ToolContent(result.content, result.images):
+    mcp_result = result.value
+    if not isinstance(mcp_result, CallToolResult) or content_of_result(mcp_result) != ToolContent(
+        result.content, result.images
+    ):
         return None
-    has_structure = "structured_content" in given.model_fields_set
-    if has_structure and (isinstance(given.structured_content, dict) or not only_objects):
-        return _structured(given.content, given.structured_content)
-    return CallToolResult(content=given.content)
+    has_structure = "structured_content" in mcp_result.model_fields_set
+    if has_structure and (isinstance(mcp_result.structured_content, dict) or not only_objects):
+        return _structured(mcp_result.content, mcp_result.structured_content)
+    return CallToolResult(content=mcp_result.content)
 
 
 def _structured(content: list[ContentBlock], value: Any) -> CallToolResult:

@@ -186,7 +186,7 @@ class McpServer:
 
     def _serve(self, tools: ToolSet) -> None:
         if self._served_of is not tools:
-            self._served_of, self._served = tools, {each.name: each for each in map(ServedTool, tools)}
+            self._served_of, self._served = tools, {tool.name: tool for tool in map(ServedTool, tools)}
 
     def _schema_of(self, name: str) -> Mapping[str, Any] | None:
         return self._served[name].input_schema if name in self._served else None
@@ -231,7 +231,7 @@ class McpServer:
         if params is not None and params.cursor is not None:  # the list has one page, so no client was given a cursor
             raise MCPError(INVALID_PARAMS, "Invalid cursor")
         await _apart(self._tools)
-        return ListToolsResult(tools=[each.described() for each in self._served.values()])
+        return ListToolsResult(tools=[tool.described() for tool in self._served.values()])
 
     async def _call(self, request: _REQUEST, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -246,13 +246,13 @@ class McpServer:
         tools = await _apart(self._tools)
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
-        wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
+        tool_call = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
         who = {"principal": principal, "actors": _client_of(request)}
         if not _wants_progress(request):
-            result = await _apart(lambda: self._executed(wanted, tools, who, approver))
+            result = await _apart(lambda: self._executed(tool_call, tools, who, approver))
         else:
             async with ProgressSender(request.session).sending() as progress:
-                result = await _apart(lambda: self._executed(wanted, tools, who, approver, progress))
+                result = await _apart(lambda: self._executed(tool_call, tools, who, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -264,12 +264,12 @@ class McpServer:
         return tool.result(result, only_objects=not is_modern)
 
     async def _executed(
-        self, wanted: ToolCall, tools: ToolSet, who: Mapping[str, Any], *of_call: ToolAdvice
+        self, tool_call: ToolCall, tools: ToolSet, who: Mapping[str, Any], *of_call: ToolAdvice
     ) -> ToolResult:
         try:
             executed = await self._manager.aexecute_tool_calls(
                 (),
-                ChatResponse(AssistantMessage([wanted])),
+                ChatResponse(AssistantMessage([tool_call])),
                 tools=tools,
                 tool_context=self._tool_context,
                 tool_errors=self._tool_errors,
@@ -283,7 +283,7 @@ class McpServer:
         except ToolExecutionError as error:  # whose text names the tool and the type of its error
             raise MCPError(INTERNAL_ERROR, str(error)) from None
         except SystemExit:  # of a tool that parses a command line, for example; asyncio would end the whole server
-            _LOG.error("the tool %s tried to end the process, which goes on", wanted.name)
+            _LOG.error("the tool %s tried to end the process, which goes on", tool_call.name)
             raise MCPError(INTERNAL_ERROR, "the request failed") from None
         return executed.results[0]
 
@@ -364,13 +364,13 @@ class _Elicitation:
         """Return the answer; raises `MCPError`."""
         request = self._request
         outbound: Any = request.session._request_outbound  # to send the request without a span of the SDK
-        sent = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        body = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         if request.protocol_version < _HAS_MODES:
-            sent.pop("mode")
+            body.pop("mode")
         answer = await send_without_span(
             outbound._dispatcher,
             "elicitation/create",
-            sent,
+            body,
             {"timeout": LIFETIME},
             _related_request_id=request.request_id,
         )

@@ -131,11 +131,11 @@ class Session:
         if self._dispatcher is None:
             assert self.failure is not None
             raise self.failure
-        known = _eras.pop(self._transport.key, None)
-        if isinstance(known, DiscoverResult):
-            self.client.adopt(known)  # without a request
+        agreement = _eras.pop(self._transport.key, None)
+        if isinstance(agreement, DiscoverResult):
+            self.client.adopt(agreement)  # without a request
             self.has_answered = False
-        elif known == _HANDSHAKE or not self._asks:
+        elif agreement == _HANDSHAKE or not self._asks:
             await self.client.initialize()
         else:
             await self._negotiate(_PROBE_SECONDS if seconds is None else min(_PROBE_SECONDS, seconds / 2))
@@ -368,5 +368,5 @@ def _context_with_span() -> Context:
 def causes_of(error: BaseException | None) -> list[BaseException]:
     """Return the errors in a group of errors, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
-        return [cause for each in error.exceptions for cause in causes_of(each)]
+        return [cause for part in error.exceptions for cause in causes_of(part)]
     return [] if error is None else [error]

@@ -50,7 +50,7 @@ def make_tool(
 
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
-        sent = to_jsonable_python(meta)
+        request_meta = to_jsonable_python(meta)
         context, questions = (
             traced_tools_context,
             Questions(connection.name, connection.answering, traced_tools_context),
@@ -64,7 +64,7 @@ def make_tool(
         try:
             responses, state = await questions.given()
             while True:
-                request = call_request(tool.name, arguments, sent, responses, state)
+                request = call_request(tool.name, arguments, request_meta, responses, state)
                 result = await join_portal(partial(send, request))
                 if not isinstance(result, InputRequiredResult):
                     break

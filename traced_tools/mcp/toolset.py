@@ -72,9 +72,9 @@ class _Server:
 
     def offers(self, tool: Tool) -> bool:
         """Return whether the application offers a tool of the server."""
-        found = self.chooses is None or self.chooses(self.name, tool)
-        expect("what filter returns", found, bool, "True or False")
-        return found
+        is_offered = self.chooses is None or self.chooses(self.name, tool)
+        expect("what filter returns", is_offered, bool, "True or False")
+        return is_offered
 
 
 class McpToolset:
@@ -109,7 +109,7 @@ class McpToolset:
             )
         self._uses = 0
         self._connections: dict[str, Connection] = {}
-        self._known: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
+        self._offer: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
 
     @classmethod
     def stdio(
@@ -261,8 +261,10 @@ class McpToolset:
             if isinstance(names, str):
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
             expect_each(what, names, str, "a str")
-        if taken := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
-            raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
+        if reserved := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
+            raise ConfigurationError(
+                f"context_keys contains {', '.join(reserved)}, which has a meaning in the protocol"
+            )
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
         server = _Server(
@@ -302,9 +304,9 @@ class McpToolset:
 
     async def _check(self, server: _Server) -> None:
         self._check_open()
-        listed = await join_portal(self._connection(server).listed_now)
+        tools = await join_portal(self._connection(server).listed_now)
         if server.pins is not None:
-            server.pins.check(server.name, [tool for tool in listed if server.offers(tool)])
+            server.pins.check(server.name, [tool for tool in tools if server.offers(tool)])
 
     def refresh(self) -> None:
         """Have the next run list the tools again, for a server that adds or changes tools and does not report it."""
@@ -312,39 +314,40 @@ class McpToolset:
             connection.forget_tools()
 
     async def _tools(self) -> list[ToolCallback]:
-        listed = await self._listed()
-        if self._known is None or self._known[0] != listed:
-            self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
-        return self._known[1]
+        tools_by_server = await self._listed()
+        if self._offer is None or self._offer[0] != tools_by_server:
+            callbacks = await in_thread(partial(self._offered, tools_by_server))  # there may be thousands of tools
+            self._offer = (tools_by_server, callbacks)
+        return self._offer[1]
 
     async def _listed(self) -> list[tuple[Tool, ...] | None]:
         """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
             return [await connection.tools() for connection in connections]
-        listed = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
-        failures = [each for each in listed if isinstance(each, BaseException)]
+        results = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
         for other in failures[1:]:
             _LOG.warning("%s", other)
             failures[0].add_note(f"also: {other}")
         if failures:
             raise failures[0]
-        return [each for each in listed if not isinstance(each, BaseException)]
+        return [result for result in results if not isinstance(result, BaseException)]
 
-    def _offered(self, listed: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
+    def _offered(self, tools_by_server: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
         unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
         names = McpToolNames((server.name for server in self._servers), unprefixed)
         offered: dict[str, ToolCallback] = {}
-        for server, tools in zip(self._servers, listed, strict=True):
+        for server, tools in zip(self._servers, tools_by_server, strict=True):
             if tools is None:  # which pins nothing
                 continue
-            chosen = [tool for tool in tools if server.offers(tool)]
-            changes = {} if server.pins is None else server.pins.check(server.name, chosen)
-            for tool in chosen:
+            selected = [tool for tool in tools if server.offers(tool)]
+            changes = {} if server.pins is None else server.pins.check(server.name, selected)
+            for tool in selected:
                 name = names.offered(server.name, tool.name)
-                made = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
-                if made is not None:
-                    offered[name] = made
+                callback = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
+                if callback is not None:
+                    offered[name] = callback
         return [*offered.values()]
 
     def _made(
@@ -416,7 +419,7 @@ class McpToolset:
         return self._uses == 0
 
     async def _close(self) -> None:
-        connections, self._connections, self._known = self._connections, {}, None
+        connections, self._connections, self._offer = self._connections, {}, None
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
     def __repr__(self) -> str:

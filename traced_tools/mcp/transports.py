@@ -90,14 +90,14 @@ class _Lines:
         self._encoding = encoding
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        begun: list[bytes] = []
+        line_start: list[bytes] = []
         size = 0
         async for chunk in self._stream:
             lines, newline, rest = chunk.rpartition(b"\n")
             if newline:
-                yield b"".join((*begun, lines, newline)).decode(self._encoding, "replace")
-                begun, size = [], 0
-            begun.append(rest)
+                yield b"".join((*line_start, lines, newline)).decode(self._encoding, "replace")
+                line_start, size = [], 0
+            line_start.append(rest)
             size += len(rest)
             if size > _MOST_BYTES:
                 await self._stream.aclose()  # which keeps the SDK from reading the rest of the line
