@@ -81,7 +81,7 @@ class MemoryAdvisor(TranscriptAdvisor):
         )
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        """Send the view of the conversation, and keep what is new in the request and in the answer."""
+        """Send the view of the conversation, and append the new messages of the request and the answer."""
         if request.conversation_id is None and not request.iteration:
             return await call_next(request)
         instructions = [message for message in request.messages if isinstance(message, SystemMessage)]
@@ -109,7 +109,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             await session.pause(response.pending)
             await session.flush()
             return response
-        await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
+        await session.append([_kept(response, is_inside=is_inside)], _get_usage(response, is_inside=is_inside))
         if not is_inside:  # inside the loop, `complete` does so
             await session.flush()
         return response
@@ -125,7 +125,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             other = other.enclosing
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
-        """Remember what is streamed, to keep it if the stream is abandoned."""
+        """Collect the streamed text, to append it if the stream is abandoned."""
         session = session_of(chunk.run.id, self)
         if session is not None and chunk.delta is not None:
             session.stream(chunk.text, chunk.iteration, restarts=chunk.delta.restarts)
@@ -166,7 +166,7 @@ def _kept(response: ChatClientResponse, *, is_inside: bool) -> AssistantMessage:
     return message
 
 
-def _usage_of(response: ChatClientResponse, *, is_inside: bool) -> Usage | None:
-    """Return the usage of the model call that answered what is kept; None if other calls were part of it."""
+def _get_usage(response: ChatClientResponse, *, is_inside: bool) -> Usage | None:
+    """Return the usage of the model call that gave the stored answer; None if other calls were part of it."""
     answer = response.chat_response
     return None if answer is None or (response.iteration > 1 and not is_inside) else answer.usage

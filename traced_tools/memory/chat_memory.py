@@ -100,7 +100,7 @@ class ChatMemory(ABC):
             entries = _in_turns(new_messages, log.last_turn)
             try:
                 await self.repository.extend_flow(log, entries, principal=principal)
-            except ConversationConflict as error:  # somebody else has appended: another turn is the last one now
+            except ConversationConflict as error:  # another run has appended, so that another turn is the last one now
                 conflict = error
             else:
                 return

@@ -59,10 +59,10 @@ class CompactingChatMemory(ChatMemory):
         how: CompactionStrategy | Sequence[CompactionStrategy],
     ) -> None:
         super().__init__(repository)
-        self.when: Final[tuple[CompactionTrigger, ...]] = _several(
+        self.when: Final[tuple[CompactionTrigger, ...]] = _as_tuple(
             "when", when, CompactionTrigger, "a trigger, such as Tokens(60_000)"
         )
-        self.how: Final[tuple[CompactionStrategy, ...]] = _several(
+        self.how: Final[tuple[CompactionStrategy, ...]] = _as_tuple(
             "how", how, CompactionStrategy, "a strategy, such as KeepTurns(6)"
         )
 
@@ -91,20 +91,20 @@ class CompactingChatMemory(ChatMemory):
         """Return the view, compacted if a trigger fires, as a flow."""
         if not session.can_compact or session.failed_strategies.issuperset(map(id, self.how)):
             return view
-        if view.tokens().tokens <= session.compact_above or (trigger := self._fired(view, session)) is None:
+        if view.tokens().tokens <= session.compact_above or (trigger := self._find_trigger(view, session)) is None:
             return view
         with observe_compaction(session.run, trigger.name, session.iteration) as observed:
             compacted = await self._compact(view, session, trigger, observed)
-        if self._fired(compacted, session) is not None:
+        if self._find_trigger(compacted, session) is not None:
             session.compact_above = int(compacted.tokens().tokens * _GROWTH_BEFORE_RETRY)
         return compacted
 
-    def _fired(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
+    def _find_trigger(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
         return next((trigger for trigger in self.when if trigger.fires(view, session)), None)
 
-    def _is_relieved(self, view: MemoryView, session: MemorySession, fired: CompactionTrigger) -> bool:
+    def _is_relieved(self, view: MemoryView, session: MemorySession, trigger: CompactionTrigger) -> bool:
         """Return whether the trigger that fired is relieved, and no other trigger fires."""
-        return fired.is_relieved(view, session) and self._fired(view, session) is None
+        return trigger.is_relieved(view, session) and self._find_trigger(view, session) is None
 
     async def _compact(
         self, before: MemoryView, session: MemorySession, trigger: CompactionTrigger, observed: CompactionObservation
@@ -113,7 +113,7 @@ class CompactingChatMemory(ChatMemory):
         view, applied, failures = before, dict[str, None](), len(session.failed_strategies)
         for strategy in self.how:
             while not self._is_relieved(view, session, trigger):
-                after = await self._applied(strategy, view, session, observed)
+                after = await self._apply_strategy(strategy, view, session, observed)
                 if after == view:
                     break
                 is_shorter = len(after.entries) < len(view.entries)
@@ -127,7 +127,7 @@ class CompactingChatMemory(ChatMemory):
             observed.unchanged()
         return before
 
-    async def _applied(
+    async def _apply_strategy(
         self, strategy: CompactionStrategy, view: MemoryView, session: MemorySession, observed: CompactionObservation
     ) -> MemoryView:
         """Return the view with a strategy applied; `view` itself if the strategy fails, or has failed in this run."""
@@ -168,8 +168,8 @@ class CompactingChatMemory(ChatMemory):
         return replace(after, compacted=compaction)
 
 
-def _several(argument: str, value: Any, kind: type[Any], accepted: str) -> tuple[Any, ...]:
-    """Return the one or several objects given as an argument."""
+def _as_tuple(argument: str, value: Any, kind: type[Any], accepted: str) -> tuple[Any, ...]:
+    """Return the object or objects of an argument as a tuple."""
     if not isinstance(value, kind) and not isinstance(value, Sequence):
         raise TypeError(f"{argument} must be {accepted}, or a sequence of several, not {type(value).__name__}")
     items: tuple[Any, ...] = (value,) if isinstance(value, kind) else tuple(value)
@@ -197,13 +197,15 @@ async def _read_ids(log: LogReader, ids: Sequence[str]) -> list[MessageEntry | C
 def _with_compaction(
     before: MemoryView, after: MemoryView, session: MemorySession, trigger: str, strategy: str
 ) -> MemoryView:
-    """Return `after` with the entry that records what it leaves out of `before`, as if the log had it already."""
+    """Return `after` with the entry that records the removed parts of `before`, as if the log had it already."""
     remaining = {entry.id: entry for entry in after.entries}
     removed = [entry for entry in before.entries if entry.id not in remaining]
     covered = [*removed, *(remaining[entry_id] for entry_id in after.cuts if entry_id in remaining)]
     last = 1 if before.compacted is None else before.compacted.through
     through = max(last, *(entry.position or 0 for entry in covered)) if covered else last
-    staying = [entry.id for entry in remaining.values() if entry.position is not None and entry.position <= through]
+    remaining_ids = [
+        entry.id for entry in remaining.values() if entry.position is not None and entry.position <= through
+    ]
     tokens = before.tokens().tokens
     cuts = {entry_id: most for entry_id, most in after.cuts.items() if entry_id in remaining}
     compaction = CompactionEntry(
@@ -212,7 +214,7 @@ def _with_compaction(
         branch=session.branch,
         agent=session.run.agent,
         through=through,
-        keeps=(*staying, *sorted(session.unfinished.difference(remaining))),
+        keeps=(*remaining_ids, *sorted(session.unfinished.difference(remaining))),
         cuts=cuts,
         summary=after.summary,
         trigger=trigger,
@@ -230,7 +232,7 @@ def _with_compaction(
 
 
 def _check_kept(before: MemoryView, after: MemoryView, strategy: str) -> None:
-    """Raise an error if a strategy has left out what a view must keep."""
+    """Raise an error if a strategy has removed a part that a view must keep."""
     if not isinstance(after, MemoryView):
         raise TypeError(f"the strategy {strategy} must return a MemoryView, not {type(after).__name__}")
     rounds = {round_.answer.id: round_ for turn in (*before.turns, before.running) for round_ in turn.rounds}

@@ -40,7 +40,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
         memory: the memory of the `MemoryAdvisor` in the client's advisors.
 
     Raises:
-        TypeError: if `memory` is no chat memory.
+        TypeError: if `memory` is not a `ChatMemory`.
     """
     expect("memory", memory, ChatMemory, "a ChatMemory, the one that the MemoryAdvisor has")
 

@@ -26,14 +26,14 @@ _ALL_BRANCHES: Final = "*"
 """Stands for all branches in an index of positions. A branch with this name is escaped."""
 
 
-def _problem_of(error: Exception) -> str | None:
+def _redis_problem(error: Exception) -> str | None:
     """Return the class of an error of Redis; None for other errors."""
     import redis
 
     return type(error).__name__ if isinstance(error, redis.RedisError) else None
 
 
-_without_texts: Final = translate_errors(_problem_of, ChatMemoryUnavailable)
+_without_texts: Final = translate_errors(_redis_problem, ChatMemoryUnavailable)
 
 
 class RedisChatMemoryRepository(ChatMemoryRepository):
@@ -85,7 +85,7 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         elif selection.kind is None and selection.branches is None:
             return selection.cut(range(selection.after + 1, selection.through + 1))
         else:
-            branches = [_ALL_BRANCHES] if selection.branches is None else map(_escaped, selection.branches)
+            branches = [_ALL_BRANCHES] if selection.branches is None else map(_escape, selection.branches)
             kinds = get_args(EntryKind) if selection.kind is None else (selection.kind,)
             positions = [
                 position for place in product(branches, kinds) for position in self._of_kind(key, *place, selection)
@@ -134,15 +134,15 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             for entry in entries:
                 position = entry.position
                 body = json.dumps([entry.id, entry.turn, entry.branch, entry.kind, entry.body])
-                place = _place(_escaped(entry.branch), entry.kind, position)
+                place = _place(_escape(entry.branch), entry.kind, position)
                 transaction.hset(f"{_PREFIX}:entries:{key}", position, body)
                 transaction.hset(f"{_PREFIX}:ids:{key}", entry.id, position)
                 transaction.zadd(f"{_PREFIX}:turns:{key}", {place: entry.turn})
                 transaction.zadd(f"{_PREFIX}:kinds:{key}", {place: 0, _place(_ALL_BRANCHES, entry.kind, position): 0})
             for index in _indexes(after):
-                transaction.sadd(index, _escaped(after.id))
+                transaction.sadd(index, _escape(after.id))
             _expire(transaction, after)
-            return _executed(transaction)
+            return _execute(transaction)
 
     @_without_texts
     def remove(self, conversation: Conversation) -> bool:
@@ -155,9 +155,9 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             parts = ("entries", "ids", "turns", "kinds")
             transaction.delete(name, *(f"{_PREFIX}:{part}:{key}" for part in parts))
             for index in _indexes(conversation):
-                transaction.srem(index, _escaped(conversation.id))
-            transaction.zrem(f"{_PREFIX}:expiry", _escaped(conversation.id))
-            return _executed(transaction)
+                transaction.srem(index, _escape(conversation.id))
+            transaction.zrem(f"{_PREFIX}:expiry", _escape(conversation.id))
+            return _execute(transaction)
 
     @_without_texts
     def find_conversations(
@@ -213,7 +213,7 @@ def _client(url: str) -> Any:
     raise ConfigurationError("the chat memory's URL is invalid: pass a URL such as redis://host:6379/0")
 
 
-def _executed(transaction: Any) -> bool:
+def _execute(transaction: Any) -> bool:
     import redis
 
     try:
@@ -250,12 +250,12 @@ def _place(branch: str, kind: str, position: int) -> str:
     return f"{branch}|{kind}|{position:019}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return quote(text, safe="")
 
 
 def _expire(transaction: Any, conversation: Conversation) -> None:
-    name, member = f"{_PREFIX}:expiry", _escaped(conversation.id)
+    name, member = f"{_PREFIX}:expiry", _escape(conversation.id)
     if conversation.expires_at is None:
         transaction.zrem(name, member)
     else:
@@ -267,7 +267,7 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _conversation_key(conversation_id: str) -> str:
-    return f"{_PREFIX}:conversation:{_escaped(conversation_id)}"
+    return f"{_PREFIX}:conversation:{_escape(conversation_id)}"
 
 
 def _indexes(conversation: Conversation) -> list[str]:
@@ -277,8 +277,8 @@ def _indexes(conversation: Conversation) -> list[str]:
 
 
 def _principal_index(principal: str) -> str:
-    return f"{_PREFIX}:principal:{_escaped(principal)}"
+    return f"{_PREFIX}:principal:{_escape(principal)}"
 
 
 def _attribute_index(name: str, value: str) -> str:
-    return f"{_PREFIX}:attribute:{_escaped(name)}:{_escaped(value)}"
+    return f"{_PREFIX}:attribute:{_escape(name)}:{_escape(value)}"

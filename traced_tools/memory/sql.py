@@ -91,7 +91,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         """Return the selected entries of a conversation."""
         if selection.ids is None:
             with self._transaction() as execute:
-                return _selected(execute, conversation.key, selection)
+                return _select_entries(execute, conversation.key, selection)
         ids = [escaped(entry_id) for entry_id in selection.ids]
         with self._database.connect() as connection:
             rows = [
@@ -142,7 +142,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         with self._database.connect() as connection:
             if not self._index.is_supported(connection):
                 return None
-            self._index.update(connection, conversation, partial(_words_of, conversation.id))
+            self._index.update(connection, conversation, partial(_row_words, conversation.id))
             branches = None if search.branches is None else tuple(map(escaped, search.branches))
             rows = self._index.find(connection, conversation.key, replace(search, branches=branches))
         return [_stored_entry(row) for row in rows]
@@ -267,14 +267,14 @@ def _selecting(by_turn: bool, by_branch: bool, kind: str | None, backward: bool,
     return query
 
 
-def _selected(execute: Execute, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
+def _select_entries(execute: Execute, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
     if selection.branches is None:
-        return _selected_of_branch(execute, key, selection, None)
-    parts = [_selected_of_branch(execute, key, selection, branch) for branch in selection.branches]
+        return _select_branch(execute, key, selection, None)
+    parts = [_select_branch(execute, key, selection, branch) for branch in selection.branches]
     return selection.cut(sorted(chain.from_iterable(parts)))
 
 
-def _selected_of_branch(execute: Execute, key: str, selection: EntrySelection, branch: str | None) -> list[StoredEntry]:
+def _select_branch(execute: Execute, key: str, selection: EntrySelection, branch: str | None) -> list[StoredEntry]:
     """Return the selected entries of a branch, or of all branches."""
     backward = selection.last is not None
     values: dict[str, Any] = {"conversation": key, "after": selection.after, "through": selection.through}
@@ -352,6 +352,6 @@ def _stored_entry(row: Sequence[Any]) -> StoredEntry:
     return entry._replace(id=unescaped(str(entry.id)), branch=unescaped(str(entry.branch)))
 
 
-def _words_of(conversation_id: str, row: Sequence[Any]) -> Set[str]:
+def _row_words(conversation_id: str, row: Sequence[Any]) -> Set[str]:
     entry = loaded(_stored_entry(row), conversation_id)
     return words_of(entry.message) if isinstance(entry, MessageEntry) else set()

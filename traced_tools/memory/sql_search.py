@@ -174,7 +174,7 @@ class Fts5Index(WordIndex):
             ORDER BY chat_memory_words.rowid DESC LIMIT :limit
         """
         query = f"{_in_fts5(_mark(key))} AND ({_condition(search, _in_fts5, ' AND ', ' OR ')})"
-        return _selected(connection, statement, key, search, {"query": query})
+        return _fetch_rows(connection, statement, key, search, {"query": query})
 
     def remove(self, connection: Connection, key: str) -> None:
         """Remove the words of a conversation."""
@@ -234,7 +234,7 @@ class TsvectorIndex(WordIndex):
         whole = _condition(search, _in_tsquery, " & ", " | ")
         values = {name: _in_tsquery(word) for word, name in names.items()}
         values["query"] = f"{_in_tsquery(_mark(key))} & (({part}) | ({whole}))"
-        return _selected(connection, statement, key, search, values)
+        return _fetch_rows(connection, statement, key, search, values)
 
     def remove(self, connection: Connection, key: str) -> None:
         """Remove the words of a conversation."""
@@ -264,7 +264,7 @@ def _of_branches(search: WordSearch) -> str:
     return "TRUE" if search.branches is None else "branch IN :branches"
 
 
-def _selected(
+def _fetch_rows(
     connection: Connection, statement: str, key: str, search: WordSearch, values: Mapping[str, str]
 ) -> Sequence[Row[Any]]:
     query = text(statement)

@@ -1,4 +1,4 @@
-"""Strategies of compactions: they decide what a model is no longer sent of a conversation.
+"""Strategies of compactions: they decide which parts of a conversation are no longer sent to a model.
 
 A strategy is a flow over the view: it returns a view that has less. What may leave a view are whole turns before the
 turn of the run. If no such turn is left, whole rounds of the turn of the run may leave it: an answer with its calls and
@@ -72,10 +72,10 @@ class OldPart:
 
     def left_out_of(self, view: MemoryView) -> MemoryView:
         """Return `view` without this part."""
-        leaving = set(map(id, self.turns))
+        removed = set(map(id, self.turns))
         return replace(
             view,
-            turns=tuple(turn for turn in view.turns if id(turn) not in leaving),
+            turns=tuple(turn for turn in view.turns if id(turn) not in removed),
             running=replace(view.running, rounds=view.running.rounds[len(self.rounds) :]),
         )
 

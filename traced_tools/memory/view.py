@@ -19,7 +19,7 @@ from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
 _MOST_NOTE: Final = 120
-"""The length of the note that replaces what is cut off a result."""
+"""The maximum length of the note that replaces the rest of a result."""
 Cuts = Mapping[str, Mapping[str, int]]
 """How many characters are shown of results, by the id of the entry with the results and the id of the call."""
 _NO_CUTS: Final[Cuts] = MappingProxyType({})
@@ -56,7 +56,7 @@ class Round:
         return tuple(call for call, result in zip(self.calls, self._results(_NO_CUTS), strict=True) if result is None)
 
     def is_settled(self) -> bool:
-        """Return whether each call has a result that is no placeholder."""
+        """Return whether each call has a result that is not a placeholder."""
         real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, _NO_CUTS)]
         return None not in answers_to(self.calls, real)
 
@@ -121,7 +121,7 @@ class Turn:
             if isinstance(message, AssistantMessage):
                 rounds.append([entry])
             elif isinstance(message, ToolMessage):
-                _round_of(message, rounds, question).append(entry)
+                _find_round(message, rounds, question).append(entry)
             else:
                 (rounds[-1] if rounds else question).append(entry)
         return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
@@ -263,11 +263,11 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
                 turns.append([])
             by_run[key] = last[entry.turn] = turns[-1] if continued is None else continued
         by_run[key].append(entry)
-    turns.sort(key=lambda entries_of_turn: entries_of_turn[0].turn)
+    turns.sort(key=lambda entries: entries[0].turn)
     return tuple(map(Turn.of, turns))
 
 
-def _round_of(
+def _find_round(
     message: ToolMessage, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
 ) -> list[MessageEntry]:
     """Return the part of a turn that results belong to: the last round with one of their calls."""
