@@ -147,7 +147,7 @@ class PendingStore:
         """Spend a state, and return the decisions about its calls, by the call's id. This is a flow.
 
         The given decisions are recorded beside those that the store has. A call that has expired without a decision is
-        denied. A call without a decision that has not expired waits on, so it is not in what is returned.
+        denied. A call without a decision that has not expired keeps waiting, and is not returned.
 
         Args:
             state: the state of the run.
@@ -175,7 +175,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._listed(_waiting(_now()), agent, principal, limit)
+        return self._select_calls(_waiting(_now()), agent, principal, limit)
 
     async def apending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -197,7 +197,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._listed(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
+        return self._select_calls(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
 
     async def arefused(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -205,7 +205,7 @@ class PendingStore:
         """Return the calls of runs that can't resume, on asyncio; see `refused`."""
         return await Call[list[WaitingApproval]](self.refused, agent=agent, principal=principal, limit=limit).arun()
 
-    def _listed(
+    def _select_calls(
         self, query: Select[Any], agent: str | None, principal: str | None, limit: int | None
     ) -> list[WaitingApproval]:
         query = query.order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(_most(limit))
@@ -233,7 +233,7 @@ class PendingStore:
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(_of_waiting_runs(now := _now()).where(of_call)).one()
             if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
-                raise _expired(call_id)
+                raise _expiry_error(call_id)
         return _waiting_approval(row)
 
     async def afind(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -242,7 +242,7 @@ class PendingStore:
 
     @_without_texts
     def decide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
-        """Decide about a call. If several callers decide at once, the decision of one of them is taken.
+        """Decide about a call. If several callers decide at once, one of the decisions is recorded.
 
         Args:
             call_id: the call's id.
@@ -256,15 +256,17 @@ class PendingStore:
             ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
-        values = _columns_of(decision, now := _now())
+        values = _decision_columns(decision, now := _now())
         with self._database.transaction() as connection:
-            states = _states_of_call(call_id, run_id).with_for_update()  # so that no run resumes from it meanwhile
+            # The lock keeps a run from resuming between the checks and the decision.
+            states = _states_of_call(call_id, run_id).with_for_update()
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(select(CALLS).where(of_call)).one()
+            # The update decides between callers that decide at once: only the first one still meets its condition.
             check_decision(call_id, _questions(row) or None, decision)
             if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(values)).rowcount != 1:
-                raise _late(connection, state_id, call_id)
+                raise _late_error(connection, state_id, call_id)
 
     async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
         """Decide about a call, on asyncio; see `decide`."""
@@ -380,7 +382,7 @@ class PendingStore:
 
     @_without_texts
     def withdraw(self, run_id: str) -> bool:
-        """Withdraw a run that waits, so that nobody can decide about its calls and it never resumes.
+        """Withdraw a run that waits, so that its calls can no longer be decided and it never resumes.
 
         A client does so if the user says something else in the run's conversation.
 
@@ -462,7 +464,7 @@ class PendingStore:
         """Return whether the database has the tables of the store. This creates none of them."""
         return self._database.exists()
 
-    # For those on call.
+    # Metrics for operators.
 
     def report_metrics(self, telemetry: TelemetryOptions | None = None) -> None:
         """Report the calls that wait, the runs that are ready, and the runs that can't resume, as metrics by agent.
@@ -553,6 +555,7 @@ class PendingStore:
                 }
             )
         with self._database.transaction() as connection:
+            # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
             existing = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
             deleted = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
             if connection.execute(existing.union_all(deleted)).first() is None:
@@ -562,8 +565,10 @@ class PendingStore:
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
         now = _now()
-        columns = {call_id: _columns_of(decision, now) for call_id, decision in decisions.items()}
+        columns = {call_id: _decision_columns(decision, now) for call_id, decision in decisions.items()}
         with self._database.transaction() as connection:
+            # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
+            # rolls it back, so that the state is not spent.
             _spend(connection, state.id, now)
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
@@ -573,7 +578,7 @@ class PendingStore:
             }:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns",
-                    lasting="state_invalid",  # of the text of the store
+                    lasting="state_invalid",  # `refuse` ignores it if the store has another text
                 )
             if strange := decisions.keys() - {row.call_id for row in rows}:
                 raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
@@ -581,7 +586,7 @@ class PendingStore:
                 if row.is_open and row.call_id in columns:
                     of_call = and_(CALLS.c.state_id == state.id, CALLS.c.call_id == row.call_id)
                     connection.execute(change(CALLS).where(of_call).values(columns[row.call_id]))
-            merged = {row.call_id: _merged(row, decisions.get(row.call_id)) for row in rows}
+            merged = {row.call_id: _merge_decisions(row, decisions.get(row.call_id)) for row in rows}
         return {call_id: decision for call_id, decision in merged.items() if decision is not None}
 
     @_without_texts
@@ -611,7 +616,7 @@ _IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
 
 def _is_ready(now: int) -> ColumnElement[bool]:
     """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
-    calls = CALLS.alias()  # the calls are part of some of the queries themselves
+    calls = CALLS.alias()  # some of the queries also select from CALLS
     has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls, now))
     return and_(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, ~has_open)
 
@@ -664,15 +669,15 @@ def _only_state(connection: Connection, states: Select[Any], call_id: str) -> st
     return state_ids[0]
 
 
-def _late(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
-    """Return why a call of a state that waits cannot be decided."""
+def _late_error(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
+    """Return the error for a call that cannot be decided, of a state that waits."""
     of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
     if connection.execute(select(CALLS.c.decided_at).where(of_call)).scalar() is not None:
         return AlreadyDecided(call_id)
-    return _expired(call_id)
+    return _expiry_error(call_id)
 
 
-def _expired(call_id: str) -> NotWaiting:
+def _expiry_error(call_id: str) -> NotWaiting:
     return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
 
 
@@ -691,10 +696,10 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
 # Rows.
 
 
-def _merged(row: Row[Any], decision: CallDecision | None) -> CallDecision | Denied | None:
-    """Return the decision about a call of a state that is being spent; None if the call waits on."""
+def _merge_decisions(row: Row[Any], decision: CallDecision | None) -> CallDecision | Denied | None:
+    """Return the decision about a call of a state that is being spent; None if the call keeps waiting."""
     if row.decided_at is not None:
-        earlier = _decision_of(row)
+        earlier = _stored_decision(row)
         if decision is not None and _verdict(decision) != _verdict(earlier):
             raise ResumeError(
                 f"the call {row.call_id!r} was decided otherwise before: resume without a decision about it"
@@ -707,7 +712,7 @@ def _merged(row: Row[Any], decision: CallDecision | None) -> CallDecision | Deni
     return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
 
 
-def _columns_of(decision: CallDecision, now: int) -> Mapping[str, Any]:
+def _decision_columns(decision: CallDecision, now: int) -> Mapping[str, Any]:
     """Return the columns of a decision.
 
     Raises:
@@ -737,7 +742,7 @@ def _as_json(arguments: Mapping[str, Any] | None) -> Any:
     return None if arguments is None else json.loads(json.dumps(dict(arguments)))
 
 
-def _decision_of(row: Row[Any]) -> CallDecision:
+def _stored_decision(row: Row[Any]) -> CallDecision:
     """Return the decision about a call that was decided."""
     try:
         match json.loads(row.decision):
@@ -748,8 +753,8 @@ def _decision_of(row: Row[Any]) -> CallDecision:
             case {"decision": "provide", "answers": answers}:
                 return Provide(answers, by=row.decided_by, decided_at=row.decided_at / 1_000_000)
     except (TypeError, ValueError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its decision is none of this version")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its decision is none of this version")
 
 
 def _questions_text(kept_input: KeptInput) -> str:
@@ -765,8 +770,8 @@ def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
         questions = [KeptQuestion.model_validate_json(json.dumps(value)) for value in json.loads(row.input)]
         return tuple(question.question() for question in questions)
     except (TypeError, ValueError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its questions are none of this version")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its questions are none of this version")
 
 
 def _waiting_approval(row: Row[Any]) -> WaitingApproval:
@@ -788,16 +793,16 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 expires_at=None if row.expires_at is None else time_of(row.expires_at),
                 is_last=bool(row.is_last),
                 input=_questions(row),
-                decision=None if row.decided_at is None else _decision_of(row),
+                decision=None if row.decided_at is None else _stored_decision(row),
                 refusal=row.refusal,
                 path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its arguments or times are invalid")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its arguments or times are invalid")
 
 
-def _unreadable(row: Row[Any], problem: str) -> PendingStoreError:
+def _unreadable_row(row: Row[Any], problem: str) -> PendingStoreError:
     return PendingStoreError(
         f"the row of the call {row.call_id!r} in the state {row.state_id!r} cannot be read, {problem}: "
         "restore the row, or delete the state from the store"
