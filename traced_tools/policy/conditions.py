@@ -137,17 +137,17 @@ class ArgumentConditions:
 
         Raise if that cannot be checked.
         """
-        lacking: NoValueError | None = None
+        no_value: NoValueError | None = None
         failure: Exception | None = None
         for condition in self.conditions:
             try:
                 if not condition.is_met(arguments, principal):
                     return False
             except NoValueError as error:
-                lacking = error
+                no_value = error
             except (TypeError, ValueError) as error:
                 failure = error
-        if (failure := failure or lacking) is not None:
+        if (failure := failure or no_value) is not None:
             raise failure
         return True
 
@@ -235,7 +235,7 @@ def _matches(operand: Any) -> Check:
     return check
 
 
-def _negated(make: Callable[[Any], Check]) -> Callable[[Any], Check]:
+def _negate(make: Callable[[Any], Check]) -> Callable[[Any], Check]:
     def make_negated(operand: Any) -> Check:
         check = make(operand)
         return lambda value: not check(value)
@@ -285,15 +285,15 @@ def _are_equal(value: Any, other: Any) -> bool:
 
 _OPERATORS: Final[Mapping[str, Callable[[Any], Check]]] = {
     "eq": _eq,
-    "ne": _negated(_eq),
+    "ne": _negate(_eq),
     "gt": _comparing(gt),
     "ge": _comparing(ge),
     "lt": _comparing(lt),
     "le": _comparing(le),
     "in": _in,
-    "not_in": _negated(_in),
+    "not_in": _negate(_in),
     "matches": _matches,
-    "not_matches": _negated(_matches),
+    "not_matches": _negate(_matches),
     "exists": _exists,
 }
 _OF_NULL: Final = ("eq", "ne", "in", "not_in")
