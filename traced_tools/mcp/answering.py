@@ -133,7 +133,7 @@ class Answering:
         return self.elicit is not None or self.sample is not None or self.roots is not None
 
     def tool(self, question: InputRequest, provided: Provide | None = None) -> FlowToolCallback:
-        """Return the tool that answers a question, with the answer that somebody has provided, if any."""
+        """Return the tool that answers a question, with the provided answer, if there is one."""
         method = question.method
 
         async def answer(traced_tools_context: ToolContext, **params: Any) -> Any:
@@ -150,17 +150,17 @@ class Answering:
         )
 
     async def _answer(self, method: InputMethod, params: Mapping[str, Any]) -> Any:
-        """Return the answer to a question as JSON, as a flow; `Undecided()` if nobody can give it now."""
+        """Return the answer to a question as JSON, as a flow; `Undecided()` if no answer is possible now."""
         if method == "elicitation/create" and self.elicit is not None and params.get("mode", "form") == "form":
-            return await self._entered(self.elicit, params)
+            return await self._ask_user(self.elicit, params)
         if method == "sampling/createMessage" and self.sample is not None:
-            return await _sampled(self.sample, params)
+            return await _sample(self.sample, params)
         if method == "roots/list" and self.roots is not None:
             folders: Any = await perform(self.roots)
             return folders if isinstance(folders, Undecided) else _urls(folders)
         return Undecided()
 
-    async def _entered(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
+    async def _ask_user(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
         question = InputRequest(key="elicitation", method="elicitation/create", params=params)
         entered: Any = await perform(elicit, question.message or "", dict(question.schema or {}))
         if entered is None or isinstance(entered, Undecided):
@@ -172,7 +172,7 @@ class Answering:
 
 
 def response_of(question: InputRequest, result: ToolResult) -> InputResponse | None:
-    """Return what a server is told of the answer to its question; None for a question that nobody answers.
+    """Return the response to a server's question; None for a question that the application does not answer.
 
     Args:
         question: the question.
@@ -180,9 +180,9 @@ def response_of(question: InputRequest, result: ToolResult) -> InputResponse | N
     """
     method = question.method
     is_answered = result.ok or result.decision == "answered"
-    value = _answer_in(result)
+    value = _answer_value(result)
     if method == "roots/list":
-        return _listed(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
+        return _roots_result(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
     if method == "elicitation/create":
         if isinstance(value, Mapping) and is_answered:
             is_form = question.params.get("mode", "form") == "form"  # which servers need even if it is empty
@@ -195,7 +195,7 @@ def response_of(question: InputRequest, result: ToolResult) -> InputResponse | N
     return CreateMessageResult(role="assistant", content=content, model=sampled.model, stop_reason=sampled.stop_reason)
 
 
-def _answer_in(result: ToolResult) -> Any:
+def _answer_value(result: ToolResult) -> Any:
     """Return the answer, or what an advisor has made of its text."""
     if _as_text(result.value) == result.content:
         return result.value
@@ -208,10 +208,10 @@ def _answer_in(result: ToolResult) -> Any:
 async def listed_roots(roots: Roots) -> ListRootsResult:
     """Return the folders that a server may work in, as a flow."""
     folders: Any = await perform(roots)
-    return _listed([] if isinstance(folders, Undecided) else _urls(folders))
+    return _roots_result([] if isinstance(folders, Undecided) else _urls(folders))
 
 
-async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
+async def _sample(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
     """Return the answer of a model, as a flow."""
     request = CreateMessageRequestParams.model_validate(params)
     run = current_run()
@@ -255,7 +255,7 @@ def _urls(folders: Any) -> list[str]:
     return [_url(folder) for folder in folders]
 
 
-def _listed(urls: Iterable[str]) -> ListRootsResult:
+def _roots_result(urls: Iterable[str]) -> ListRootsResult:
     return ListRootsResult(roots=[Root(uri=FileUrl(url)) for url in urls])
 
 

@@ -79,7 +79,7 @@ class ClientApprover(ToolAdvice):
     async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Return the decision of the client's user, or that it must be asked for by the result."""
         if self._elicit is not None:
-            return await self._asked(request, self._elicit)
+            return await self._ask_user(request, self._elicit)
         is_of_question = request.run.parent_id is not None  # of another server, which would have to be asked again
         if self._states is None or is_of_question:
             self.cannot_ask = not is_of_question
@@ -99,7 +99,7 @@ class ClientApprover(ToolAdvice):
         )
         return Undecided()
 
-    async def _asked(self, request: ApprovalRequest, elicit: Elicit) -> ApprovalAnswer:
+    async def _ask_user(self, request: ApprovalRequest, elicit: Elicit) -> ApprovalAnswer:
         try:
             answer = await elicit(_question(request))
         except (MCPError, ValidationError):  # whose text is the client's

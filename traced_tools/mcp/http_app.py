@@ -87,8 +87,8 @@ class McpApp:
         expect_whole("max_sessions", max_sessions, 1)
         expect("stateless", stateless, bool, "True or False")
         self._server = server
-        self._digests = _digests_of(token)
-        self._hosts = {host.lower() for host in hosts} or (None if self._digests else {*LOOPBACK})
+        self._holders = _token_holders(token)
+        self._hosts = {host.lower() for host in hosts} or (None if self._holders else {*LOOPBACK})
         self._origins = _checked_origins(origins)
         self._max_body = max_body
         self._max_sessions = max_sessions
@@ -114,10 +114,10 @@ class McpApp:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        refusal = self._refusal_of(headers)
-        if not self._digests and _is_remote(scope.get("client")):
+        refusal = self._refusal(headers)
+        if not self._holders and _is_remote(scope.get("client")):
             refusal = Response("without a token, this server answers programs of its own machine only", 403)
-        holder = None if refusal is not None else self._holder_of(headers)
+        holder = None if refusal is not None else self._find_holder(headers)
         if refusal is None and holder is None:
             refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
         if holder is None or refusal is not None:
@@ -143,26 +143,26 @@ class McpApp:
         if not has_begun:
             await Response("the request failed", 500)(scope, receive, send)
 
-    def _refusal_of(self, headers: Headers) -> Response | None:
-        """Return the answer to a request that a web page may have made behind the back of its user."""
-        if self._hosts is not None and [
-            _host_in(_HOST, header) in self._hosts for header in headers.getlist("host")
-        ] != [True]:
-            return Response("this server is not addressed by that host", 421)
+    def _refusal(self, headers: Headers) -> Response | None:
+        """Return the refusal of a request that a web page may have sent without its user; None for other requests."""
+        if self._hosts is not None:
+            hosts = [_parse_host(_HOST, header) for header in headers.getlist("host")]
+            if len(hosts) != 1 or hosts[0] not in self._hosts:
+                return Response("this server is not addressed by that host", 421)
         if not all(map(self._may_use, headers.getlist("origin"))):
             return Response("pages of that origin may not use this server", 403)
         return None
 
     def _may_use(self, origin: str) -> bool:
-        return origin in self._origins or (not self._digests and _host_in(_ORIGIN, origin) in LOOPBACK)
+        return origin in self._origins or (not self._holders and _parse_host(_ORIGIN, origin) in LOOPBACK)
 
-    def _holder_of(self, headers: Headers) -> _Holder | None:
-        """Return whose token a request has; None if it has no valid one."""
-        if not self._digests:
+    def _find_holder(self, headers: Headers) -> _Holder | None:
+        """Return the holder of a request's token; None if it has no valid token."""
+        if not self._holders:
             return _Holder("", None)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         digest = _digest(token.strip())
-        matches = [holder for holder in self._digests if hmac.compare_digest(holder.digest, digest)]
+        matches = [holder for holder in self._holders if hmac.compare_digest(holder.digest, digest)]
         return matches[0] if matches and scheme.lower() == "bearer" else None
 
     def _current(self) -> _Sessions:
@@ -225,7 +225,7 @@ class _Sessions:
         await asyncio.wait([self._task])
 
 
-def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
+def _token_holders(token: Token | None) -> tuple[_Holder, ...]:
     expect("token", token, (str, Mapping, type(None)), "a str, a mapping of names to str, or None")
     if token is None:
         return ()
@@ -263,7 +263,7 @@ def _checked_origins(origins: Collection[str]) -> set[str]:
     return {*origins}
 
 
-def _host_in(pattern: re.Pattern[str], header: str) -> str | None:
+def _parse_host(pattern: re.Pattern[str], header: str) -> str | None:
     """Return the host in a `Host` or `Origin` header, without its port; None if the header is anything else."""
     match = pattern.fullmatch(header)
     return None if match is None else match[1].strip("[]").lower()

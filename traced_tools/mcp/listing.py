@@ -1,4 +1,4 @@
-"""Reads the tools that a server lists: those that can be used, and what is wrong with the others."""
+"""Reads the tools that a server lists: the usable tools, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OmittedTool:
 
     Args:
         name: what the log calls it: its name, or its place in the list.
-        problem: what is wrong with it.
+        problem: why it cannot be used.
     """
 
     name: str

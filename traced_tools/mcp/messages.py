@@ -51,7 +51,7 @@ class UnreadableMessage(ValueError):
 def read_message(data: str | bytes) -> JSONRPCMessage | UnreadableMessage:
     """Return the message in a line, in the body of a response or in an event.
 
-    Lone surrogates, bytes that are no UTF-8, NULs and a byte order mark are replaced or dropped.
+    Lone surrogates, bytes that are not UTF-8, NULs and a byte order mark are replaced or dropped.
     """
     try:
         return jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)  # twice as fast as validate_json
@@ -63,15 +63,15 @@ def read_message(data: str | bytes) -> JSONRPCMessage | UnreadableMessage:
     try:
         value = encodable_json(json.loads(text))
     except (ValueError, RecursionError):
-        return _broken(text)
+        return _describe_broken(text)
     try:
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValueError:
-        return _invalid(value)
+        return _describe_invalid(value)
 
 
-def _invalid(value: Any) -> UnreadableMessage:
-    """Return what is wrong with JSON that is no message; older revisions have lists of messages."""
+def _describe_invalid(value: Any) -> UnreadableMessage:
+    """Return a description of JSON that is not a message; older revisions have lists of messages."""
     members = [member for member in (value if isinstance(value, list) else [value]) if isinstance(member, dict)]
     ids = [
         _request_id(member.get("id"))
@@ -92,8 +92,8 @@ def _request_id(value: Any) -> RequestId | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _broken(text: str) -> UnreadableMessage:
-    """Return what a message was that is not JSON, such as a half of one: its keys tell, and the id at its end."""
+def _describe_broken(text: str) -> UnreadableMessage:
+    """Return a description of a message that is not JSON, such as a truncated one, from its keys and its last id."""
     keys: dict[str, str | None] = {}
     depth = 0
     for token in _TOKEN.finditer(text, 0, _SCANNED):

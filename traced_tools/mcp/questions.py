@@ -60,7 +60,7 @@ class Questions:
         """Return the answers with which the call goes on after its run paused, and the state of the server, if any.
 
         Raises:
-            InputRequired: if a question has no answer, and nobody can give one now.
+            InputRequired: if a question has no answer, and no answer is possible now.
         """
         if self._provided is None:
             return None, None
@@ -70,7 +70,7 @@ class Questions:
         """Return the answers to the questions that the server returned instead of a result, and its state.
 
         Raises:
-            InputRequired: if nobody can answer now.
+            InputRequired: if no answer is possible now.
             McpRequestError: if a sampling is refused, or the server asks too often.
         """
         self._count_round()
@@ -87,17 +87,17 @@ class Questions:
     async def requested(self, question: InputRequest) -> InputResponse | ErrorData:
         """Return the answer to a request that the server sent during the call; on any event loop."""
         try:
-            return await self._in_call(partial(self._requested, question))
+            return await self._in_call(partial(self._answer_request, question))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return ErrorData(code=_REFUSED, message="the call has ended")
 
-    async def _requested(self, question: InputRequest) -> InputResponse | ErrorData:
+    async def _answer_request(self, question: InputRequest) -> InputResponse | ErrorData:
         try:
             self._count_round()
-            result = await self._asked(question)
+            result = await self._ask_question(question)
         except McpRequestError as error:
             return ErrorData(code=_REFUSED, message=str(error))
         response = None if result.pending is not None else response_of(question, result)
@@ -118,7 +118,7 @@ class Questions:
         by = None if provided_input is None else provided_input.provided.by
         for question in pending.requests:
             provided = Provide({question.key: answers[question.key]}, by=by) if question.key in answers else None
-            result = await self._in_call(partial(self._asked, question, provided))
+            result = await self._in_call(partial(self._ask_question, question, provided))
             if result.pending is not None:
                 raise InputRequired(replace(pending, answers=answers))
             response = response_of(question, result)
@@ -127,21 +127,21 @@ class Questions:
             responses[question.key] = response
         return responses
 
-    async def _asked(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
-        """Have a question answered, unless somebody has given the answer."""
+    async def _ask_question(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
+        """Have a question answered, unless its answer is provided."""
         if provided is not None and question.key in provided.answers:
-            return await self._performed(question, provided)
+            return await self._perform_call(question, provided)
         if question.method == "sampling/createMessage" and self._answering.sample is not None:
             self._samplings += 1
             if self._samplings > self._answering.sample.max_requests:
                 most = self._answering.sample.max_requests
                 raise McpRequestError(self._server, f"asked for more than {most} samplings in one call")
-        return await self._performed(question)
+        return await self._perform_call(question)
 
-    async def _performed(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
+    async def _perform_call(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
         """Perform a question as a call in a run of its own, in a task of its own, whose context belongs to the run.
 
-        If somebody has given the answer, the call is approved, and returns it unless a policy denies it.
+        With a provided answer, the call is approved, and returns the answer unless a policy denies it.
         """
         outer = current_run()
         run = RunContext() if outer is None else outer.nested()
@@ -167,12 +167,12 @@ class Questions:
 
     async def _in_call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Await `begin()` in a task of its own, on the event loop and in the context of the call."""
-        context, registered = self._context.copy(), self._registered(begin)
+        context, registered = self._context.copy(), self._run_registered(begin)
         if asyncio.get_running_loop() is self._loop:
             return await self._loop.create_task(registered, context=context)
         return await asyncio.wrap_future(context.run(asyncio.run_coroutine_threadsafe, registered, self._loop))
 
-    async def _registered(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _run_registered(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)

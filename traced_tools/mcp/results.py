@@ -95,7 +95,7 @@ class _BinaryData:
                 self._add(block.resource.blob, block.resource.mime_type, f"resource {block.resource.uri}")
 
     def _add(self, data: str, media_type: str | None, what: str) -> None:
-        self._descriptions[_normal(data)] = _described(what, media_type, len(_decoded(data)))
+        self._descriptions[_normal(data)] = _describe(what, media_type, len(_decode(data)))
 
     def replaced(self, value: Any) -> Any:
         """Return a JSON value with descriptions in place of binary data."""
@@ -113,13 +113,13 @@ class _BinaryData:
         """Return the description of an image or of data of a block; None for other texts."""
         data = _normal(data)
         if data not in self._descriptions:
-            if detect_image_type(_decoded(data[:_SHORTEST_DATA])) is None:
+            if detect_image_type(_decode(data[:_SHORTEST_DATA])) is None:
                 return None
-            image = _decoded(data + "=" * (-len(data) % 4))
+            image = _decode(data + "=" * (-len(data) % 4))
             if (detected := detect_image_type(image)) is None:
                 return None
             self.images.append(ImagePart(data=image, media_type=detected))
-            self._descriptions[data] = _described("image", detected, len(image))
+            self._descriptions[data] = _describe("image", detected, len(image))
         return self._descriptions[data]
 
 
@@ -135,7 +135,7 @@ def _part(block: ContentBlock) -> str | ImagePart:
         case ImageContent():
             return _binary(block.data, block.mime_type, "image")
         case AudioContent():
-            return _described("audio", block.mime_type, len(_decoded(block.data)))
+            return _describe("audio", block.mime_type, len(_decode(block.data)))
         case ResourceLink():
             description = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
             return f"[link to a resource: {block.uri} ({description})]"
@@ -148,21 +148,21 @@ def _part(block: ContentBlock) -> str | ImagePart:
 
 def _binary(data: str, media_type: str | None, what: str) -> str | ImagePart:
     """Return an image, or the description of data that is not, or not said to be, an image that models see."""
-    image = _decoded(data)
+    image = _decode(data)
     is_image = media_type is None or media_type.lower().startswith("image/")
     if is_image and (detected := detect_image_type(image)) is not None:
         return ImagePart(data=image, media_type=detected)
-    return _described(what, media_type, len(image))
+    return _describe(what, media_type, len(image))
 
 
-def _decoded(data: str) -> bytes:
+def _decode(data: str) -> bytes:
     try:
         return b64decode(data, validate=True)
     except ValueError:
         return b""
 
 
-def _described(what: str, media_type: str | None, size: int) -> str:
+def _describe(what: str, media_type: str | None, size: int) -> str:
     return f"[{what}: {media_type or 'unknown type'}, {size:,} bytes]"
 
 
@@ -171,17 +171,17 @@ def _texts_say_the_same(content: Iterable[ContentBlock], structured: Any) -> boo
     texts = [block.text for block in content if isinstance(block, TextContent)]
     values = [_from_json(text) for text in texts]
     expected = {_canonical(text) for text in (*texts, *values, values)}
-    return any(_canonical(value) in expected for value in _unwrapped(structured))
+    return any(_canonical(value) in expected for value in _unwrap(structured))
 
 
 def _blocks_are_the_same(content: Iterable[ContentBlock], structured: Any) -> bool:
     """Return whether the structured content is the blocks again."""
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in content]
     expected = {_canonical(block) for block in (*blocks, blocks)}
-    return any(_canonical(value) in expected for value in _unwrapped(structured))
+    return any(_canonical(value) in expected for value in _unwrap(structured))
 
 
-def _unwrapped(structured: Any) -> list[Any]:
+def _unwrap(structured: Any) -> list[Any]:
     """Return structured content, and what a server wraps as `{"result": ...}`.
 
     Servers wrap a value because older revisions allow objects only. Each chooses the name, such as `content`.

@@ -52,7 +52,7 @@ async def _until_signal(begin: Callable[[], Awaitable[None]], signals: Iterable[
         await asyncio.wait([task])
     finally:
         _loops.discard(loop)
-    if not interrupted.is_set():  # otherwise, messages that are under way fail in the SDK, which is no error
+    if not interrupted.is_set():  # after an interrupt, pending messages fail in the SDK, which is expected
         task.result().result()
 
 

@@ -26,7 +26,7 @@ _CHUNK = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one is dropped."""
 _LAST_WORDS = 1.0
-"""Seconds that a client has to read what is still to be written at the end."""
+"""Seconds that a client has at the end to read the pending messages."""
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def _read(pipes: _Pipes, incoming: Any) -> None:
                 message = error
             try:
                 await incoming.send(message)
-            except anyio.BrokenResourceError:  # nobody receives it any more
+            except anyio.BrokenResourceError:  # the server has stopped reading
                 return
 
 
@@ -153,7 +153,9 @@ class _Pipes:
             woken, _, _ = select.select([self._wake], [self._output], [])
             if woken:
                 return
-            remaining = remaining[os.write(self._output, remaining[: select.PIPE_BUF]) :]  # so many bytes never block
+            remaining = remaining[
+                os.write(self._output, remaining[: select.PIPE_BUF]) :
+            ]  # a ready pipe takes PIPE_BUF bytes without blocking
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def make_tool(
     Raises:
         ToolDefinitionError: if its description is not one of a tool.
     """
-    annotations = _annotations_of(tool)
+    annotations = _convert_annotations(tool)
     repeatable = annotations.idempotent is True or annotations.read_only is True or tool.name in idempotent
     output = None if tool.output_schema is None else SchemaCheck(tool.output_schema, name)
 
@@ -92,7 +92,7 @@ def make_tool(
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 
-def _annotations_of(tool: Tool) -> ToolAnnotations:
+def _convert_annotations(tool: Tool) -> ToolAnnotations:
     hints = tool.annotations
     if hints is None:
         return ToolAnnotations()

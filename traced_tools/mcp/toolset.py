@@ -168,7 +168,7 @@ class McpToolset:
                 them, and the server is tried again in the background.
 
         Raises:
-            ConfigurationError: if `name` is no such name, or a context key has a meaning in the protocol.
+            ConfigurationError: if `name` is invalid, or a context key has a meaning in the protocol.
         """
         expect("command", command, str, "a str")
         expect_each("args", args, str, "a str")
@@ -176,7 +176,7 @@ class McpToolset:
         _check_texts("env", env)
         transport = StdioTransport(_checked_name(name), command, args, env, cwd, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(
+        return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
         )
 
@@ -231,12 +231,12 @@ class McpToolset:
         expect("url", url, str, "a str")
         transport = HttpTransport(_checked_name(name), url, headers, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(
+        return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
         )
 
     @classmethod
-    def _of(
+    def _with_server(
         cls,
         transport: Transport,
         chooses: Filter | None,
@@ -262,9 +262,8 @@ class McpToolset:
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
             expect_each(what, names, str, "a str")
         if reserved := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
-            raise ConfigurationError(
-                f"context_keys contains {', '.join(reserved)}, which has a meaning in the protocol"
-            )
+            keys = ", ".join(reserved)
+            raise ConfigurationError(f"context_keys contains {keys}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
         server = _Server(
@@ -314,13 +313,14 @@ class McpToolset:
             connection.forget_tools()
 
     async def _tools(self) -> list[ToolCallback]:
-        tools_by_server = await self._listed()
+        tools_by_server = await self._list_tools()
         if self._offer is None or self._offer[0] != tools_by_server:
-            callbacks = await in_thread(partial(self._offered, tools_by_server))  # there may be thousands of tools
+            # In a thread, because servers may have thousands of tools.
+            callbacks = await in_thread(partial(self._make_callbacks, tools_by_server))
             self._offer = (tools_by_server, callbacks)
         return self._offer[1]
 
-    async def _listed(self) -> list[tuple[Tool, ...] | None]:
+    async def _list_tools(self) -> list[tuple[Tool, ...] | None]:
         """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
@@ -334,7 +334,7 @@ class McpToolset:
             raise failures[0]
         return [result for result in results if not isinstance(result, BaseException)]
 
-    def _offered(self, tools_by_server: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
+    def _make_callbacks(self, tools_by_server: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
         unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
         names = McpToolNames((server.name for server in self._servers), unprefixed)
         offered: dict[str, ToolCallback] = {}
@@ -345,12 +345,12 @@ class McpToolset:
             changes = {} if server.pins is None else server.pins.check(server.name, selected)
             for tool in selected:
                 name = names.offered(server.name, tool.name)
-                callback = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
+                callback = self._make_callback(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
                 if callback is not None:
                     offered[name] = callback
         return [*offered.values()]
 
-    def _made(
+    def _make_callback(
         self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
     ) -> ToolCallback | None:
         """Return a tool for the loop; None if it cannot be offered, which the log says."""

@@ -53,7 +53,7 @@ Era = Literal["auto", "handshake"]
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """Headers of each request, or a plain or async function that returns them for each request."""
 Streams = tuple[Any, Any]
-"""What the server sends, and what is sent to it."""
+"""The streams of messages from the server and to it."""
 
 
 class Transport(Protocol):
@@ -77,7 +77,7 @@ class Transport(Protocol):
 class _Lines:
     """Reads a server's output by whole lines, so that reading a long line takes linear time and bounded memory.
 
-    Bytes that are no UTF-8 are replaced, because a server may print anything beside its messages.
+    Bytes that are not UTF-8 are replaced, because a server may print anything beside its messages.
 
     Args:
         stream: the output.
