@@ -1,4 +1,4 @@
-"""The catalogues that share one tool index: each definition is indexed once, whoever searches it.
+"""The catalogues that share one tool index: each definition is indexed once, for all clients that search it.
 
 A catalogue is the tools of a request, by their definitions. Runs with the same definitions share a catalogue, also if
 their tools are other objects. Catalogues that overlap share what they have in common: the index has one entry for each
@@ -97,14 +97,14 @@ class CatalogueIndex:
         """
         while True:
             clearings, catalogue = self._clearings, self.catalogue_of(tools)
-            with self._keeping_entries_of(catalogue):
+            with self._keep_entries(catalogue):
                 await self.prepare(catalogue, tools)
                 matches = await self._search(run, catalogue.entries, query, max_results)
             if clearings == self._clearings:
                 return matches
 
     async def _search(self, run: RunContext, own: Mapping[str, str], query: str, max_results: int) -> list[ToolMatch]:
-        # entries of other catalogues may fit better, and a store may have more that nobody here knows
+        # entries of other catalogues may fit better, and a store may have entries of other processes
         limit, previous_count = max_results + max(0, len(self._indexed) - len(own)), 0
         while True:
             matches = await self._index.search_in_run(run, query, limit)
@@ -114,7 +114,7 @@ class CatalogueIndex:
             limit, previous_count = 4 * limit, len(matches)
 
     @contextmanager
-    def _keeping_entries_of(self, catalogue: Catalogue) -> Iterator[None]:
+    def _keep_entries(self, catalogue: Catalogue) -> Iterator[None]:
         """Keep an eviction from removing the entries of a catalogue."""
         with self._keeping:
             self._searched[catalogue] += 1

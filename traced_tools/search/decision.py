@@ -119,7 +119,7 @@ class DecisionToolIndex(ToolIndex):
         """Add tools; a tool replaces an earlier one with the same name."""
         definitions = definitions_of(tools)
         self.candidates.add(definitions.values())
-        self._tools.update({name: _shortened(definition) for name, definition in definitions.items()})
+        self._tools.update({name: _shorten(definition) for name, definition in definitions.items()})
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
@@ -205,7 +205,7 @@ class DecisionToolIndex(ToolIndex):
         return f"<DecisionToolIndex of {len(self._tools)} tools with {self.model.model}>"
 
 
-def _shortened(definition: ToolDefinition) -> dict[str, str]:
+def _shorten(definition: ToolDefinition) -> dict[str, str]:
     """Return what the model is sent of a tool."""
     texts = texts_of(definition)
     return {

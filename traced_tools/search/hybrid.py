@@ -68,15 +68,15 @@ class HybridToolIndex(ToolIndex):
         """Return the tools that the indexes rank the highest together, the best first and equal scores by name."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return self._fused([index.search(query, ranks) for index in self._indexes], max_results)
+        return self._fuse([index.search(query, ranks) for index in self._indexes], max_results)
 
     async def search_in_run(self, run: RunContext, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Search each index as a part of `run`, as a flow."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return self._fused([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
+        return self._fuse([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
 
-    def _fused(self, rankings: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
+    def _fuse(self, rankings: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
         scores: dict[str, float] = {}
         for matches in rankings:
             for rank, match in enumerate(matches, 1):

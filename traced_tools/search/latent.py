@@ -92,7 +92,7 @@ def _directions(np: Any, rows: _Sparse, width: int) -> Any:
     rank = min(dimensions + _OVERSAMPLING, len(rows), width)
     if not rank:
         return np.zeros((width, 0), np.float32)
-    columns = _transposed(np, rows, width)
+    columns = _transpose(np, rows, width)
     if rank == len(rows):
         sampled = np.eye(rank, dtype=np.float32)
     else:
@@ -109,7 +109,7 @@ def _orthonormal(np: Any, matrix: Any) -> Any:
     return (matrix @ (right[:, places] / np.sqrt(squares[places]))).astype(np.float32)
 
 
-def _transposed(np: Any, rows: _Sparse, width: int) -> _Sparse:
+def _transpose(np: Any, rows: _Sparse, width: int) -> _Sparse:
     places = np.concatenate([np.full(len(columns), row) for row, (columns, _) in enumerate(rows)])
     columns, values = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
     order = np.argsort(columns, kind="stable")

@@ -35,7 +35,7 @@ class RegexToolIndex(ToolIndex):
 
     A query with an operator of regular expressions, such as `get_.*|list_.*`, finds the tools in whose name or
     description the pattern is found, those with it in the name first. It has the syntax of Rust's regex crate, which
-    takes a time that is linear in the length of the texts. If it is no valid pattern or finds nothing, its words count.
+    takes a time that is linear in the length of the texts. For an invalid pattern, or without a match, its words count.
 
     The score of words counts the different words that a tool contains, those in its name the most. A query without
     words and operators, such as an empty one, finds every tool.

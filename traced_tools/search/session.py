@@ -163,12 +163,12 @@ def names_in(messages: Sequence[Message], search_tool: str) -> list[str]:
                 name
                 for result in message.results
                 if result.name == search_tool and not result.is_error
-                for name in _names_of(result.content)
+                for name in _parse_names(result.content)
             )
     return names
 
 
-def _names_of(result: str) -> list[str]:
+def _parse_names(result: str) -> list[str]:
     """Return the names in the result of a search; empty for any other text, such as one that an advisor has written."""
     try:
         names = json.loads(result)

@@ -81,7 +81,7 @@ class InMemoryVectorStore:
         new_vectors = {vector.name: vector for vector in vectors}
         if not new_vectors:
             return
-        new_rows = self._normalized([vector.vector for vector in new_vectors.values()])
+        new_rows = self._normalize([vector.vector for vector in new_vectors.values()])
         with self._lock:
             remaining = self._without(new_vectors)
             if remaining.digests and remaining.matrix.shape[1] != new_rows.shape[1]:
@@ -112,7 +112,7 @@ class InMemoryVectorStore:
         rows = self._rows
         if not rows.digests:
             return []
-        (target,) = self._normalized([vector])
+        (target,) = self._normalize([vector])
         similarities = (rows.matrix @ target).round(DIGITS)
         names = [*rows.digests]
         least = similarities.min()
@@ -121,7 +121,7 @@ class InMemoryVectorStore:
         places = self._numpy.flatnonzero(similarities >= least)
         return best_matches((ToolMatch(names[place], float(similarities[place])) for place in places), max_results)
 
-    def _normalized(self, vectors: Sequence[Sequence[float]]) -> Any:
+    def _normalize(self, vectors: Sequence[Sequence[float]]) -> Any:
         """Return vectors as rows of length 1; a vector of zeros stays as it is."""
         matrix = self._numpy.asarray(vectors, dtype=self._numpy.float32)
         lengths = self._numpy.linalg.norm(matrix, axis=1, keepdims=True)
