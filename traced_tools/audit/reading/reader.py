@@ -370,8 +370,9 @@ def find_records(reader: AuditReader, wanted: CallFilter) -> Iterator[AuditRecor
 
 def _calls_for(store: ReadConnection, principal: PrincipalFilter, wanted: CallFilter) -> set[tuple[Any, ...]]:
     """Return which calls are on behalf of a principal: only their intents say so."""
-    intents = (parsed(body) or {} for (body,) in store.rows(queries.intents_matching(wanted)))
-    return {_key_in(intent) for intent in intents if principal.matches(intent)}
+    with closing(store.rows(queries.intents_matching(wanted))) as rows:  # a wrong key is an error in the middle of them
+        intents = (parsed(body) or {} for (body,) in rows)
+        return {_key_in(intent) for intent in intents if principal.matches(intent)}
 
 
 def _key_in(fields: Mapping[str, Any]) -> tuple[Any, ...]:
