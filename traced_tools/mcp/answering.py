@@ -162,13 +162,13 @@ class Answering:
 
     async def _ask_user(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
         question = InputRequest(key="elicitation", method="elicitation/create", params=params)
-        entered: Any = await perform(elicit, question.message or "", dict(question.schema or {}))
-        if entered is None or isinstance(entered, Undecided):
-            return entered
-        expect("what elicit returns", entered, Mapping, "a mapping of what the user has entered, None or Undecided()")
-        if problem := answer_problem(question, dict(entered)):
+        answer: Any = await perform(elicit, question.message or "", dict(question.schema or {}))
+        if answer is None or isinstance(answer, Undecided):
+            return answer
+        expect("what elicit returns", answer, Mapping, "a mapping of what the user has entered, None or Undecided()")
+        if problem := answer_problem(question, dict(answer)):
             raise ValueError(f"what elicit returns is no answer to the question: {problem}")
-        return dict(entered)
+        return dict(answer)
 
 
 def response_of(question: InputRequest, result: ToolResult) -> InputResponse | None:

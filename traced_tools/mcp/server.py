@@ -185,7 +185,7 @@ class McpServer:
         return tools
 
     def _serve(self, tools: ToolSet) -> None:
-        if self._served_of is not tools:
+        if self._served_of is not tools:  # the selection returns the same object for the same tools
             self._served_of, self._served = tools, {tool.name: tool for tool in map(ServedTool, tools)}
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -199,7 +199,7 @@ class McpServer:
             return await call_next(ctx)
         OURS.set(True)
         with _continue_trace(ctx) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
-            _SCOPE.set(scope)
+            _SCOPE.set(scope)  # `_call` reads it there, because the SDK passes handlers the request alone
             try:
                 result = await call_next(ctx)
             except MCPError as error:
@@ -301,7 +301,7 @@ def _continue_trace(request: _REQUEST) -> Iterator[SpanContext | None]:
     try:
         yield ambient if ambient.is_valid and ambient != remote else None
     finally:
-        otel_context.attach(current)  # by value, as the scopes do
+        otel_context.attach(current)  # by value: the block may end in another context, where a token is invalid
 
 
 async def _run_in_task(begin: Callable[[], Awaitable[T]]) -> T:
@@ -310,13 +310,14 @@ async def _run_in_task(begin: Callable[[], Awaitable[T]]) -> T:
     A cancelled scope of the SDK would also cancel each `await` in the clean-up of the call.
     """
     context = copy_context()
-    context.run(OURS.set, False)
+    context.run(OURS.set, False)  # tools may use the SDK themselves, and its log lines are theirs then
     task = asyncio.create_task(finished_future(begin), context=context)
     try:
         await asyncio.wait([task])
     finally:
         if not task.done():
             task.cancel()
+            # Shielded, because the cancelled scope around the request would end this wait, too.
             with anyio.move_on_after(_CLEAN_UP, shield=True):
                 await asyncio.wait([task])
     return task.result().result()
