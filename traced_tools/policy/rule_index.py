@@ -62,6 +62,7 @@ class RuleIndex:
                     )
         if rule.where is None or isinstance(rule.where, ArgumentConditions):  # a function has no conditions to compare
             for place in {*min(self._choices(rule), key=self._crowd, default=(_ANYWHERE,))}:
+                # The number of the rule comes before the rule, so that `insort` never compares two rules.
                 insort(self._rules_at[place.key], (place.rank, len(self._ids), rule))
         self._ids.add(rule.id)
         return None
