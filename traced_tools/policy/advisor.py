@@ -185,5 +185,5 @@ class PolicyAdvisor(Advisor):
 def _as_json(attributes: Any) -> Mapping[str, Any]:
     """Return the attributes of a principal as a JSON object of its own, which the application cannot change."""
     expect("principal_attributes", attributes, Mapping, "a function that returns a mapping")
-    found: dict[str, Any] = from_json(to_json(dict(attributes)))
-    return found
+    value: dict[str, Any] = from_json(to_json(dict(attributes)))
+    return value
