@@ -51,9 +51,9 @@ class AuditKey(SecretKey):
         """
         canonical = canonical_json(text) if is_json else None
         form: ContentForm = "text" if canonical is None else "json"
-        written = utf8(text)
-        digest = self._digest(form, written if canonical is None else canonical)
-        return {"digest": digest, "form": form, "size": len(written), "key_id": self.id}
+        encoded_text = utf8(text)
+        digest = self._digest(form, encoded_text if canonical is None else canonical)
+        return {"digest": digest, "form": form, "size": len(encoded_text), "key_id": self.id}
 
     def committed(self, text: str, *, cut: bool) -> dict[str, Any]:
         """Return the fields of a content whose text is stored: `text`, `salt`, `text_hash`, and `cut` if it is cut.
@@ -64,10 +64,10 @@ class AuditKey(SecretKey):
             text: the text to store.
             cut: whether `text` is only the beginning of the content.
         """
-        stored: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
+        content: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
         if cut:
-            stored["cut"] = True
-        return {**stored, "text_hash": text_hash(stored)}
+            content["cut"] = True
+        return {**content, "text_hash": text_hash(content)}
 
     def matches(self, content: Mapping[str, Any], text: str) -> bool:
         """Whether `text` has the digest of a recorded content, with this key and in the recorded form.

@@ -115,15 +115,15 @@ def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
 
 def _folders(path: Path) -> Iterable[Path]:
     """Return the folder of a file and, if the file is a link, the folders of all files it leads to."""
-    found = {os.path.realpath(path.parent): path.parent}
+    folders = {os.path.realpath(path.parent): path.parent}
     for _ in range(_MOST_LINKS):
         try:
             path = path.parent / os.readlink(path)
         except OSError:  # not a link
             break
         folder = os.path.realpath(path.parent)
-        found.setdefault(folder, Path(folder))
-    return found.values()
+        folders.setdefault(folder, Path(folder))
+    return folders.values()
 
 
 def _report(problem: str, tolerated: bool) -> None:

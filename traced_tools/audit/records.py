@@ -229,8 +229,8 @@ def person_of(fields: Mapping[str, Any], content: str = "by") -> str | None:
     by = fields.get(content)
     if not isinstance(by, Mapping):
         return by if isinstance(by, str) else None
-    known = (by.get(name) for name in ("text", "pseudonym"))
-    return next((each for each in known if isinstance(each, str)), pseudonym_by(str(by.get("digest"))))
+    representations = (by.get(name) for name in ("text", "pseudonym"))
+    return next((text for text in representations if isinstance(text, str)), pseudonym_by(str(by.get("digest"))))
 
 
 def text_hash(content: Mapping[str, Any]) -> str:

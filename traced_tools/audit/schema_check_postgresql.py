@@ -89,9 +89,9 @@ def difference(connection: Connection) -> str | None:
             return f"the table {name} is unlogged"
         if has_policies:
             return f"the table {name} has row security"
-        for what, found in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
-            if found is not None:
-                return f"the {what} {found} of the table {name} is no part of a trail"
+        for what, addition in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
+            if addition is not None:
+                return f"the {what} {addition} of the table {name} is no part of a trail"
     return next(_column_differences(connection, names), None) or next(_index_differences(connection, names), None)
 
 
@@ -104,14 +104,14 @@ def damage(connection: Connection) -> str | None:
     _set(connection, ["max_parallel_workers_per_gather"], "0")
     for name, find in _checks(connection):
         try:
-            found = find(connection)
+            problem = find(connection)
         except DBAPIError as error:
             state = str(getattr(error.orig, "sqlstate", ""))
             if not state.startswith(_CORRUPT):
                 raise
-            found = f"PostgreSQL finds {name} damaged (SQLSTATE {state})"
-        if found is not None:
-            return found
+            problem = f"PostgreSQL finds {name} damaged (SQLSTATE {state})"
+        if problem is not None:
+            return problem
     return None
 
 
@@ -121,10 +121,10 @@ def _column_differences(connection: Connection, names: dict[int, str]) -> Iterat
         column.name: (column.type.compile(dialect=dialect).lower(), not column.nullable, True, True)
         for column in RECORDS.columns
     }
-    found: dict[int, dict[str, Any]] = {oid: {} for oid in names}
+    columns_of_tables: dict[int, dict[str, Any]] = {oid: {} for oid in names}
     for oid, name, *declaration in connection.execute(text(_TABLE_COLUMNS)):
-        found[oid][name] = tuple(declaration)
-    for oid, columns in found.items():
+        columns_of_tables[oid][name] = tuple(declaration)
+    for oid, columns in columns_of_tables.items():
         for name in {**expected, **columns}:
             if name not in columns:
                 yield f"the table {names[oid]} has no column {name}"
@@ -194,8 +194,8 @@ def _misplaced(connection: Connection) -> str | None:
     partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
     cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
     outside = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
-    found = connection.exec_driver_sql(outside.replace("%", "%%")).scalar() if partitions else None
-    name = next((row[2] for row in partitions if row[0] == found), None)
+    partition = connection.exec_driver_sql(outside.replace("%", "%%")).scalar() if partitions else None
+    name = next((row[2] for row in partitions if row[0] == partition), None)
     return None if name is None else f"the partition {name} holds records of other times than its own"
 
 
@@ -206,20 +206,20 @@ def _sum_up(connection: Connection, into: list[Sum]) -> None:
         for _, columns, where in _indexes()
     )
     without_indexes(connection, begin=True)
-    found = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()
+    row = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()
     without_indexes(connection, begin=False)
-    into.extend(zip(found[::2], found[1::2], strict=True))
+    into.extend(zip(row[::2], row[1::2], strict=True))
 
 
 def _disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
     """Return a message if the values of an index, or of the records it points to, don't add up to the table's."""
     words = {"columns": ", ".join(columns), "hashed": _hashed(columns), "where": where}
     _set(connection, _BY_INDEX, "off")
-    held = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
+    sums_of_index = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
     _set(connection, ["enable_indexonlyscan"], "off")
-    *reached, disordered = connection.execute(text(_SUM_OF_RECORDS.format(**words))).one()
+    *sums_of_records, disordered = connection.execute(text(_SUM_OF_RECORDS.format(**words))).one()
     _set(connection, [*_BY_INDEX, "enable_indexonlyscan"], "on")
-    agrees = (*held,) == (*reached,) == expected and not disordered
+    agrees = (*sums_of_index,) == (*sums_of_records,) == expected and not disordered
     return None if agrees else f"the index {name} disagrees with the records"
 
 

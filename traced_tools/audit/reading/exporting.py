@@ -80,11 +80,11 @@ def json_line(record: AuditRecord) -> str:
 
 
 def _write_jsonl(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
-    written = 0
+    count = 0
     for record in records:
         file.write(f"{json_line(record)}\n".encode())
-        written += 1
-    return written
+        count += 1
+    return count
 
 
 def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
@@ -92,12 +92,12 @@ def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
     try:
         table = csv.writer(text, lineterminator="\r\n")  # RFC 4180
         table.writerow(COLUMNS)
-        written = 0
+        count = 0
         for row in _rows(records):
             table.writerow([_cell(value) for value in (row | {"time": _time(row["time"])}).values()])
-            written += 1
+            count += 1
         text.flush()
-        return written
+        return count
     finally:
         text.detach()
 
@@ -105,14 +105,14 @@ def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
 def _write_parquet(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
     pyarrow, parquet = _pyarrow()
     schema = _schema(pyarrow)
-    written = 0
+    count = 0
     rows = _rows(records)
     with parquet.ParquetWriter(file, schema) as writer:
         while batch := list(islice(rows, _BATCH)):
             typed = [{name: _typed(name, row) for name in COLUMNS} for row in batch]
             writer.write_table(pyarrow.Table.from_pylist(typed, schema=schema))
-            written += len(batch)
-    return written
+            count += len(batch)
+    return count
 
 
 _WRITERS: Final[dict[str, Callable[[Iterable[AuditRecord], IO[bytes]], int]]] = {
@@ -143,7 +143,7 @@ def _cell(value: object) -> object:
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else _escaped(each) for each in text)
+        text = "".join(character if character.isprintable() else _escaped(character) for character in text)
     return f"'{text}" if _begins_formula(text) else text
 
 

@@ -62,8 +62,8 @@ class ReadConnection:
             if self.embedded:
                 yield from self._batches_of_file(statement, size)
                 return
-            with self._connection.execute(statement, execution_options={"yield_per": size}) as found:
-                yield from found.partitions()
+            with self._connection.execute(statement, execution_options={"yield_per": size}) as rows:
+                yield from rows.partitions()
 
     def _batches_of_file(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Generator[Sequence[Any]]:
         """Yield the rows as the driver's tuples, which cost less than SQLAlchemy's rows.
@@ -84,8 +84,8 @@ class ReadConnection:
         yield from islice(self._fetched(statement, size), yielded, None)
 
     def _fetched(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Iterator[Sequence[Any]]:
-        with self._connection.execute(statement) as found:
-            cursor: Any = found.cursor
+        with self._connection.execute(statement) as rows:
+            cursor: Any = rows.cursor
             while batch := cursor.fetchmany(size):
                 yield batch
 
@@ -225,8 +225,8 @@ def _checking_for_writes(place: Store) -> Iterator[None]:
 
 def _version(path: Path) -> tuple[int, int, int]:
     """Return values that change if the file is written or replaced."""
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read_connection(place: Store, connection: Connection) -> ReadConnection:
@@ -234,16 +234,16 @@ def _read_connection(place: Store, connection: Connection) -> ReadConnection:
     objects = None
     with _errors_of(place.name):
         if place.path is None:
-            found = schema_check_postgresql.pin_schema(connection)
+            is_trail = schema_check_postgresql.pin_schema(connection)
         else:
             driver = _driver(connection)
             driver.text_factory = _decode
             objects = schema_check_sqlite.sqlite_objects(driver)
             driver.text_factory = str
-            found = schema_check_sqlite.holds_records(objects)
+            is_trail = schema_check_sqlite.holds_records(objects)
             with suppress(sqlite3.Error):  # a malformed schema, which the first query reports
                 driver.execute(_MUCH_CACHE)
-    if not found:
+    if not is_trail:
         raise AuditError(
             f"{place.name} holds no audit trail: it has no table {RECORDS.name}; pass the store of a trail"
         )

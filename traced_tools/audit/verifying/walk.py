@@ -144,9 +144,9 @@ _NO_LINES: Final = "no checkpoints outside the store were looked at, so a chain 
 _MOST_GAPS: Final = 5
 
 
-def _checkpoint_file(store: StorePath, given: str | os.PathLike[str] | None) -> Path | None:
-    if given is not None:
-        return Path(given)
+def _checkpoint_file(store: StorePath, path: str | os.PathLike[str] | None) -> Path | None:
+    if path is not None:
+        return Path(path)
     embedded = embedded_path(store)
     beside = None if embedded is None else checkpoints_beside(embedded)
     return beside if beside is not None and beside.is_file() else None
@@ -269,7 +269,7 @@ class _Walk:
         """
         chain = self.chains[chain_id]
         checkpoints = self.lines.get(chain_id, ()) if self.lines else chain.checkpoints
-        nearest = min((each for each in checkpoints if each > sequence), default=None)
+        nearest = min((checkpoint for checkpoint in checkpoints if checkpoint > sequence), default=None)
         return nearest is not None and not any(sequence < gap <= nearest for gap in chain.gaps)
 
     def _is_stored(self, text: Text) -> bool:
@@ -452,17 +452,17 @@ class _Walk:
 
         A contradiction about an earlier record of the same chain comes first.
         """
-        found = self.problem
-        if found is None:
+        problem = self.problem
+        if problem is None:
             return self.contradictions[0] if self.contradictions else None
-        earlier = (each for each in self.contradictions if each.chain_id == found.chain_id)
-        return next(earlier, found)
+        earlier = (contradiction for contradiction in self.contradictions if contradiction.chain_id == problem.chain_id)
+        return next(earlier, problem)
 
     def _counted_notes(self) -> Iterator[str]:
         if not self.lines:
             yield _NO_LINES
         elif self.problem is None and (
-            unattested := [str(each) for each in self.chains if each not in self.attested_outside]
+            unattested := [str(chain_id) for chain_id in self.chains if chain_id not in self.attested_outside]
         ):
             yield f"chains that no line outside the store lists, whose end may be cut off: {listed(unattested)}"
         if self.late or self.lost:

@@ -192,8 +192,8 @@ class Appender:
             "the store of the audit trail no longer holds the end of chain %s: a new chain begins", self._chain.id
         )
         sequence, digest = self._chain.committed
-        left = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
-        self._left = left or self._left or {}
+        previous = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
+        self._left = previous or self._left or {}
         self._chain, self._covered = Chain(), 0
 
     def _settled(self, batch: AppendBatch) -> AppendBatch:
@@ -240,8 +240,8 @@ class Appender:
         uncovered = self._chain.committed[0] - self._covered + sum(entry.control is None for entry in entries)
         if uncovered >= self._checkpoints.every:
             return True
-        asked = any(entry.control == "checkpoint" for entry in entries)
-        return uncovered > 0 and (asked or self._overdue() == 0.0)
+        is_requested = any(entry.control == "checkpoint" for entry in entries)
+        return uncovered > 0 and (is_requested or self._overdue() == 0.0)
 
     def _gap(self, shortfall: GapCounts) -> Row:
         now = time.time_ns()

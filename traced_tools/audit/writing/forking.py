@@ -34,19 +34,19 @@ _writing: Final[set[Pausable]] = set()
 _paused: Final[list[Pausable]] = []
 
 
-def add(each: Pausable) -> None:
-    """Pause `each` at forks from now on."""
-    _writing.add(each)
+def add(writer: Pausable) -> None:
+    """Pause `writer` at forks from now on."""
+    _writing.add(writer)
 
 
-def discard(each: Pausable) -> None:
-    """No longer pause `each` at forks."""
-    _writing.discard(each)
+def discard(writer: Pausable) -> None:
+    """No longer pause `writer` at forks."""
+    _writing.discard(writer)
 
 
 def _before() -> None:
     deadline = deadline_in(_PATIENCE)
-    _paused.extend(each for each in tuple(_writing) if each.pause(seconds_until(deadline)))
+    _paused.extend(writer for writer in tuple(_writing) if writer.pause(seconds_until(deadline)))
 
 
 def _in_parent() -> None:
@@ -55,8 +55,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for each in tuple(_writing):
-        if (connection := each.abandoned()) is not None:
+    for writer in tuple(_writing):
+        if (connection := writer.abandoned()) is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _paused.clear()
     _writing.clear()

@@ -240,7 +240,7 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
 
 def _encodable(value: Any) -> Any:
     if isinstance(value, list):  # the actors, in JSON
-        return tuple(encodable(str(each)) for each in value)
+        return tuple(encodable(str(item)) for item in value)
     return encodable(value) if isinstance(value, str) else value
 
 

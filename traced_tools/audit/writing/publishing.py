@@ -84,11 +84,11 @@ class Publisher:
         A line that failed is retried immediately.
         """
         with self._changed:
-            wanted = self._put
+            target = self._put
             if self._failures:
                 self._worker.wake()
-            self._changed.wait_for(lambda: self._delivered >= wanted or self._closed, min(timeout, LONGEST_WAIT))
-            return self._delivered >= wanted
+            self._changed.wait_for(lambda: self._delivered >= target or self._closed, min(timeout, LONGEST_WAIT))
+            return self._delivered >= target
 
     def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for the lines put so far, then count the remaining lines as lost.

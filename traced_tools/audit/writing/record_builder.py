@@ -77,8 +77,10 @@ def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | N
     """Return the text from the redactor; nothing is stored if the redactor fails."""
     assert redactor is not None
     try:
-        left = redactor(name, _value_of(content))
-        return left if left is None or isinstance(left, str) else json.dumps(left, ensure_ascii=False)
+        replacement = redactor(name, _value_of(content))
+        if replacement is None or isinstance(replacement, str):
+            return replacement
+        return json.dumps(replacement, ensure_ascii=False)
     except Exception:
         return None
 
@@ -129,9 +131,9 @@ def plain(value: object, levels: int = _DEEPEST) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else repr(float(value))
     if isinstance(value, Mapping) and levels:
-        return {str(key)[:MOST_NAME]: plain(each, levels - 1) for key, each in value.items()}
+        return {str(key)[:MOST_NAME]: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple) and levels:
-        return [plain(each, levels - 1) for each in value[:MOST_NAME]]
+        return [plain(item, levels - 1) for item in value[:MOST_NAME]]
     return _kind(value)
 
 

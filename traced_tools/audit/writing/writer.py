@@ -59,7 +59,7 @@ class Writer:
         name: str,
         appender: Appender,
         checkpoints: Checkpoints,
-        stored: Callable[[AppendBatch], None],
+        on_stored: Callable[[AppendBatch], None],
         started: Callable[[Callable[[], float]], None],
         flush_mirror: Callable[[float], object],
     ) -> None:
@@ -68,7 +68,7 @@ class Writer:
         self._name = name
         self._appender = appender
         self._checkpoints = checkpoints
-        self._on_stored = stored
+        self._on_stored = on_stored
         self._on_started = started
         self._flush_mirror = flush_mirror
         self._worker: BackgroundWorker[QueueEntry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
@@ -172,11 +172,11 @@ class Writer:
 
     def _drained(self) -> list[QueueEntry]:
         """Remove all entries from the queue and return them."""
-        found: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         with suppress(IndexError):
             while True:
-                found.append(self._queue.popleft())
-        return found
+                entries.append(self._queue.popleft())
+        return entries
 
     # In the thread.
 
