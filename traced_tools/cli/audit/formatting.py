@@ -79,8 +79,8 @@ def verdict_text(call: AuditedCall) -> Text:
 
 def decider_text(decision: Mapping[str, Any]) -> str:
     """Return the person and the advisor of a decision record; may be blank."""
-    named = (person_of(decision), decision.get("advisor"))
-    return " via ".join(escape(name) for name in named if name is not None)
+    deciders = (person_of(decision), decision.get("advisor"))
+    return " via ".join(escape(name) for name in deciders if name is not None)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
@@ -98,8 +98,9 @@ def duration_text(outcome: Mapping[str, Any]) -> str:
 def tool_name(call: AuditedCall) -> object:
     """Return the tool's name; for an unknown tool, also the name that the model wrote, if it is stored."""
     requested = call.fields("intent").get("requested_name")
-    stored = requested.get("text") if isinstance(requested, dict) else None
-    return f'{call.shared_field("tool")} "{stored}"' if stored is not None else call.shared_field("tool")
+    requested_name = requested.get("text") if isinstance(requested, dict) else None
+    name = call.shared_field("tool")
+    return name if requested_name is None else f'{name} "{requested_name}"'
 
 
 def pluralize(number: int, noun: str) -> str:

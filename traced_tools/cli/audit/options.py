@@ -104,14 +104,14 @@ def call_filter(
     )
 
 
-def _parse_attributes(given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given or ():
-        key, equals, value = each.partition("=")
+def _parse_attributes(attributes: list[str] | None) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for attribute in attributes or ():
+        key, equals, value = attribute.partition("=")
         if not key or not equals:
             raise typer.BadParameter("pass KEY=VALUE, such as tenant=acme", param_hint="--attribute")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:

@@ -111,8 +111,8 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
         yield Text("its intent is not in the store", "bold red")
         return
     fields = call.fields("intent")
-    asked = [fields.get("model"), fields.get("provider")]
-    by = " of ".join(escape(each) for each in asked if each is not None)
+    provenance = [fields.get("model"), fields.get("provider")]
+    by = " of ".join(escape(name) for name in provenance if name is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
     if "requested_name" in fields:
         yield _labelled("asked for", _content(fields["requested_name"]))
@@ -132,9 +132,9 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
 def _argument_names(fields: dict[str, Any]) -> str:
     """Return the names of the arguments that the tool knows, and how many it does not."""
     names, unknown = fields.get("argument_names"), fields.get("unknown_arguments")
-    listed = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
+    listing = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
     more = f"{unknown} unknown" if isinstance(unknown, int) else ""
-    return " and ".join(each for each in (listed, more) if each)
+    return " and ".join(part for part in (listing, more) if part)
 
 
 def _decision(call: AuditedCall) -> Iterator[Text]:
@@ -147,8 +147,8 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
 
 def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
     decider, why = decider_text(fields), reason_text(fields)
-    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
-    text = as_text(fields.get("decision", "damaged")).append(said)
+    suffix = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    text = as_text(fields.get("decision", "damaged")).append(suffix)
     if fields.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(record).append("  ").append_text(text))
@@ -208,8 +208,8 @@ def _content(content: object) -> Text:
         return Text("none was given", "dim")
     if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        shown = readable_json if content.get("form") == "json" else escape
-        return Text(shown(content["text"], _LONG)).append(cut, "dim")
+        make_readable = readable_json if content.get("form") == "json" else escape
+        return Text(make_readable(content["text"], _LONG)).append(cut, "dim")
     digest = escape(str(content.get("digest"))[:_DIGEST])
     state = "erased" if commits_to_text(content) else "not stored"
     return Text(f"{state} (digest {digest}, {escape(content.get('size'))} bytes)", "dim")

@@ -70,10 +70,10 @@ class Limits:
                 raise ConfigurationError(f"{name} must be a share between 0 and 1")
         bounds = [bound for bound in names.INVOKE_AGENT_DURATION.boundaries if bound != int(bound)]
         if self.slow_run_seconds not in bounds:
-            raise ConfigurationError(f"slow_run_seconds must be one of {', '.join(f'{each:g}' for each in bounds)}")
-        for each in fields(self):
-            if not 0 < getattr(self, each.name) < float("inf"):
-                raise ConfigurationError(f"{each.name} must be a positive number")
+            raise ConfigurationError(f"slow_run_seconds must be one of {', '.join(f'{bound:g}' for bound in bounds)}")
+        for field in fields(self):
+            if not 0 < getattr(self, field.name) < float("inf"):
+                raise ConfigurationError(f"{field.name} must be a positive number")
 
 
 DEFAULTS: Final = Limits()
@@ -186,10 +186,10 @@ def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
 
 def _changed(limits: Limits) -> Iterator[tuple[str, float, float]]:
     """Yield name, default and value of each limit that is not the default."""
-    for each in fields(limits):
-        old, new = getattr(DEFAULTS, each.name), getattr(limits, each.name)
+    for field in fields(limits):
+        old, new = getattr(DEFAULTS, field.name), getattr(limits, field.name)
         if old != new:
-            yield each.name, old, new
+            yield field.name, old, new
 
 
 def _change_objective(
@@ -200,7 +200,7 @@ def _change_objective(
         if recording.startswith(f"traced_tools:{name}:budget_left"):
             rule["expr"] = _replaced(rule["expr"], f" / {old:g}", f" / {new:g}")
     for alert in (alerts[f"{prefix}{speed}"] for speed in ("BurnFast", "BurnSlow") if alerts):
-        alert["expr"] = _COMPARISON.sub(lambda found: f"{float(found[0]) / old * new:g}", alert["expr"])
+        alert["expr"] = _COMPARISON.sub(lambda match: f"{float(match[0]) / old * new:g}", alert["expr"])
         notes = alert["annotations"]
         notes["description"] = _replaced(notes["description"], f"allows {old:.1%}", f"allows {new:.1%}")
 
@@ -220,11 +220,11 @@ def _panels(node: Any, number: int) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         if node.get("id") == number and "title" in node:
             yield node
-        for each in node.values():
-            yield from _panels(each, number)
+        for child in node.values():
+            yield from _panels(child, number)
     elif isinstance(node, list):
-        for each in node:
-            yield from _panels(each, number)
+        for child in node:
+            yield from _panels(child, number)
 
 
 def _change_thresholds(node: Any, old: float, new: float) -> None:
@@ -232,11 +232,11 @@ def _change_thresholds(node: Any, old: float, new: float) -> None:
         for step in node.get("steps", ()) if isinstance(node.get("steps"), list) else ():
             if step.get("value") == old:
                 step["value"] = new
-        for each in node.values():
-            _change_thresholds(each, old, new)
+        for child in node.values():
+            _change_thresholds(child, old, new)
     elif isinstance(node, list):
-        for each in node:
-            _change_thresholds(each, old, new)
+        for child in node:
+            _change_thresholds(child, old, new)
 
 
 def _mapped(node: Any, change: Callable[[str], str]) -> Any:
@@ -246,5 +246,5 @@ def _mapped(node: Any, change: Callable[[str], str]) -> Any:
     if isinstance(node, dict):
         return {key: _mapped(value, change) for key, value in node.items()}
     if isinstance(node, list):
-        return [_mapped(each, change) for each in node]
+        return [_mapped(child, change) for child in node]
     return node

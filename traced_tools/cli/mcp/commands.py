@@ -85,17 +85,17 @@ def _loaded(name: str) -> Any:
         exit_with(_COMMAND, FAILED, f"{name!a} is not of the form MODULE:OBJECT, such as shop.tools:tools")
     sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module_name)
+        loaded: Any = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             exit_with(_COMMAND, FAILED, f"there is no module {error.name}: pass its name, and run this where it is")
         exit_with(_COMMAND, FAILED, f"the module {module_name} cannot be imported: {type(error).__name__}: {error}")
     for part in path.split("."):
         try:
-            found = getattr(found, part)
+            loaded = getattr(loaded, part)
         except AttributeError:
             exit_with(_COMMAND, FAILED, f"the module {module_name} has no object {path}")
-    return found
+    return loaded
 
 
 @contextmanager

@@ -65,15 +65,15 @@ def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str, key: Audi
         key: the key of the digests, with which principals are compared whose names are not stored; None if there is
             none.
     """
-    for each in calls:
-        yield _replayed(policy, each, advisor, key)
+    for call in calls:
+        yield _replayed(policy, call, advisor, key)
 
 
 def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
     """Return the names of the tools that were called, by source."""
     names: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-    for each in calls:
-        intent, tool = each.fields("intent"), each.shared_field("tool")
+    for call in calls:
+        intent, tool = call.fields("intent"), call.shared_field("tool")
         if tool != UNKNOWN_TOOL and isinstance(source := intent.get("source"), str):
             offered, own = names[source]
             offered.add(str(tool))
@@ -120,7 +120,7 @@ class _RecordedFacts(CallFacts):
         """Return whether the run has a principal that matches; raise `_NotStoredError` if that is not known."""
         if self.digests is None:
             return super(_RecordedFacts, self).has_principal(patterns)
-        answers = [self._has_principal(each) for each in patterns]
+        answers = [self._has_principal(pattern) for pattern in patterns]
         if True not in answers and None in answers:
             raise _NotStoredError("principal")
         return True in answers
