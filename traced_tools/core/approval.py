@@ -221,15 +221,15 @@ class PendingCall:
         if self.nested is None:
             return (self,)
         return tuple(
-            replace(each, call_id=nested_id(self.call_id, each.call_id), path=(self.tool, *each.path))
-            for each in self.nested.calls
+            replace(call, call_id=nested_id(self.call_id, call.call_id), path=(self.tool, *call.path))
+            for call in self.nested.calls
         )
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
-        found: dict[str, Any] = json.loads(self.arguments)
-        return found
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
 
     @property
     def readable_arguments(self) -> str:

@@ -14,8 +14,10 @@ def escaped(text: str) -> str:
 
     A backslash is `\\`.
     """
-    stored = text.replace("\\", "\\\\").replace("\0", "\\0")
-    return stored if stored.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):x}", stored)
+    encodable_text = text.replace("\\", "\\\\").replace("\0", "\\0")
+    if encodable_text.isascii():
+        return encodable_text
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):x}", encodable_text)
 
 
 def unescaped(text: str) -> str:

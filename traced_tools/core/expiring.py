@@ -40,8 +40,8 @@ class ExpiringStore(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value of `key`; None if there is none or it has expired."""
-        found = self._stored.get(key)
-        return None if found is None or found[0] <= time.monotonic() else found[1]
+        entry = self._stored.get(key)
+        return None if entry is None or entry[0] <= time.monotonic() else entry[1]
 
     def put(self, key: K, value: V) -> None:
         """Store `value` from now on, instead of an earlier value of `key`."""

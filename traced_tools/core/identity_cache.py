@@ -24,10 +24,10 @@ class IdentityCache(Generic[T, V]):
 
     def __call__(self, item: T) -> V:
         """Return `make(item)`, from the cache if it is there."""
-        made = self._made.get(id(item))
-        if made is None:
+        entry = self._made.get(id(item))
+        if entry is None:
             if len(self._made) >= _MAX_ENTRIES:
                 self._made.clear()
             # the entry keeps the item alive, so that no other object gets its id
-            made = self._made[id(item)] = (item, self._make(item))
-        return made[1]
+            entry = self._made[id(item)] = (item, self._make(item))
+        return entry[1]

@@ -93,28 +93,28 @@ def content_from_converter(value: Any, tool: str) -> ToolContent:
 
 def collect(items: Iterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
-    found = Collected()
+    collected = Collected()
     for item in items:
-        if len(found) == MOST_ITEMS:
-            found.cut = True
+        if len(collected) == MOST_ITEMS:
+            collected.cut = True
             break
-        found.append(item)
-    if found.cut and hasattr(items, "close"):
+        collected.append(item)
+    if collected.cut and hasattr(items, "close"):
         items.close()
-    return found
+    return collected
 
 
 async def acollect(items: AsyncIterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
-    found = Collected()
+    collected = Collected()
     async for item in items:
-        if len(found) == MOST_ITEMS:
-            found.cut = True
+        if len(collected) == MOST_ITEMS:
+            collected.cut = True
             break
-        found.append(item)
-    if found.cut and hasattr(items, "aclose"):
+        collected.append(item)
+    if collected.cut and hasattr(items, "aclose"):
         await items.aclose()
-    return found
+    return collected
 
 
 def truncate_content(content: ToolContent, max_characters: int) -> ToolContent:
@@ -122,13 +122,13 @@ def truncate_content(content: ToolContent, max_characters: int) -> ToolContent:
     text = content.text
     if len(text) <= max_characters:
         return content
-    kept = max_characters - len(_cut_notice(max_characters, len(text)))
-    short = text[:max_characters] if kept < 0 else text[:kept] + _cut_notice(kept, len(text))
+    length = max_characters - len(_cut_notice(max_characters, len(text)))
+    short = text[:max_characters] if length < 0 else text[:length] + _cut_notice(length, len(text))
     return content._replace(text=short)
 
 
-def _cut_notice(kept: int, total: int) -> str:
-    return f"\n[cut: {kept:,} of {total:,} characters are shown]"
+def _cut_notice(length: int, total: int) -> str:
+    return f"\n[cut: {length:,} of {total:,} characters are shown]"
 
 
 def _content_of_object(value: Any) -> ToolContent:
@@ -228,7 +228,7 @@ def _with_valid_text(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_with_valid_text(key): _with_valid_text(item) for key, item in value.items()}
     if isinstance(value, _COLLECTIONS):
-        return tuple([_with_valid_text(each) for each in value])
+        return tuple([_with_valid_text(item) for item in value])
     if hasattr(value, "__next__"):  # the first attempt has consumed it
         raise _Unwritable(value)
     return value

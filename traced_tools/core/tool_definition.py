@@ -94,8 +94,8 @@ def remember_reader(definition: ToolDefinition, reader: ArgumentReader) -> None:
 
 def reader_of(definition: ToolDefinition) -> ArgumentReader | None:
     """Return the argument reader of a definition, or None if it does not come from a typed function."""
-    known = _READERS.get(id(definition))
-    return None if known is None else known[1]
+    entry = _READERS.get(id(definition))
+    return None if entry is None else entry[1]
 
 
 class ToolAnnotations(Value):

@@ -78,7 +78,7 @@ class ToolResult:
         return replace(self, value=deepcopy(self.value, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
         return _unpickled_result, ({**state, "value": picklable(self.value), "error": picklable(self.error)},)
 
     @property
@@ -139,4 +139,4 @@ class ToolExecutionResult:
         """The calls of the batch that wait, in call order."""
         if self.ended_by is not None:
             return ()
-        return tuple(each.pending for each in self.results if each.pending is not None)
+        return tuple(result.pending for result in self.results if result.pending is not None)
