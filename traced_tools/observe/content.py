@@ -214,7 +214,9 @@ def may_capture_after(results: Iterable[ToolResultPart], text: str, may_capture_
         text: the text.
         may_capture_calls_of: whether arguments and results of the tool of that name may be captured.
     """
-    return not any(each.content in text for each in results if each.content and not may_capture_calls_of(each.name))
+    return not any(
+        result.content in text for result in results if result.content and not may_capture_calls_of(result.name)
+    )
 
 
 Makers = Mapping[str, Callable[[], object]]
@@ -236,23 +238,23 @@ class LazyContent:
         self._makers = makers
         self._made: dict[str, BoundedJson | None] = {}
 
-    def on_span(self, wanted: Iterable[str]) -> Attributes:
-        """Return the attributes `wanted` that have a value, as a span carries them: JSON as text."""
-        return self._attributes(wanted, "text")
+    def on_span(self, keys: Iterable[str]) -> Attributes:
+        """Return the attributes of `keys` that have a value, as a span carries them: JSON as text."""
+        return self._attributes(keys, "text")
 
-    def on_event(self, wanted: Iterable[str]) -> Attributes:
-        """Return the attributes `wanted` that have a value, as an event carries them: JSON as it is."""
-        return self._attributes(wanted, "value")
+    def on_event(self, keys: Iterable[str]) -> Attributes:
+        """Return the attributes of `keys` that have a value, as an event carries them: JSON as it is."""
+        return self._attributes(keys, "value")
 
     def text(self, name: str) -> str | None:
         """Return the text of one content; None if there is none."""
-        made = self._of(name)
-        return None if made is None else made.text
+        bounded = self._of(name)
+        return None if bounded is None else bounded.text
 
-    def _attributes(self, wanted: Iterable[str], form: Literal["text", "value"]) -> Attributes:
-        found = {name: made for name in wanted if (made := self._of(name)) is not None}
-        attributes: Attributes = {name: getattr(made, form) for name, made in found.items()}
-        if any(made.cut for made in found.values()):
+    def _attributes(self, keys: Iterable[str], form: Literal["text", "value"]) -> Attributes:
+        bounded_contents = {name: bounded for name in keys if (bounded := self._of(name)) is not None}
+        attributes: Attributes = {name: getattr(bounded, form) for name, bounded in bounded_contents.items()}
+        if any(bounded.cut for bounded in bounded_contents.values()):
             attributes[names.CONTENT_TRUNCATED] = True
         return attributes
 

@@ -163,22 +163,22 @@ class ExportStats:
         _warn(line)
         return may_send
 
-    def record_batch(self, sent: int, lost: int, why: str) -> None:
+    def record_batch(self, delivered: int, lost: int, why: str) -> None:
         """Record the result of a batch.
 
         Args:
-            sent: how many items arrived.
+            delivered: how many items arrived.
             lost: how many items did not arrive.
             why: why they did not, for the log.
         """
         with self._lock:
             if self._closed:  # they were counted when it was
                 return
-            self._under_way -= sent + lost
-            self._sent += sent
-            self.totals.add_sent(sent)
+            self._under_way -= delivered + lost
+            self._sent += delivered
+            self.totals.add_sent(delivered)
             line = self._lose(lost, "export_failed", why) if lost else None
-            recovered = self._recover() if sent and not lost else None
+            recovered = self._recover() if delivered and not lost else None
         _warn(line)
         if recovered:
             _LOG.warning("%s", recovered)  # as loud as the outage was
@@ -195,8 +195,8 @@ class ExportStats:
             if self._closed:
                 return
             self._closed, self._in_outage = True, False  # so that the log has this loss even in an outage
-            left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
-            line = self._lose(left, "shutdown", why) if left else self._sum_up()
+            remainder, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
+            line = self._lose(remainder, "shutdown", why) if remainder else self._sum_up()
         _warn(line)
 
     def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
@@ -237,30 +237,30 @@ class ExportMetrics:
 
     def show(self, export_stats: Iterable[ExportStats]) -> None:
         """Include the totals of these stats from now on."""
-        for each in export_stats:
-            if each.totals not in self._shown:
-                self._shown.append(each.totals)
+        for stats in export_stats:
+            if stats.totals not in self._shown:
+                self._shown.append(stats.totals)
 
     def _sent(self, _: CallbackOptions) -> Iterator[Observation]:
-        for name, count in _summed((each.name, each.sent) for each in [*self._shown]):
+        for name, count in _summed((totals.name, totals.sent) for totals in [*self._shown]):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
     def _lost(self, _: CallbackOptions) -> Iterator[Observation]:
-        lost = (((each.name, why), each.lost[why]) for each in [*self._shown] for why in each.reasons)
+        lost = (((totals.name, why), totals.lost[why]) for totals in [*self._shown] for why in totals.reasons)
         for (name, reason), count in _summed(lost):
             yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
 
     def _waiting(self, _: CallbackOptions) -> Iterator[Observation]:
-        waiting = ((each.name, queue.waiting) for each in [*self._shown] for queue in each.queues)
+        waiting = ((totals.name, queue.waiting) for totals in [*self._shown] for queue in totals.queues)
         for name, count in _summed(waiting):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
 
 def _summed(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
-    found: dict[T, int] = {}
+    sums: dict[T, int] = {}
     for key, count in counts:
-        found[key] = found.get(key, 0) + count
-    return found.items()
+        sums[key] = sums.get(key, 0) + count
+    return sums.items()
 
 
 def _warn(line: str | None) -> None:

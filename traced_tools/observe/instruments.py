@@ -163,10 +163,10 @@ class ModelMetricsV010:
             if usage.input_tokens is not None:
                 self._embedded.record(usage.input_tokens, labels, context)
             return
-        counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for kind, used in self._used.items():
+        attributes = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        for kind, counter in self._used.items():
             if (count := getattr(usage, kind)) is not None:
-                used.add(count, counted, context)
+                counter.add(count, attributes, context)
                 if kind in self._a_call:
                     self._a_call[kind].record(count, ended, context)
 
@@ -295,12 +295,12 @@ class AuditGauges:
         self._verified[store] = (ok, time)
 
     def _observe_lag(self, options: CallbackOptions) -> Iterable[Observation]:
-        lags = [lag() for each in [*self._lags] if (lag := each()) is not None]
+        lags = [lag() for get_lag in [*self._lags] if (lag := get_lag()) is not None]
         return [Observation(max(lags))] if lags else []
 
     def _observe_verified(self, options: CallbackOptions) -> Iterable[Observation]:
-        found = [ok for ok, _ in [*self._verified.values()]]
-        return [Observation(int(all(found)))] if found else []
+        verdicts = [ok for ok, _ in [*self._verified.values()]]
+        return [Observation(int(all(verdicts)))] if verdicts else []
 
     def _observe_last_verified(self, options: CallbackOptions) -> Iterable[Observation]:
         times = [time for _, time in [*self._verified.values()]]
@@ -360,19 +360,21 @@ class PendingStoreGauges:
 
     def _observe_calls(self, options: CallbackOptions) -> Iterable[Observation]:
         counts: dict[str, list[PendingCounts]] = {agent: [] for agent in self._counts}
-        for each in [*self._reads]:
+        for get_read in [*self._reads]:
             try:
-                found = [] if (read := each()) is None else read()
+                store_counts = [] if (read := get_read()) is None else read()
             except Exception as error:
                 report_failure(error, "the gauges of a pending store")
                 self._failures.add(1)
                 self._is_read = False
                 return []
-            for count in found:
+            for count in store_counts:
                 counts.setdefault(agent_name_label(count.agent), []).append(count)
         self._counts, self._is_read = counts, True
-        self._refusals |= {(agent, why) for agent, found in counts.items() for each in found for why in each.refused}
-        return self._of_agents(lambda counts: sum(each.calls for each in counts))
+        self._refusals |= {
+            (agent, why) for agent, agent_counts in counts.items() for count in agent_counts for why in count.refused
+        }
+        return self._of_agents(lambda counts: sum(agent_count.calls for agent_count in counts))
 
     def _observe(self, value_of: Callable[[list[PendingCounts]], float], _: CallbackOptions) -> list[Observation]:
         return self._of_agents(value_of)
@@ -380,14 +382,14 @@ class PendingStoreGauges:
     def _of_agents(self, value_of: Callable[[list[PendingCounts]], float]) -> list[Observation]:
         """Return a value of each agent, as the stores had it when they were read."""
         counts = sorted(self._counts.items()) if self._is_read else ()
-        return [Observation(value_of(found), {names.AGENT_NAME: agent}) for agent, found in counts]
+        return [Observation(value_of(agent_counts), {names.AGENT_NAME: agent}) for agent, agent_counts in counts]
 
     def _observe_refused(self, options: CallbackOptions) -> Iterable[Observation]:
         if not self._is_read:
             return []
         return [
             Observation(
-                sum(each.refused.get(reason, 0) for each in self._counts[agent]),
+                sum(count.refused.get(reason, 0) for count in self._counts[agent]),
                 {names.AGENT_NAME: agent, names.RESUME_REFUSAL: reason},
             )
             for agent, reason in sorted(self._refusals)
@@ -395,12 +397,12 @@ class PendingStoreGauges:
 
 
 def _oldest_call(counts: list[PendingCounts]) -> float:
-    return max((each.oldest_call for each in counts), default=0.0)
+    return max((count.oldest_call for count in counts), default=0.0)
 
 
 def _ready(counts: list[PendingCounts]) -> float:
-    return sum(each.ready for each in counts)
+    return sum(count.ready for count in counts)
 
 
 def _oldest_ready(counts: list[PendingCounts]) -> float:
-    return max((each.oldest_ready for each in counts), default=0.0)
+    return max((count.oldest_ready for count in counts), default=0.0)

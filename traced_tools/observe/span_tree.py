@@ -104,7 +104,7 @@ def render_text(node: SpanNode) -> str:
     """
     rows = list(tree_rows(node))
     width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {_line(each)}".rstrip() for name, each in rows]
+    lines = [f"{name:<{width}}  {_line(span)}".rstrip() for name, span in rows]
     time = summarize_time(node)
     return "\n".join([*lines, f"time: {time}"] if time else lines)
 
@@ -137,11 +137,11 @@ class OpenTraces(Generic[SpanT]):
     def end(self, trace_id: int, span: SpanT) -> list[SpanT]:
         """Record that a span has ended, and return the spans that are released now."""
         with self._lock:
-            left = self._open.get(trace_id, 1) - 1
+            open_spans = self._open.get(trace_id, 1) - 1
             self._ended.setdefault(trace_id, []).append(span)
-            if not left:
+            if not open_spans:
                 return self._take(trace_id)
-            self._open[trace_id] = left
+            self._open[trace_id] = open_spans
             return self._ended.pop(trace_id) if len(self._ended[trace_id]) >= self._most_spans else []
 
     def drain(self) -> list[SpanT]:
@@ -212,11 +212,12 @@ SpanAttributes = Mapping[str, AttributeValue]
 
 
 def _tokens(attributes: SpanAttributes) -> Iterator[str]:
-    read, written = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
+    input_tokens, output_tokens = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
     if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # an embedding has no output tokens
-        yield from _counted(read, "token")
-    elif read is not None or written is not None:
-        yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
+        yield from _counted(input_tokens, "token")
+    elif input_tokens is not None or output_tokens is not None:
+        counts = ("?" if count is None else count for count in (input_tokens, output_tokens))
+        yield f"{' -> '.join(map(str, counts))} tokens"
 
 
 def _resent(attributes: SpanAttributes) -> Iterator[str]:
@@ -233,9 +234,9 @@ def _tool(attributes: SpanAttributes) -> Iterator[str]:
     if decision == "approved" or (outcome is None and decision is not None):
         by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
         code = attributes.get(names.REASON_CODE)
-        made = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
-        if made != attributes.get(names.ERROR_TYPE):
-            yield made
+        note = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
+        if note != attributes.get(names.ERROR_TYPE):
+            yield note
     attempts = attributes.get(names.TOOL_ATTEMPTS)
     if isinstance(attempts, int) and attempts > 1:
         yield f"{attempts} attempts"

@@ -61,12 +61,12 @@ class TimeLedger:
         for ledger in ledgers:
             for kind, booked in ledger.booked_ns.items():
                 total[kind] = total.get(kind, 0) + booked
-        whole, left = sum(total.values()), nanoseconds
+        whole, remainder = sum(total.values()), nanoseconds
         for kind, booked in total.items() if whole > 0 else ():
             share = nanoseconds * booked // whole
             self.book(kind, share)
-            left -= share
-        self.book(otherwise, left)
+            remainder -= share
+        self.book(otherwise, remainder)
         self.downstream_ns += nanoseconds
 
     def mark(self) -> tuple[int, defaultdict[TimeKind, int]]:

@@ -189,27 +189,27 @@ class ToolScope(Scope):
                 labels[names.ERROR_TYPE] = self.error_type
             instruments.execute_tool_duration.record(self.duration, labels, self._context)
         if result is not None:
-            sent: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
+            labels_of_result: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             if result.cut:
-                sent[names.TOOL_RESULT_CUT] = True
-            instruments.tool_result_size.record(result.size, sent, self._context)
-        decided = observed.decision
-        for each in observed.evaluations(decided):
-            instruments.policy_evaluations.add(1, self._evaluation_labels(each), self._context)
-        if decided is None:
+                labels_of_result[names.TOOL_RESULT_CUT] = True
+            instruments.tool_result_size.record(result.size, labels_of_result, self._context)
+        decision = observed.decision
+        for evaluation in observed.evaluations(decision):
+            instruments.policy_evaluations.add(1, self._evaluation_labels(evaluation), self._context)
+        if decision is None:
             return
-        decision: Attributes = {
+        labels_of_decision: Attributes = {
             **self.run.version_label,
             names.TOOL_NAME: self._tool,
-            names.TOOL_DECISION: decided,
+            names.TOOL_DECISION: decision,
         }
         if result is not None and result.advisor:
-            decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
+            labels_of_decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
         if code := observed.reason_code:
-            decision[names.REASON_CODE] = reason_code_label(code, self._tool)
+            labels_of_decision[names.REASON_CODE] = reason_code_label(code, self._tool)
         if rule := observed.rule:
-            decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
-        instruments.tool_decisions.add(1, decision, self._context)
+            labels_of_decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
+        instruments.tool_decisions.add(1, labels_of_decision, self._context)
 
     def _evaluation_labels(self, verdict: PolicyVerdict) -> Attributes:
         labels: Attributes = {
@@ -240,8 +240,8 @@ class ToolScope(Scope):
 
     def _emit_decision(self, logger: ApiLogger) -> None:
         logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
-        for each in self._observed.evaluations(self._observed.decision):
-            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, each))
+        for evaluation in self._observed.evaluations(self._observed.decision):
+            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, evaluation))
 
     def _evaluated(self, verdict: PolicyVerdict) -> Attributes:
         attributes = self._identity()

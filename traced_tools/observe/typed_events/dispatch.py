@@ -208,7 +208,7 @@ class RunEventDispatcher:
         calls = (
             []
             if call is None
-            else [each._replace(receive=partial(each.receive, call)) for each in self.listeners.calls]
+            else [listener._replace(receive=partial(listener.receive, call)) for listener in self.listeners.calls]
         )
         with self._lock:
             fields["sequence"] = self._sequence + 1
@@ -254,18 +254,18 @@ class RunEventDispatcher:
             self._identity["principal"] = self._telemetry.recorded_principal(self.content)
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
-    def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:
-        """Return the texts of the contents `wanted`, None for each that may not be captured."""
+    def captured_texts(self, makers: Makers, *keys: str) -> list[str | None]:
+        """Return the texts of the contents with `keys`, None for each that may not be captured."""
         if self.content is None:
-            return [None] * len(wanted)
+            return [None] * len(keys)
         contents = LazyContent(self.content, makers)
-        return [contents.text(name) for name in wanted]
+        return [contents.text(name) for name in keys]
 
-    def captured_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
+    def captured_exchange(self, conversation: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
         """Return the messages that were sent or received as text; None if they may not be captured."""
         if self.content is None:
             return None
-        return self.captured_texts(conversation_makers(asked, answer, self.content), name)[0]
+        return self.captured_texts(conversation_makers(conversation, answer, self.content), name)[0]
 
 
 def current_span() -> dict[str, str]:
@@ -291,8 +291,8 @@ class RunEventEmitter:
     def began(self) -> None:
         """Emit the start."""
         self._span = current_span()
-        asked, model = self._observed.asked, self._observed.model
-        messages = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
+        conversation, model = self._observed.asked, self._observed.model
+        messages = self._events.captured_exchange(conversation, None, names.INPUT_MESSAGES)
         fields = {"model": model.model, "provider": model.provider, "input_messages": messages}
         self._events.dispatch(RunStarted, 0, fields, span=self._span)
 

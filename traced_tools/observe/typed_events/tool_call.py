@@ -130,8 +130,8 @@ class ToolCallEventEmitter:
     def _captured(self, name: str, content: str | None) -> str | None:
         if content is None or self._events.content is None or not self._observed.may_capture:
             return None
-        made = content if name == names.INTENT else from_json(content)
-        return self._events.captured_texts({name: lambda: made}, name)[0]
+        value = content if name == names.INTENT else from_json(content)
+        return self._events.captured_texts({name: lambda: value}, name)[0]
 
     def _emit(
         self,
