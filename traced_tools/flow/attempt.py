@@ -79,10 +79,10 @@ class Attempt(Step[Any]):
         """Run the tool, blocking."""
         if self._step.is_async:
             return run_async(self.arun)
-        pool, begun = workers(), Future[None]()
-        future = pool.submit(partial(self._begin, self._step.run, begun), beyond=True)
+        pool, start = workers(), Future[None]()
+        future = pool.submit(partial(self._begin, self._step.run, start), beyond=True)
         try:
-            begun.result()
+            start.result()
             wait([future], self._left)
         finally:
             given_up = pool.give_up(future)
@@ -92,23 +92,23 @@ class Attempt(Step[Any]):
         """Run the tool on asyncio."""
         if self._step.is_async:
             return await self._begin(partial(self._awaited, self._step.arun))
-        pool, begun = workers(), Future[None]()
+        pool, start = workers(), Future[None]()
         # a function that is not `async` may return an awaitable, which must run on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
-        future = pool.submit(partial(self._begin, function, begun), beyond=is_in_worker())
+        future = pool.submit(partial(self._begin, function, start), beyond=is_in_worker())
         try:
-            await wait_until_done(begun)
+            await wait_until_done(start)
             await wait_until_done(future, self._left)
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
         return await self._awaited(lambda: result) if hasattr(result, "__await__") else result
 
-    def _begin(self, function: Callable[[], Any], begun: Future[None] | None = None) -> Any:
+    def _begin(self, function: Callable[[], Any], start: Future[None] | None = None) -> Any:
         self._ends = time.monotonic() + self._seconds
         self._context.deadline = min(self._context.deadline or self._ends, self._ends)
-        if begun is not None:
-            begun.set_result(None)
+        if start is not None:
+            start.set_result(None)
         return function()
 
     @property

@@ -231,11 +231,11 @@ _open: Final[set[Closing]] = set()
 def close_all(closing: Iterable[Closing], timeout: float) -> None:
     """Close several side by side, within `timeout` seconds for all of them together."""
     deadline = deadline_in(timeout)
-    chosen = [*closing]
-    for each in chosen:
-        each.begin_close(seconds_until(deadline))
-    for each in chosen:
-        each.end_close(deadline)
+    workers = [*closing]
+    for worker in workers:
+        worker.begin_close(seconds_until(deadline))
+    for worker in workers:
+        worker.end_close(deadline)
 
 
 def _close_open() -> None:

@@ -349,8 +349,13 @@ def _raise_if_no_event_loop(error: RuntimeError) -> None:
     """Raise `NeedsEventLoop` if an asyncio function looked for a running event loop and found none."""
     if str(error) == "no running event loop":
         frames = traceback.walk_tb(error.__traceback__)
-        frame, line = [each for each in frames if not each[0].f_globals.get("__name__", "").startswith("asyncio.")][-1]
+        frame, line = [(frame, line) for frame, line in frames if not _is_of_asyncio(frame)][-1]
         raise _needs_event_loop(None, f" at {frame.f_code.co_filename}:{line}") from error
+
+
+def _is_of_asyncio(frame: types.FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.startswith("asyncio.")
 
 
 _CONVERTED_MESSAGES = frozenset(

@@ -153,18 +153,18 @@ async def wait_until_done(future: Future[Any], seconds: float | None = None) -> 
     Unlike `asyncio.wrap_future` this copies no exception into asyncio, which logs the text of an unretrieved one.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    wakeup: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not wakeup.done():
+            wakeup.set_result(None)
 
     def wake_loop(_: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(wake)
 
     future.add_done_callback(wake_loop)
-    await asyncio.wait([done], timeout=seconds)
+    await asyncio.wait([wakeup], timeout=seconds)
 
 
 async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
@@ -340,11 +340,11 @@ def let_go(loop: asyncio.AbstractEventLoop) -> None:
     """
     selector = getattr(loop, "_selector", None)  # asyncio has no other way to it; other loops have none
     if isinstance(selector, selectors.BaseSelector):
-        held = [key.fd for key in selector.get_map().values()]
-        held += [selector.fileno()] if hasattr(selector, "fileno") else []
+        descriptors = [key.fd for key in selector.get_map().values()]
+        descriptors += [selector.fileno()] if hasattr(selector, "fileno") else []
         nothing = os.open(os.devnull, os.O_RDWR)
-        for each in held:
-            os.dup2(nothing, each, inheritable=False)
+        for descriptor in descriptors:
+            os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
 
 
