@@ -20,7 +20,9 @@ def is_known_version() -> bool:
 
 def are_original(*functions: Callable[..., Any]) -> bool:
     """Return whether functions are the SDK's own. Instrumentation can replace them at run time to see each call."""
-    return all(type(each) is FunctionType and each.__globals__ is _globals_of(each) for each in functions)
+    return all(
+        type(function) is FunctionType and function.__globals__ is _globals_of(function) for function in functions
+    )
 
 
 def _globals_of(function: Callable[..., Any]) -> dict[str, Any] | None:

@@ -174,12 +174,12 @@ class FastInstrument:
         ):
             self._record_by_sdk(amount, attributes, context)
             return
-        storages, known, targets = self._cache
-        if storages is not self._consumer._reader_storages or len(known) > _MAX_SERIES:
-            storages, known, targets = self._start_cache()
+        storages, series_by_labels, targets = self._cache
+        if storages is not self._consumer._reader_storages or len(series_by_labels) > _MAX_SERIES:
+            storages, series_by_labels, targets = self._start_cache()
         labels = attributes or {}
         key = (*labels, *labels.values())
-        series = known.get(key, _NEW)
+        series = series_by_labels.get(key, _NEW)
         if type(series) is _Series:
             waiting, time, context = self._meter.waiting, time_ns(), context or get_current()
             if not (  # a fast span is sampled
@@ -192,7 +192,7 @@ class FastInstrument:
             return
         self._record_by_sdk(amount, attributes, context)
         if series is _NEW:  # the SDK has made the aggregations
-            known[key] = _Series.find(self._instrument, labels, storages.values(), targets)
+            series_by_labels[key] = _Series.find(self._instrument, labels, storages.values(), targets)
 
     def _record_by_sdk(self, amount: float, attributes: Attributes | None, context: Context | None) -> None:
         """Record a value that the fast path does not take, after those that wait, which are older."""
@@ -230,7 +230,7 @@ class _Series:
         instrument: Histogram | Counter,
         labels: Attributes,
         storages: Iterable[MetricReaderStorage],
-        known: _Targets,
+        known_targets: _Targets,
     ) -> _Series | None:
         """Return the series of an instrument, which has recorded a value with these labels.
 
@@ -238,12 +238,16 @@ class _Series:
         exemplars, or the SDK has too many series to tell this one from others.
         """
         labels = labels.copy()
-        matches = [each for storage in storages for each in storage._get_or_init_view_instrument_match(instrument)]
+        matches = [
+            view_match for storage in storages for view_match in storage._get_or_init_view_instrument_match(instrument)
+        ]
         targets = []
         for match in matches:
-            kept = match._view._attribute_keys
-            key = _hash_attributes({name: value for name, value in labels.items() if kept is None or name in kept})
-            targets.append(known.setdefault((match, key), _Target(match, key)))
+            allowed_keys = match._view._attribute_keys
+            key = _hash_attributes(
+                {name: value for name, value in labels.items() if allowed_keys is None or name in allowed_keys}
+            )
+            targets.append(known_targets.setdefault((match, key), _Target(match, key)))
         return cls(labels, targets) if all(target.is_known for target in targets) else None
 
 

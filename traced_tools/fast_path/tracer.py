@@ -150,9 +150,11 @@ class _MadeOnFirstUse:
         self._name = name
 
     def __get__(self, span: FastSpan, owner: type) -> BoundedList[Any]:
-        made: BoundedList[Any] = BoundedList(getattr(span._limits, self._limit))
-        found: BoundedList[Any] = vars(span).setdefault(self._name, made)  # no lock, which a fork could leave held
-        return found
+        empty: BoundedList[Any] = BoundedList(getattr(span._limits, self._limit))
+        bounded_list: BoundedList[Any] = vars(span).setdefault(
+            self._name, empty
+        )  # no lock, which a fork could leave held
+        return bounded_list
 
 
 class FastSpan(_Span):

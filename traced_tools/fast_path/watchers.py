@@ -29,15 +29,15 @@ class Watchers:
 
     def __init__(self, processors: tuple[SpanProcessor, ...]) -> None:
         self.processors = processors
-        self.of_starts = [each for each in processors if _does_something(each, "on_start")]
-        self.of_ends = [each for each in processors if _does_something(each, "_on_ending")]
-        self._exports = [(each, _emit_of(each)) for each in processors]
+        self.of_starts = [processor for processor in processors if _does_something(processor, "on_start")]
+        self.of_ends = [processor for processor in processors if _does_something(processor, "_on_ending")]
+        self._exports = [(processor, _emit_of(processor)) for processor in processors]
 
     def take_ended(self, span: ReadableSpan) -> None:
         """Give all processors an ended span that is known to be sampled, which a batch processor would check again."""
-        for each, emit in self._exports:
-            if emit is None or "on_end" in each.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
-                each.on_end(span)
+        for processor, emit in self._exports:
+            if emit is None or "on_end" in processor.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
+                processor.on_end(span)
             else:
                 emit(span)
 
