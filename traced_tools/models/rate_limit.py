@@ -110,11 +110,11 @@ class RateLimit:
 
     def _free_at(self, limit: int) -> float | None:
         """Return when fewer than `limit` tokens were spent within the window; None if that is so now."""
-        left, free_at = sum(tokens for _, tokens in self._spent), None
+        tokens_in_window, free_at = sum(tokens for _, tokens in self._spent), None
         for when, tokens in self._spent:
-            if left < limit:
+            if tokens_in_window < limit:
                 break
-            left, free_at = left - tokens, when + WINDOW
+            tokens_in_window, free_at = tokens_in_window - tokens, when + WINDOW
         return free_at
 
     def spend(self, tokens: int) -> None:

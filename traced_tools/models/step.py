@@ -23,10 +23,10 @@ class ChunkTimer(Protocol):
     def chunk(self, now: int) -> None:
         """Called when a chunk has arrived."""
 
-    def delivered(self, arrived: int, seen: int) -> None:
-        """Called when the next chunk is requested: advisors have had the chunk until `seen`, then the reader.
+    def delivered(self, arrived: int, reader_since: int) -> None:
+        """Called when the next chunk is requested: advisors have had the chunk until `reader_since`, then the reader.
 
-        If an advisor fails, `seen` is 0.
+        If an advisor fails, `reader_since` is 0.
         """
 
     def held_back(self, began: int) -> None:
@@ -80,14 +80,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
-                arrived, seen = perf_counter_ns(), 0
+                arrived, reader_since = perf_counter_ns(), 0
                 try:
                     visible = self._receive(chunk, arrived)
-                    seen = perf_counter_ns()
+                    reader_since = perf_counter_ns()
                     if visible is not None:
                         yield visible
                 finally:
-                    self._clock.delivered(arrived, seen)
+                    self._clock.delivered(arrived, reader_since)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -103,14 +103,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:
-                arrived, seen = perf_counter_ns(), 0
+                arrived, reader_since = perf_counter_ns(), 0
                 try:
                     visible = self._receive(chunk, arrived)
-                    seen = perf_counter_ns()
+                    reader_since = perf_counter_ns()
                     if visible is not None:
                         yield visible
                 finally:
-                    self._clock.delivered(arrived, seen)
+                    self._clock.delivered(arrived, reader_since)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed

@@ -91,7 +91,7 @@ def _describe_timeouts(timeouts: Timeouts) -> str:
 def _describe_cause(error: BaseException) -> str:
     """Return the error's class name and, if a system error caused it, that error's code, such as ECONNREFUSED."""
     kind = type(error).__name__
-    system = next((each for each in _causes(error) if isinstance(each, OSError) and each.errno), None)
+    system = next((cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno), None)
     if system is None:
         return kind
     # OpenSSL has its own error numbers

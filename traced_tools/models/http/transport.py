@@ -135,8 +135,8 @@ class HttpTransport:
             raise failure
 
     def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        decoded = decode_answer(decode, answer, self.provider)
-        return decoded if deadline is None else check_deadline(deadline, self.provider, decoded)
+        response = decode_answer(decode, answer, self.provider)
+        return response if deadline is None else check_deadline(deadline, self.provider, response)
 
     def _read(
         self,
@@ -226,8 +226,8 @@ class HttpTransport:
     def _timeout(self, deadline: float | None) -> httpx.Timeout:
         connect, read = self._timeouts.connect, self._timeouts.read
         if deadline is not None:
-            left = max(deadline - time.monotonic(), 0.001)
-            connect, read = min(connect or left, left), min(read or left, left)
+            remaining = max(deadline - time.monotonic(), 0.001)
+            connect, read = min(connect or remaining, remaining), min(read or remaining, remaining)
         return httpx.Timeout(read, connect=connect, pool=connect)
 
 
