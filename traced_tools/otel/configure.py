@@ -238,8 +238,8 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
         metrics.set_meter_provider(meters)
     if (instruments := instruments_of(None)) is not None:
         instruments.exports.show(parts.export_stats)
-    made: list[Provider | None] = [tracers, loggers, meters]
-    providers = [each for each in made if each is not None]
+    optional_providers: list[Provider | None] = [tracers, loggers, meters]
+    providers = [provider for provider in optional_providers if provider is not None]
     return Telemetry(providers, parts.server, parts.export_stats, parts.collector, parts.registered)
 
 
@@ -322,6 +322,6 @@ def _warn_about_settings(settings: _Settings) -> None:
             "PROMETHEUS_MULTIPROC_DIR is set: the registry has the runs of this process only, and none in the files of "
             "that folder; serve each worker's metrics with prometheus_targets=, or pass otlp="
         )
-    sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
-    if not sent and not settings.is_scraped and not settings.console:
+    is_any_sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
+    if not is_any_sent and not settings.is_scraped and not settings.console:
         _LOG.warning("configure() sends telemetry nowhere: pass otlp=, prometheus= or console=")
