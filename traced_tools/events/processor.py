@@ -160,8 +160,8 @@ class EventProcessor:
     def _await(self, count: int, deadline: float | None = None) -> None:
         """Sleep until `count` events wait, there is a command, or the deadline is over."""
         while len(self._events) < count and not self._commands:
-            left = None if deadline is None else deadline - self._clock.now()
-            if (left is not None and left <= 0) or not self._sleep(count, left):
+            remaining = None if deadline is None else deadline - self._clock.now()
+            if (remaining is not None and remaining <= 0) or not self._sleep(count, remaining):
                 return
 
     def _sleep(self, count: float, seconds: float | None) -> bool:
@@ -184,11 +184,11 @@ class EventProcessor:
         until, attempts = self._clock.now() + self._retry_for, 0
         while (failure := self._failure_of(batch)) is not None:
             attempts += 1
-            left = min(until - self._clock.now(), self._time_left())
-            if not _is_worth_another(failure) or left <= 0:
+            remaining = min(until - self._clock.now(), self._time_left())
+            if not _is_worth_another(failure) or remaining <= 0:
                 self._give_up(batch, f"{self._problem}, {attempts} time{'s' if attempts > 1 else ''}")
                 return
-            self._rest(min(pause_after(failure, attempts), left))
+            self._rest(min(pause_after(failure, attempts), remaining))
         self.stats.record_batch(len(batch), 0, "")
 
     def _failure_of(self, batch: Sequence[Event]) -> BaseException | None:
@@ -212,9 +212,9 @@ class EventProcessor:
 
     def _rest(self, seconds: float) -> None:
         """Sleep before the next attempt; a flush or a close that comes meanwhile has it made at once."""
-        deadline, known = self._clock.now() + seconds, len(self._commands)
-        while len(self._commands) == known and (left := deadline - self._clock.now()) > 0:
-            self._sleep(_NO_COUNT, left)
+        deadline, command_count = self._clock.now() + seconds, len(self._commands)
+        while len(self._commands) == command_count and (remaining := deadline - self._clock.now()) > 0:
+            self._sleep(_NO_COUNT, remaining)
 
     def _obey(self, commands: Sequence[_Command]) -> bool:
         """Flush or close the exporter if a command says so, and return whether to go on."""
@@ -242,8 +242,8 @@ def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:
     """Send what waits, in all processors side by side, and return whether nothing was lost."""
     deadline = deadline_in(timeout)
     run_deferred()
-    begun = [each.begin_flush() for each in processors]
-    outcomes = [succeeded(deadline) for succeeded in begun]  # waits for each, also when one failed
+    flushes = [processor.begin_flush() for processor in processors]
+    outcomes = [succeeded(deadline) for succeeded in flushes]  # waits for each, also when one failed
     return all(outcomes)
 
 
@@ -255,15 +255,15 @@ def close(processors: Iterable[EventProcessor], timeout: float) -> None:
 
 def close_in_background(processors: Iterable[EventProcessor]) -> None:
     """Close processors without waiting, because their owner is gone; the garbage collector may call this."""
-    for each in processors:
-        each.begin_close(PATIENCE)
+    for processor in processors:
+        processor.begin_close(PATIENCE)
 
 
 def pause_after(failure: BaseException, attempts: int) -> float:
     """Return how many seconds to rest after the failure of attempt number `attempts`: exponential, with jitter."""
     pause = jittered(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts - 1, 10)), 0.5)
-    asked = failure.retry_after if isinstance(failure, ExportFailed) else None
-    return asked if isinstance(asked, int | float) and asked > pause else pause
+    requested_pause = failure.retry_after if isinstance(failure, ExportFailed) else None
+    return requested_pause if isinstance(requested_pause, int | float) and requested_pause > pause else pause
 
 
 def _is_worth_another(failure: BaseException) -> bool:

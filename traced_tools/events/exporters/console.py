@@ -109,8 +109,10 @@ def _followed(words: str) -> Callable[[int], str]:
 
 
 def _tokens(usage: Usage) -> str:
-    read, written = ("?" if count is None else count for count in (usage.input_tokens, usage.output_tokens))
-    return f"{read} -> {written} tokens"
+    input_tokens, output_tokens = (
+        "?" if count is None else count for count in (usage.input_tokens, usage.output_tokens)
+    )
+    return f"{input_tokens} -> {output_tokens} tokens"
 
 
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
@@ -168,7 +170,9 @@ def _escape(text: str) -> str:
     """Return a text with its unseen characters escaped as in Python."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if is_seen(each) else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if is_seen(character) else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _cut(text: str, longest: int) -> str:
