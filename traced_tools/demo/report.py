@@ -65,8 +65,8 @@ def _table(points: Iterable[MetricPoint]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in (("metric", "left"), ("", "left"), ("count", "right"), ("total", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    counted = [point for point in points if point.count or point.value]
-    for (name, part), group in groupby(sorted(counted, key=_row), _row):
+    active_points = [point for point in points if point.count or point.value]
+    for (name, part), group in groupby(sorted(active_points, key=_row), _row):
         table.add_row(name, part, *_numbers(list(group)))
     return table
 

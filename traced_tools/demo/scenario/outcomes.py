@@ -119,10 +119,10 @@ def _error(kind: type[Exception]) -> str:
 @_outcome(names.EXECUTE_TOOL_DURATION, {names.TOOL_NAME: "get_weather"}, share=40)
 def answered(run: ScenarioRun) -> None:
     """A run answers after one to four iterations, with one to three tool calls in each."""
-    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(0, 3))]
+    cities = [run.random.choice(_CITIES) for _ in range(run.random.randint(0, 3))]
     calls = [
         [run.asks(tool, city=city) for tool in ("get_weather", "search_flights", "find_hotels")[: 1 + index % 3]]
-        for index, city in enumerate(found)
+        for index, city in enumerate(cities)
     ]
     turns = [*calls, "Fly on Friday and stay for two nights."]
     agent, model = run.random.choice(list(zip(AGENTS, (LARGE, SMALL, LARGE), strict=True)))
@@ -230,8 +230,8 @@ def slow_chunks(run: ScenarioRun) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.AGENT_VERSION: NEW_VERSION}, share=8)
 def new_version(run: ScenarioRun) -> None:
     """A new version of an agent takes more iterations, and its policy refuses a call."""
-    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
-    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in found]
+    cities = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
+    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in cities]
     turns = [*calls, run.asks("book_train"), "Book the train yourself."]
     policy = PolicyAdvisor(Policy([Rule("no_bookings", then="deny", tool=["book_train"])], default="allow"))
     offered = [tools.search_flights, tools.find_hotels, tools.book_train]

@@ -183,7 +183,7 @@ def files_of_a_server() -> list[FunctionToolCallback]:
         raise OSError("the disk is full")
 
     metadata = ToolMetadata(source=FILES)
-    return [FunctionToolCallback(each, metadata=metadata) for each in (read_file, write_file)]
+    return [FunctionToolCallback(function, metadata=metadata) for function in (read_file, write_file)]
 
 
 def _request_to_server(tool: str) -> McpRequestScope:
