@@ -79,10 +79,10 @@ class ScriptedChatModel(ChatModel):
             return turn
         if callable(turn):
             return self._response(turn(request), request, index)
-        given = list(turn) if isinstance(turn, list | tuple) else [turn]
-        for part in given:
+        parts_or_texts = list(turn) if isinstance(turn, list | tuple) else [turn]
+        for part in parts_or_texts:
             expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
-        parts = [TextPart(part) if isinstance(part, str) else part for part in given]
+        parts = [TextPart(part) if isinstance(part, str) else part for part in parts_or_texts]
         calls = 0
         for place, part in enumerate(parts):
             if isinstance(part, ToolCall):
