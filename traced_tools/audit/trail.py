@@ -110,7 +110,7 @@ class AuditTrail:
         expect_positive("checkpoint_interval", checkpoint_interval)
         expect_positive("timeout", timeout)
         self.store: Final = Store(store)
-        self._given = self.store.path or store  # resolved now, because the current folder may change
+        self._location = self.store.path or store  # resolved now, because the current folder may change
         self._secret: Callable[[], bytes | str | None] = lambda: key  # hidden from every repr
         self._lines = checkpoints if checkpoints is None or callable(checkpoints) else Path(checkpoints).absolute()
         explicit_key = given_key(key)
@@ -210,7 +210,7 @@ class AuditTrail:
         """
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
-        if not self._reached("checkpoint", seconds):
+        if not self._await_control("checkpoint", seconds):
             raise self.unavailable(seconds)
         if not self._checkpoints.wait(max(0.0, deadline - time.monotonic())):
             raise AuditUnavailable(
@@ -220,9 +220,9 @@ class AuditTrail:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all records so far are durable, and return whether they are after `timeout` seconds. Blocks."""
-        return self._reached("flush", timeout)
+        return self._await_control("flush", timeout)
 
-    def _reached(self, control: ControlKind, timeout: float | None) -> bool:
+    def _await_control(self, control: ControlKind, timeout: float | None) -> bool:
         if not self._writer.started:
             return True
         entry = QueueEntry(None, control)
@@ -251,7 +251,7 @@ class AuditTrail:
         Pending records are written first, if that succeeds within the trail's timeout.
         """
         reader = self._reader()
-        who = None if principal is None else PrincipalFilter(principal, self._given, self._secret())
+        who = None if principal is None else PrincipalFilter(principal, self._location, self._secret())
         call_filter = CallFilter(
             *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
             policy_digest=policy_digest,
@@ -277,7 +277,7 @@ class AuditTrail:
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         lines = None if callable(self._lines) else self._lines
         return verify(
-            self._given,
+            self._location,
             checkpoints=lines,
             public_key=public_key,
             archived_before=archived_before,
@@ -296,7 +296,7 @@ class AuditTrail:
         """Return whether `text` is the recorded content of a call; see `traced_tools.audit.match`."""
         self.flush()
         return match(
-            self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
+            self._location, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
         )
 
     def erase(
@@ -343,7 +343,7 @@ class AuditTrail:
         seconds = self._timeout if timeout is None else timeout
         if not self.flush(seconds):  # pending texts of the run would follow the erasure
             raise self.unavailable(seconds)
-        erased = targets(self._given, run_id, call_id, contents)
+        erased = targets(self._location, run_id, call_id, contents)
         check_may_change(self.store, seconds)
         for draft in drafts(erased, run_id, requested_by, reason):
             self.write(draft, seconds).run()
@@ -355,7 +355,7 @@ class AuditTrail:
 
     def _reader(self) -> AuditReader:
         self.flush()
-        return AuditReader(self._given)
+        return AuditReader(self._location)
 
     def close(self, timeout: float = 5.0) -> None:
         """Write pending records and a final checkpoint, and deliver its line to `checkpoints=`.

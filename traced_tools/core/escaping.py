@@ -24,10 +24,10 @@ def unescaped(text: str) -> str:
     """Return the text that was escaped."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(_meant, text)
+    return _ESCAPE.sub(_unescape, text)
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     if len(escape[1]) > 1:
         return chr(int(escape[1][1:], 16))
     return "\0" if escape[1] == "0" else escape[1]

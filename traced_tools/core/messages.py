@@ -387,10 +387,10 @@ class Usage(Value):
 class UsageSum:
     """Adds up the usage of model calls; the sum is computed when it is read."""
 
-    __slots__ = ("_counted",)
+    __slots__ = ("_total_and_pending",)
 
     def __init__(self) -> None:
-        self._counted: tuple[Usage | None, list[Usage]] = (
+        self._total_and_pending: tuple[Usage | None, list[Usage]] = (
             None,
             [],
         )  # one tuple: threads see a consistent state
@@ -398,21 +398,21 @@ class UsageSum:
     def add(self, usage: Usage | None) -> None:
         """Count the usage of a model call, if it reported one."""
         if usage is not None:
-            self._counted[1].append(usage)
+            self._total_and_pending[1].append(usage)
 
     @property
     def total(self) -> Usage | None:
         """The sum so far; None if no call has reported usage."""
-        total, pending = self._counted
+        total, pending = self._total_and_pending
         if pending:
             usages = pending if total is None else [total, *pending]
             total = usages[0] if len(usages) == 1 else _add_usages(usages)
-            self._counted = total, []
+            self._total_and_pending = total, []
         return total
 
     def peek(self) -> Usage | None:
         """Return the sum so far without storing it; safe in a thread other than the one that adds."""
-        total, pending = self._counted
+        total, pending = self._total_and_pending
         usages = [*pending] if total is None else [total, *pending]
         if len(usages) < 2:  # fast path: a run reads the sums of all its nested runs, which mostly have one call
             return usages[0] if usages else None

@@ -88,7 +88,7 @@ def content_from_converter(value: Any, tool: str) -> ToolContent:
         expect_each(returned, _parts(value), _PARTS, "a str, a TextPart or an ImagePart")
     else:
         expect(returned, value, _PARTS, "a str, a TextPart, an ImagePart or a list of these")
-    return _joined(_parts(value))
+    return _join_parts(_parts(value))
 
 
 def collect(items: Iterator[Any]) -> Collected:
@@ -133,11 +133,11 @@ def _cut_notice(length: int, total: int) -> str:
 
 def _content_of_object(value: Any) -> ToolContent:
     if isinstance(value, str) or _holds_parts(value):
-        return _joined(_parts(value))
+        return _join_parts(_parts(value))
     if isinstance(value, bytes | bytearray | memoryview):
         return _content_of_bytes(bytes(value))
     if isinstance(value, getattr(sys.modules.get("PIL.Image"), "Image", ())):
-        return _joined([_png(value)])
+        return _join_parts([_png(value)])
     return ToolContent(_json(value))
 
 
@@ -155,7 +155,7 @@ def _holds_parts(value: Any) -> bool:
     return isinstance(value, ToolContent) or not all(isinstance(part, str) for part in parts)
 
 
-def _joined(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
+def _join_parts(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
     """Return the content of parts. If there is no text, it describes the images, because some providers require one."""
     images = tuple(part for part in parts if isinstance(part, ImagePart))
     texts = [part.text if isinstance(part, TextPart) else part for part in parts if not isinstance(part, ImagePart)]
@@ -168,7 +168,9 @@ def _described(image: ImagePart) -> str:
 
 def _content_of_bytes(data: bytes) -> ToolContent:
     media_type = detect_image_type(data)
-    return ToolContent(_text(data)) if media_type is None else _joined([ImagePart(data=data, media_type=media_type)])
+    return (
+        ToolContent(_text(data)) if media_type is None else _join_parts([ImagePart(data=data, media_type=media_type)])
+    )
 
 
 def _text(data: bytes) -> str:

@@ -83,7 +83,7 @@ class Attempt(Step[Any]):
         future = pool.submit(partial(self._begin, self._step.run, start), beyond=True)
         try:
             start.result()
-            wait([future], self._left)
+            wait([future], self._seconds_left)
         finally:
             given_up = pool.give_up(future)
         return self._result(future, given_up)
@@ -98,7 +98,7 @@ class Attempt(Step[Any]):
         future = pool.submit(partial(self._begin, function, start), beyond=is_in_worker())
         try:
             await wait_until_done(start)
-            await wait_until_done(future, self._left)
+            await wait_until_done(future, self._seconds_left)
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
@@ -112,7 +112,7 @@ class Attempt(Step[Any]):
         return function()
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._ends - time.monotonic()
 
     def _result(self, future: Future[Any], given_up: bool) -> Any:
@@ -123,7 +123,7 @@ class Attempt(Step[Any]):
     async def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
         task = asyncio.ensure_future(finished_future(begin))
         try:
-            await asyncio.wait([task], timeout=self._left)
+            await asyncio.wait([task], timeout=self._seconds_left)
         except asyncio.CancelledError:
             await self._cancel(task)
             raise

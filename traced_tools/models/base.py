@@ -45,15 +45,15 @@ def is_made_up(call_id: str) -> bool:
 class CallIdAssigner:
     """Assigns the call ids of one answer: the provider's id, or a generated one if that is missing or repeated."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_ids",)
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._ids: set[str] = set()
 
     def assign(self, provider_id: str | None) -> str:
         """Return the id of the next call; `provider_id` is the provider's id, if it sent one."""
-        call_id = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not provider_id or provider_id in self._taken else provider_id
-        self._taken.add(call_id)
+        call_id = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not provider_id or provider_id in self._ids else provider_id
+        self._ids.add(call_id)
         return call_id
 
 

@@ -33,7 +33,7 @@ class WireNames:
         request: the request to send; the same object if all names are accepted.
     """
 
-    __slots__ = ("_fields", "_held", "_own_names", "request")
+    __slots__ = ("_fields", "_held_arguments", "_own_names", "request")
 
     def __init__(self, request: ChatRequest) -> None:
         names = list(_tool_names(request))
@@ -42,7 +42,7 @@ class WireNames:
         self._own_names = {} if wire_tool_names == names else dict(zip(wire_tool_names, names, strict=True))
         named_fields = [(wire_name(tool.name), _fields_of(tool)) for tool in request.tools]
         self._fields = {name: fields for name, fields in named_fields if fields is not None}
-        self._held = HeldArguments(self._own_arguments, self._fields) if self._fields else None
+        self._held_arguments = HeldArguments(self._own_arguments, self._fields) if self._fields else None
         self.request = request
         if self._own_names or self._fields:
             self.request = _with_wire_names(request, self._fields)
@@ -55,8 +55,8 @@ class WireNames:
 
     def chunk(self, chunk: ChatChunk) -> ChatChunk:
         """Return `chunk` with the tools' own names."""
-        if self._held is not None:
-            chunk = self._held.chunk(chunk)
+        if self._held_arguments is not None:
+            chunk = self._held_arguments.chunk(chunk)
         elif not self._own_names or not (chunk.tool_calls or chunk.parts):
             return chunk
         own = self._own_names
@@ -65,7 +65,7 @@ class WireNames:
 
     def last_chunks(self) -> Iterator[ChatChunk]:
         """Yield the arguments that were held back until they were complete, because their fields have other names."""
-        if self._held is not None and (deltas := self._held.whole()):
+        if self._held_arguments is not None and (deltas := self._held_arguments.whole()):
             yield ChatChunk(tool_calls=deltas)
 
     def _own_arguments(self, name: str, arguments: str) -> str:
@@ -174,10 +174,10 @@ class HeldArguments:
         calls = ChatChunk(tool_calls=chunk.tool_calls, parts=chunk.parts, restarts=chunk.restarts)
         self._fold.add(calls)
         identified = self._fold.with_call_identity(calls).tool_calls
-        deltas = [self._held(piece, delta) for piece, delta in zip(identified, chunk.tool_calls, strict=True)]
+        deltas = [self._hold_back(piece, delta) for piece, delta in zip(identified, chunk.tool_calls, strict=True)]
         return chunk.with_calls(tuple(deltas), chunk.parts) if deltas else chunk
 
-    def _held(self, piece: ToolCallDelta, delta: ToolCallDelta) -> ToolCallDelta:
+    def _hold_back(self, piece: ToolCallDelta, delta: ToolCallDelta) -> ToolCallDelta:
         index, name = piece.index or 0, piece.name or ""
         if index in self._calls or not name or name in self._tools:  # a name may follow the arguments
             _, pieces = self._calls.get(index, ("", []))

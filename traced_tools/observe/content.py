@@ -231,12 +231,12 @@ class LazyContent:
         makers: the function that makes each content.
     """
 
-    __slots__ = ("_content", "_made", "_makers")
+    __slots__ = ("_content", "_contents", "_makers")
 
     def __init__(self, content: RunContent, makers: Makers) -> None:
         self._content = content
         self._makers = makers
-        self._made: dict[str, BoundedJson | None] = {}
+        self._contents: dict[str, BoundedJson | None] = {}
 
     def on_span(self, keys: Iterable[str]) -> Attributes:
         """Return the attributes of `keys` that have a value, as a span carries them: JSON as text."""
@@ -259,13 +259,13 @@ class LazyContent:
         return attributes
 
     def _of(self, name: str) -> BoundedJson | None:
-        if name not in self._made and name in self._makers:
-            self._made[name] = None  # what fails is not tried again
+        if name not in self._contents and name in self._makers:
+            self._contents[name] = None  # what fails is not tried again
             try:
-                self._made[name] = self._make(name)
+                self._contents[name] = self._make(name)
             except Exception as error:
                 self._content.failed(error, f"the redactor, or making {name},")
-        return self._made.get(name)
+        return self._contents.get(name)
 
     def _make(self, name: str) -> BoundedJson | None:
         capture, value = self._content.capture, self._makers[name]()

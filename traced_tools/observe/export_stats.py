@@ -229,29 +229,29 @@ class ExportMetrics:
     """The export metrics of a meter provider, which read the totals; exporters of one name share a series."""
 
     def __init__(self, meter: ApiMeter) -> None:
-        self._shown: list[ExporterTotals] = []
+        self._totals: list[ExporterTotals] = []
         items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
-        meter.observe_counter(items, self._sent)
-        meter.observe_counter(dropped, self._lost)
-        meter.observe_gauge(queue, self._waiting)
+        meter.observe_counter(items, self._observe_sent)
+        meter.observe_counter(dropped, self._observe_lost)
+        meter.observe_gauge(queue, self._observe_waiting)
 
     def show(self, export_stats: Iterable[ExportStats]) -> None:
         """Include the totals of these stats from now on."""
         for stats in export_stats:
-            if stats.totals not in self._shown:
-                self._shown.append(stats.totals)
+            if stats.totals not in self._totals:
+                self._totals.append(stats.totals)
 
-    def _sent(self, _: CallbackOptions) -> Iterator[Observation]:
-        for name, count in _summed((totals.name, totals.sent) for totals in [*self._shown]):
+    def _observe_sent(self, _: CallbackOptions) -> Iterator[Observation]:
+        for name, count in _summed((totals.name, totals.sent) for totals in [*self._totals]):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
-    def _lost(self, _: CallbackOptions) -> Iterator[Observation]:
-        lost = (((totals.name, why), totals.lost[why]) for totals in [*self._shown] for why in totals.reasons)
+    def _observe_lost(self, _: CallbackOptions) -> Iterator[Observation]:
+        lost = (((totals.name, why), totals.lost[why]) for totals in [*self._totals] for why in totals.reasons)
         for (name, reason), count in _summed(lost):
             yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
 
-    def _waiting(self, _: CallbackOptions) -> Iterator[Observation]:
-        waiting = ((totals.name, queue.waiting) for totals in [*self._shown] for queue in totals.queues)
+    def _observe_waiting(self, _: CallbackOptions) -> Iterator[Observation]:
+        waiting = ((totals.name, queue.waiting) for totals in [*self._totals] for queue in totals.queues)
         for name, count in _summed(waiting):
             yield Observation(count, {names.EXPORTER_NAME: name})
 

@@ -149,7 +149,7 @@ class ModelMetricsV010:
         }
         self.time_to_first_chunk = meter.histogram(names.INFERENCE_TIME_TO_FIRST_CHUNK)
         self.time_per_output_chunk = meter.histogram(names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
-        self._used = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
+        self._counters = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
         self._a_call = {field: meter.histogram(metric) for field, metric in _TOKENS_A_CALL.items()}
         self._embedded = meter.histogram(names.EMBEDDINGS_INPUT_TOKENS)
 
@@ -164,7 +164,7 @@ class ModelMetricsV010:
                 self._embedded.record(usage.input_tokens, labels, context)
             return
         attributes = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for kind, counter in self._used.items():
+        for kind, counter in self._counters.items():
             if (count := getattr(usage, kind)) is not None:
                 counter.add(count, attributes, context)
                 if kind in self._a_call:
@@ -223,7 +223,7 @@ class ActiveTracker:
         # Reentrant, and read through copies: the garbage collector may end a run while this thread holds the lock.
         self._lock = threading.RLock()
         self._started: dict[object, tuple[_Labels, float]] = {}
-        self._known: set[_Labels] = set()
+        self._label_sets: set[_Labels] = set()
 
     def begin(self, key: object, agent: str, tool: str = "") -> None:
         """Record that the run or tool call that `key` identifies is active from now on.
@@ -235,7 +235,7 @@ class ActiveTracker:
         """
         with self._lock:
             self._started[key] = ((agent, tool), time.monotonic())
-            self._known.add((agent, tool))
+            self._label_sets.add((agent, tool))
 
     def end(self, key: object) -> None:
         """Record that the run or tool call that `key` identifies is no longer active."""
@@ -246,13 +246,15 @@ class ActiveTracker:
         """Report the number of active runs or tool calls of each agent."""
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
-            return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]
+            return [
+                Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._label_sets]}
+            ]
 
     def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
         """Report the age in seconds of the oldest active run of each agent, or call of each of its tools."""
         now = time.monotonic()
         with self._lock:
-            oldest = dict.fromkeys([*self._known], now)
+            oldest = dict.fromkeys([*self._label_sets], now)
             for labels, started in [*self._started.values()]:
                 oldest[labels] = min(oldest[labels], started)
         return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]

@@ -214,7 +214,7 @@ SpanAttributes = Mapping[str, AttributeValue]
 def _tokens(attributes: SpanAttributes) -> Iterator[str]:
     input_tokens, output_tokens = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
     if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # an embedding has no output tokens
-        yield from _counted(input_tokens, "token")
+        yield from _count(input_tokens, "token")
     elif input_tokens is not None or output_tokens is not None:
         counts = ("?" if count is None else count for count in (input_tokens, output_tokens))
         yield f"{' -> '.join(map(str, counts))} tokens"
@@ -245,12 +245,12 @@ def _tool(attributes: SpanAttributes) -> Iterator[str]:
 def _run(attributes: SpanAttributes) -> Iterator[str]:
     if names.LOOP_STOP_REASON in attributes:
         yield str(attributes[names.LOOP_STOP_REASON])
-    yield from _counted(attributes.get(names.LOOP_ITERATIONS), "iteration")
-    yield from _counted(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
+    yield from _count(attributes.get(names.LOOP_ITERATIONS), "iteration")
+    yield from _count(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
 
 
 def _iteration(attributes: SpanAttributes) -> Iterator[str]:
-    yield from _counted(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
+    yield from _count(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
 
 
 def _self_time(attributes: SpanAttributes) -> Iterator[str]:
@@ -259,7 +259,7 @@ def _self_time(attributes: SpanAttributes) -> Iterator[str]:
         yield f"self {format_seconds(seconds)}"
 
 
-def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
+def _count(count: AttributeValue | None, noun: str) -> Iterator[str]:
     if isinstance(count, int) and count > 0:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 

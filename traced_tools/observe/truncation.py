@@ -56,14 +56,16 @@ def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
 
 def _newest(items: Sequence[object], most: int) -> BoundedJson:
     """Return `items` if they fit, else the last items that fit; older items are truncated more than newer ones."""
-    newest = _kept(items, most, _whole)
+    newest = _fit_from_end(items, most, _whole)
     if len(newest) < len(items):
-        newest = _kept(items, most, _share if len(items) > 1 else _part)
+        newest = _fit_from_end(items, most, _share if len(items) > 1 else _part)
     cut = len(newest) < len(items) or any(item.cut for item in newest)
     return BoundedJson([item.value for item in newest], f"[{', '.join(item.text for item in newest)}]", cut)
 
 
-def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]) -> list[BoundedJson]:
+def _fit_from_end(
+    items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]
+) -> list[BoundedJson]:
     """Fit items from the end of the list and stop at the first that doesn't fit. Return the fitted items in order."""
     fitting: list[BoundedJson] = []
     room = most - 2
@@ -86,7 +88,7 @@ def _part(value: object, most: int) -> BoundedJson:
     bounded = _shortened_texts(value, most)
     room = most
     while bounded is None:
-        bounded = _made(value, max(_SHORTEST_TEXT, most // 8), room, most)
+        bounded = _truncate_items(value, max(_SHORTEST_TEXT, most // 8), room, most)
         room = room * 3 // 4
     return bounded
 
@@ -115,7 +117,7 @@ def _with_texts(value: object, longest: int, most: int) -> BoundedJson | None:
     return None if plain.incomplete else _if_it_fits(plain_value, most, plain.cut)
 
 
-def _made(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
+def _truncate_items(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
     """Return as many items of `value` as take about `room` bytes; None if the result exceeds `most` bytes."""
     plain = _Plain(longest, room)
     return _if_it_fits(plain.of(value), most, cut=True)

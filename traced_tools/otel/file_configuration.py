@@ -52,7 +52,7 @@ def set_up(is_free: Callable[[object, str], bool]) -> tuple[Provider, ...]:
     problem = None
     try:
         config = package.load_config_file(environ[CONFIG_FILE])
-        sections = _wanted(config, is_free)
+        sections = _free_sections(config, is_free)
         package.configure_sdk(config)
     except Exception as error:  # its text may quote the file, which may contain keys
         problem = error_type(error) + _place(error)
@@ -61,7 +61,7 @@ def set_up(is_free: Callable[[object, str], bool]) -> tuple[Provider, ...]:
     return tuple(_take_over(_GETTERS[name]()) for name in sections)
 
 
-def _wanted(config: Any, is_free: Callable[[object, str], bool]) -> list[str]:
+def _free_sections(config: Any, is_free: Callable[[object, str], bool]) -> list[str]:
     """Remove providers that the application has set from the configuration, and return the names of the others."""
     sections = [name for name in _GETTERS if getattr(config, name) is not None and not config.disabled]
     occupied = [name for name in sections if not is_free(_GETTERS[name](), _SIGNALS[name])]

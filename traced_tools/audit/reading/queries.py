@@ -108,9 +108,17 @@ def matching_keys(call_filter: CallFilter) -> Select[Any]:
     if call_filter.outcome is None and call_filter.decision is None:
         conditions += [_kind("intent")]
     elif call_filter.outcome is None or call_filter.decision not in (None, "allowed"):
-        conditions += [_kind("decision"), _has_decision(RECORDS, call_filter.decision), *_ended(call_filter.outcome)]
+        conditions += [
+            _kind("decision"),
+            _has_decision(RECORDS, call_filter.decision),
+            *_with_outcome(call_filter.outcome),
+        ]
     else:
-        conditions += [_kind("outcome"), RECORDS.c.outcome == call_filter.outcome, *_decided(call_filter.decision)]
+        conditions += [
+            _kind("outcome"),
+            RECORDS.c.outcome == call_filter.outcome,
+            *_with_decision(call_filter.decision),
+        ]
     return select(*_KEY).where(*conditions).order_by(RECORDS.c.time.desc())
 
 
@@ -161,7 +169,7 @@ def intents_matching(call_filter: CallFilter) -> Select[Any]:
 
 def intents_among(keys: Sequence[Key], call_filter: CallFilter) -> Select[Any]:
     """Return the query for the matching intents of the calls `keys`, and of some other calls; see `_among`."""
-    conditions = [_among(keys), _kind("intent"), *call_filter.conditions(), *_decided(call_filter.decision)]
+    conditions = [_among(keys), _kind("intent"), *call_filter.conditions(), *_with_decision(call_filter.decision)]
     return select(*_KEY, RECORDS.c.time).where(*conditions)
 
 
@@ -198,13 +206,13 @@ def intents_called(call_id: str, run_id: str | None) -> Select[Any]:
 
 def records_matching(call_filter: CallFilter) -> Select[Any]:
     """Return the query for matching records, by chain and sequence number."""
-    conditions = [*call_filter.conditions(), *_decided(call_filter.decision)]
+    conditions = [*call_filter.conditions(), *_with_decision(call_filter.decision)]
     if call_filter.outcome == UNFINISHED:
         ended = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
         of_calls = RECORDS.c.run_id.is_not(None), RECORDS.c.batch_index.is_not(None)
         conditions += [*of_calls, ~exists().where(_same_call(), ended)]
     else:
-        conditions += _ended(call_filter.outcome)
+        conditions += _with_outcome(call_filter.outcome)
     return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)
 
 
@@ -216,7 +224,7 @@ def _same_call(other: FromClause = _OTHER) -> ColumnElement[bool]:
     return and_(*(other.c[name] == RECORDS.c[name] for name in names))
 
 
-def _decided(decision: str | None) -> list[ColumnElement[bool]]:
+def _with_decision(decision: str | None) -> list[ColumnElement[bool]]:
     return [] if decision is None else [_has_another("decision", _has_decision(_OTHER, decision))]
 
 
@@ -228,7 +236,7 @@ def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
     return and_(of.c.decision == "limited", of.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
 
 
-def _ended(outcome: str | None) -> list[ColumnElement[bool]]:
+def _with_outcome(outcome: str | None) -> list[ColumnElement[bool]]:
     return [] if outcome is None else [_has_another("outcome", _OTHER.c.outcome == outcome)]
 
 

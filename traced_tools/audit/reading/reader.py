@@ -386,13 +386,13 @@ def _matching(store: ReadConnection, call_filter: CallFilter, limit: int) -> lis
     size = min(_BATCH, limit)
     with closing(store.rows(queries.matching_keys(call_filter), size)) as newest:
         for keys in _batches(newest, size):
-            matches |= {key: call for key, call in calls_of(store, keys).items() if _is_wanted(call, call_filter)}
+            matches |= {key: call for key, call in calls_of(store, keys).items() if _passes(call, call_filter)}
             if len(matches) >= limit:
                 break
     return [*matches.values()][:limit]
 
 
-def _is_wanted(call: AuditedCall, call_filter: CallFilter) -> bool:
+def _passes(call: AuditedCall, call_filter: CallFilter) -> bool:
     """Whether a call that the other filters select matches by outcome, principal and attributes.
 
     A damaged call may match.
@@ -415,9 +415,7 @@ def _unfinished(store: ReadConnection, call_filter: CallFilter, limit: int) -> l
             times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
             if call_filter.reads_calls:
                 calls = calls_of(store, [*times])
-                times = {
-                    key: time for key, time in times.items() if key in calls and _is_wanted(calls[key], call_filter)
-                }
+                times = {key: time for key, time in times.items() if key in calls and _passes(calls[key], call_filter)}
             times_of_matches |= {key: times[key] for key in keys if key in times}
             if len(times_of_matches) >= limit:
                 break

@@ -149,7 +149,7 @@ class Signatures:
 
     def problem(self, fields: Mapping[str, Any]) -> str | None:
         """Return the problem with the signature of a checkpoint; None if there is no problem."""
-        signature, public_key = _decoded(fields.get("signature")), _decoded(fields.get("public_key"))
+        signature, public_key = _from_base64(fields.get("signature")), _from_base64(fields.get("public_key"))
         if signature is None:
             return None if self._required is None and "signature" not in fields else "the checkpoint is not signed"
         if self._required is not None and public_key != self._required:
@@ -175,7 +175,7 @@ class Signatures:
         return True
 
 
-def _decoded(text: object) -> bytes | None:
+def _from_base64(text: object) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except (binascii.Error, ValueError):
@@ -195,7 +195,7 @@ def _raw_key(public_key: PublicKey) -> bytes:
     data = public_key.encode() if isinstance(public_key, str) else public_key
     if len(data) == _RAW_KEY:
         return data
-    raw_key = _decoded(data.decode("ascii", "replace").strip())
+    raw_key = _from_base64(data.decode("ascii", "replace").strip())
     if raw_key is not None and len(raw_key) == _RAW_KEY:
         return raw_key
     try:

@@ -87,7 +87,7 @@ class Appender:
         self._shortfall = GapCounts()
         self._careful = False
         self._alone = 0  # how many entries are tried one at a time, to find the one that the store refuses
-        self._left: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
+        self._abandoned_head: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
         self._covered = 0
         self._uncovered_since: float | None = None
         self._looked_around: float | None = None
@@ -193,14 +193,14 @@ class Appender:
         )
         sequence, digest = self._chain.committed
         previous = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
-        self._left = previous or self._left or {}
+        self._abandoned_head = previous or self._abandoned_head or {}
         self._chain, self._covered = Chain(), 0
 
     def _settled(self, batch: AppendBatch) -> AppendBatch:
         self._chain.mark_committed()
         self._in_doubt, self._careful = None, False
         self._alone = max(0, self._alone - len(batch.entries))
-        self._left = None
+        self._abandoned_head = None
         if batch.checkpoint is not None:
             self._covered = self._chain.committed[0]
         if self._chain.committed[0] == self._covered:
@@ -212,7 +212,7 @@ class Appender:
     def _sealed(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
         batch = AppendBatch(entries, self._shortfall, final, replace(self._shortfall))
-        if self._left is not None:
+        if self._abandoned_head is not None:
             batch.rows.append(self._gap(GapCounts()))
         self._seal(batch)
         if batch.shortfall:
@@ -251,8 +251,8 @@ class Appender:
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
-        if self._left and self._chain.head == NOWHERE:
-            gap["abandoned"] = self._left
+        if self._abandoned_head and self._chain.head == NOWHERE:
+            gap["abandoned"] = self._abandoned_head
         return self._chain.extend(now, self._fields(Draft("gap", now, fields=gap)))
 
     def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ class RecordMaker:
 
     def __init__(self, key: AuditKey, mode: ContentMode, redactor: Redactor | None, common: Mapping[str, Any]) -> None:
         self.key: Final = key
-        self._stored = _STORED[mode]
+        self._get_text = _STORED[mode]
         self._redactor = redactor
         self._common = {"schema_version": SCHEMA_VERSION, **common}
 
@@ -59,7 +59,7 @@ class RecordMaker:
             if content.pseudonym not in (None, pseudonym_by(digested["digest"])):
                 digested["pseudonym"] = content.pseudonym
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
-            if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
+            if content.may_be_stored and (text := self._get_text(stored_as, content, self._redactor)) is not None:
                 digested |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields

@@ -229,9 +229,9 @@ class Writer:
         while self._losses:
             self._appender.add_missed(self._losses.popleft(), lost=1)
         final = self.closed and not self._pending
-        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
+        self._finish_batch(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
-    def _stored(self, batch: AppendBatch) -> None:
+    def _finish_batch(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
         self._release_weight(batch.entries)
         self._recovered(batch)

@@ -97,7 +97,7 @@ def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> N
         if json:
             contents = {"reason": pending_call.reason, "intent": pending_call.intent, "arguments": pending_call.args}
             contents |= {"questions": _questions(pending_call)} if pending_call.input else {}
-            contents |= _decided(pending_call.decision)
+            contents |= _decision_fields(pending_call.decision)
             print(json_text({**_listed_json(pending_call), "principal": pending_call.principal, **contents}))
         else:
             _print_call(make_console(sys.stdout), pending_call)
@@ -270,7 +270,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     for key, question in _questions(call).items():
         text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")
-    for name, fact in _decided(call.decision).items():
+    for name, fact in _decision_fields(call.decision).items():
         text = json_text(fact) if isinstance(fact, dict) else fact
         if text is not None:
             console.print(f"{name:<12} {escape(text, most=len(text))}")
@@ -285,7 +285,7 @@ def _questions(call: WaitingApproval) -> dict[str, Any]:
     return {question.key: {"method": question.method, "params": dict(question.params)} for question in call.input}
 
 
-def _decided(decision: CallDecision | None) -> dict[str, Any]:
+def _decision_fields(decision: CallDecision | None) -> dict[str, Any]:
     """Return who decided what and when; nothing for a call that waits for its decision."""
     if decision is None or decision.decided_at is None:
         return {}

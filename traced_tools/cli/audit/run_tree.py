@@ -142,10 +142,10 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
         yield _labelled("decision", Text("none is recorded", "yellow"))
         return
     for record in call.of_kind("decision"):
-        yield from _decided(record, parsed(record.body) or {})
+        yield from _decision_lines(record, parsed(record.body) or {})
 
 
-def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
+def _decision_lines(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
     decider, why = decider_text(fields), reason_text(fields)
     suffix = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
     text = as_text(fields.get("decision", "damaged")).append(suffix)

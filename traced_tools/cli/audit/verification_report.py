@@ -43,7 +43,7 @@ def print_receipt(console: Console, verification: ReceiptVerification) -> None:
         return
     console.print(Text("whole and unchanged", "bold green"))
     for fields in verification.call:
-        values = {name: _shown(fields[name]) for name in _SHOWN if name in fields}
+        values = {name: _plain_value(fields[name]) for name in _SHOWN if name in fields}
         values |= {name: person_of(fields, name) for name in ("by", PRINCIPAL) if name in values}
         listing = ", ".join(f"{name} {escape(value)}" for name, value in values.items())
         place = f"record {escape(fields['sequence'])} of chain {escape(fields['chain_id'])}"
@@ -52,7 +52,7 @@ def print_receipt(console: Console, verification: ReceiptVerification) -> None:
         console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
 
 
-def _shown(value: object) -> object:
+def _plain_value(value: object) -> object:
     """Return the digest of a content; another value as it is."""
     return value.get("digest") if isinstance(value, dict) else value
 

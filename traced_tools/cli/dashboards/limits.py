@@ -139,7 +139,7 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
     rules = [rule for group in content["groups"] for rule in group["rules"]]
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
     recordings = {rule["record"]: rule for rule in rules if "record" in rule}
-    for option, old, new in _changed(limits):
+    for option, old, new in _changes(limits):
         if (alert := alerts.get(_COMPARED.get(option, ""))) is not None:
             alert["expr"] = _replaced(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
         if option in _OBJECTIVES:
@@ -168,7 +168,7 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
 
 def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
     """Return a board, of either schema, with other limits."""
-    for option, old, new in _changed(limits):
+    for option, old, new in _changes(limits):
         for of_board, panel in _THRESHOLDS.get(option, ()):
             for node in _panels(board, panel) if of_board == uid else ():
                 _change_thresholds(node, old, new)
@@ -184,7 +184,7 @@ def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
     return board
 
 
-def _changed(limits: Limits) -> Iterator[tuple[str, float, float]]:
+def _changes(limits: Limits) -> Iterator[tuple[str, float, float]]:
     """Yield name, default and value of each limit that is not the default."""
     for field in fields(limits):
         old, new = getattr(DEFAULTS, field.name), getattr(limits, field.name)

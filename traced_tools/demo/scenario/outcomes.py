@@ -306,16 +306,16 @@ def denied_if_enforced(run: ScenarioRun) -> None:
 @_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "approved"}, share=2)
 def approved(run: ScenarioRun) -> None:
     """A person approves a call while its run waits."""
-    _asked(run, Approve(by="support-lead"))
+    _ask(run, Approve(by="support-lead"))
 
 
 @_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "rejected"})
 def rejected(run: ScenarioRun) -> None:
     """A person rejects a call while its run waits."""
-    _asked(run, Reject("not this month", by="support-lead", code="over_limit"))
+    _ask(run, Reject("not this month", by="support-lead", code="over_limit"))
 
 
-def _asked(run: ScenarioRun, answer: Approve | Reject) -> None:
+def _ask(run: ScenarioRun, answer: Approve | Reject) -> None:
     """Ask a person about a call, who takes a while to answer."""
 
     def ask(request: ApprovalRequest) -> Approve | Reject:

@@ -212,13 +212,13 @@ class ExchangeRates:
     """Exchange rates whose first request fails."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._has_asked = False
 
     @tool(retries=1)
     def get_exchange_rate(self, seconds: float) -> str:
         """Get an exchange rate."""
         time.sleep(seconds)
-        if not self._asked:
-            self._asked = True
+        if not self._has_asked:
+            self._has_asked = True
             raise ConnectionError("the exchange is busy")
         return "1.09"

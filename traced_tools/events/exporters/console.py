@@ -92,7 +92,7 @@ def _plain(value: Any) -> str:
     return _short(str(value))
 
 
-def _named(name: str) -> Callable[[Any], str]:
+def _with_name(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} {_short(str(value))}"
 
 
@@ -100,7 +100,7 @@ def _quoted(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} «{_short(str(value))}»"
 
 
-def _counted(noun: str) -> Callable[[int], str]:
+def _with_count(noun: str) -> Callable[[int], str]:
     return lambda count: f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -118,24 +118,24 @@ def _tokens(usage: Usage) -> str:
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "call_id": _plain,
     "name": _plain,
-    "score": _named("score"),
+    "score": _with_name("score"),
     "label": _plain,
-    "model": _named("model"),
+    "model": _with_name("model"),
     "stop_reason": _plain,
     "finish_reason": _plain,
     "decision": _plain,
     "outcome": _plain,
     "error_type": _plain,
-    "by": _named("by"),
-    "advisor": _named("by"),
+    "by": _with_name("by"),
+    "advisor": _with_name("by"),
     "reason_code": _plain,
-    "iterations": _counted("iteration"),
-    "tool_calls": _counted("tool call"),
+    "iterations": _with_count("iteration"),
+    "tool_calls": _with_count("tool call"),
     "usage": _tokens,
-    "trigger": _named("trigger"),
-    "strategy": _named("strategy"),
+    "trigger": _with_name("trigger"),
+    "strategy": _with_name("strategy"),
     "covered": _followed("covered"),
-    "messages": _counted("message"),
+    "messages": _with_count("message"),
     "left_out": _followed("left out"),
     "index": _plain,
     "server": _plain,
@@ -147,11 +147,11 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "tokens_after": _followed("tokens after"),
     "progress": lambda value: f"{value:g}",
     "total": lambda value: f"of {value:g}",
-    "attempts": _counted("attempt"),
+    "attempts": _with_count("attempt"),
     "duration": format_seconds,
-    "arguments_size": _counted("byte"),
-    "result_size": _counted("byte"),
-    "size": _counted("byte"),
+    "arguments_size": _with_count("byte"),
+    "result_size": _with_count("byte"),
+    "size": _with_count("byte"),
     "explanation": _quoted("feedback"),
     "intent": _quoted("reason"),
     "arguments": _quoted("arguments"),

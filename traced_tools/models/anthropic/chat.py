@@ -448,24 +448,24 @@ class _CallIdMap:
     """
 
     def __init__(self) -> None:
-        self._sent: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._sent_ids: dict[str, str] = {}
+        self._used_ids: set[str] = set()
         self._repeated: Counter[str] = Counter()
 
     def map_ids(self, block: dict[str, Any]) -> dict[str, Any]:
         """Return the next block with a mapped call id; a result gets the id of the last call that had the same id."""
         match block:
             case {"type": "tool_use", "id": call_id}:
-                self._sent[call_id] = self._unique_id(_INVALID_IN_IDS.sub("_", call_id) or "_")
-                return {**block, "id": self._sent[call_id]}
+                self._sent_ids[call_id] = self._unique_id(_INVALID_IN_IDS.sub("_", call_id) or "_")
+                return {**block, "id": self._sent_ids[call_id]}
             case {"type": "tool_result", "tool_use_id": call_id}:
-                return {**block, "tool_use_id": self._sent.get(call_id, call_id)}
+                return {**block, "tool_use_id": self._sent_ids.get(call_id, call_id)}
         return block
 
     def _unique_id(self, plain: str) -> str:
         unique = plain
-        while unique in self._taken:
+        while unique in self._used_ids:
             self._repeated[plain] += 1
             unique = f"{plain}_{self._repeated[plain] + 1}"
-        self._taken.add(unique)
+        self._used_ids.add(unique)
         return unique

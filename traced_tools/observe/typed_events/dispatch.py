@@ -166,7 +166,7 @@ class RunEventDispatcher:
         fields["may_export"] = self.content is not None and self.content.may_capture_delta(size, tool)
         with self._lock:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
-            if (event := self._made(kind, fields)) is not None:
+            if (event := self._make_event(kind, fields)) is not None:
                 self._deltas += 1
                 self._hand(event, self.listeners.deltas, failing=False)
 
@@ -212,7 +212,7 @@ class RunEventDispatcher:
         )
         with self._lock:
             fields["sequence"] = self._sequence + 1
-            event = self._made(kind, fields)
+            event = self._make_event(kind, fields)
             if event is None:
                 return
             self._sequence += 1
@@ -222,7 +222,7 @@ class RunEventDispatcher:
             finally:
                 ledger.book_downstream("hook", perf_counter_ns() - began)
 
-    def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
+    def _make_event(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, if a value of an application's object fits no event."""
         try:
             return kind(**fields)
