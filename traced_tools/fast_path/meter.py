@@ -111,8 +111,8 @@ class FastMeter(ApiMeter):
     def aggregate(self) -> None:
         """Aggregate the values that wait for it.
 
-        In a finalizer and in a signal handler that interrupts this function they go on waiting: their thread may hold
-        the locks.
+        In a finalizer, and in a signal handler that interrupts this function, the values keep waiting: the interrupted
+        code may hold the locks.
         """
         if is_in_finalizer():
             return
@@ -178,7 +178,7 @@ class FastInstrument:
         if storages is not self._consumer._reader_storages or len(series_by_labels) > _MAX_SERIES:
             storages, series_by_labels, targets = self._start_cache()
         labels = attributes or {}
-        key = (*labels, *labels.values())
+        key = (*labels, *labels.values())  # not sorted: labels in another order are a series with the same targets
         series = series_by_labels.get(key, _NEW)
         if type(series) is _Series:
             waiting, time, context = self._meter.waiting, time_ns(), context or get_current()
@@ -237,7 +237,7 @@ class _Series:
         Return None for a series of which each value has to go by the SDK: code of the application takes part in its
         exemplars, or the SDK has too many series to tell this one from others.
         """
-        labels = labels.copy()
+        labels = labels.copy()  # the series outlives this call, and the caller may change its dict
         matches = [
             view_match for storage in storages for view_match in storage._get_or_init_view_instrument_match(instrument)
         ]

@@ -151,8 +151,8 @@ class Execution(Generic[T]):
         try:
             step = self.context.run(action, value)
             self.step = step if isinstance(step, Step) else ForeignAwaitable(step)
-        except StopIteration as done:
-            self.finished, self.step, self.result = True, None, done.value
+        except StopIteration as end:
+            self.finished, self.step, self.result = True, None, end.value
         except BaseException as error:
             if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
                 raise  # another thread is performing the step, and the flow did not run
@@ -326,10 +326,10 @@ def drive_in_context(execution: Execution[Any], awaitable: Awaitable[T]) -> Gene
                 raise
             except BaseException as error:  # thrown in after this block, for the reason stated in `fail_afterwards`
                 resume, value = steps.throw, error
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
     finally:
-        del value
+        del value  # breaks the reference cycle between an error and this frame in its traceback
 
 
 @types.coroutine

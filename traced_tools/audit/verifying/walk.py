@@ -111,9 +111,8 @@ def examine(
     signatures = Signatures(public_key)
     cutoff = None if archived_before is None else ArchiveCutoff(archived_before)
     path = _checkpoint_file(store, checkpoints)
-    lines = (
-        list(read_checkpoint_file(path)) if path is not None else []
-    )  # read first, because a writer adds to the store before the file
+    # Read before the store: a writer adds a checkpoint to the store first, then its line to the file.
+    lines = list(read_checkpoint_file(path)) if path is not None else []
     with open_for_reading(store) as opened_store:
         walk = _Walk(opened_store, signatures, cutoff, keep)
         if (problem := _problem_of_store(opened_store)) is not None:
@@ -195,7 +194,9 @@ class _Walk:
     def add_checkpoint_lines(self, lines: list[CheckpointLine]) -> Problem | None:
         """Collect expected hashes from the checkpoint file. Return the first problem with the lines, if any."""
         problems = [self._add_line(line) for line in lines]
-        self.attested_outside = {*self.expected.chains()}  # by their own lines, or as the head of another chain
+        # Before `add_checkpoints`, which adds the hashes that the store itself has. A chain is attested by its own
+        # lines, or as a head in the line of another chain.
+        self.attested_outside = {*self.expected.chains()}
         return next((problem for problem in problems if problem is not None), None)
 
     def _add_line(self, line: CheckpointLine) -> Problem | None:
@@ -255,7 +256,7 @@ class _Walk:
         """
         if self.problem is not None:
             return
-        for end, witness in self.abandoned:
+        for end, witness in self.abandoned:  # first, because it adds chains that may be missing
             self._check_abandoned(end, witness)
         self._check_for_missing_chains()
         self.contradictions += self.erasures.problems(self._is_covered)
@@ -335,7 +336,7 @@ class _Walk:
             self._add_gap(chain_id, place, fields)
         if kind == "erasure":
             self.erasures.add_erasure(chain_id, place, fields)
-        chain.length, chain.head = place, hash_
+        chain.length, chain.head = place, hash_  # before `_compare`, which reads both
         self.records += 1
         if place in chain.expected:
             self._compare(chain, chain.expected[place])

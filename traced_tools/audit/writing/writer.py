@@ -45,9 +45,10 @@ class Writer:
         name: the store's name, for the log.
         appender: appends batches to the chain.
         checkpoints: keeps durable checkpoints outside the store as well.
-        stored: called with each durable batch; must not raise.
+        on_stored: called with each durable batch; must not raise.
         started: called with `lag` when the thread starts; must not raise.
-        flush_mirror: called at the end of a close with the remaining seconds; waits for the work that `stored` queued.
+        flush_mirror: called at the end of a close with the remaining seconds; waits for the work that `on_stored`
+            queued.
 
     Attributes:
         problem: why the last write to the store failed; None if it succeeded.
@@ -73,7 +74,7 @@ class Writer:
         self._flush_mirror = flush_mirror
         self._worker: BackgroundWorker[QueueEntry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
         self._queue = self._worker.items
-        self._losses: deque[int] = deque()
+        self._losses: deque[int] = deque()  # times of lost records, which the thread counts in a gap record
         self._weight = 0
         self._weight_lock = threading.RLock()  # reentrant, for a signal handler that interrupts its owner
         self._pending: list[QueueEntry] = []
@@ -82,7 +83,7 @@ class Writer:
         self._deadline: float | None = None
         self._ended = False
         self._logged_closed = self._logged_threadless = False
-        self._lines = threading.local()
+        self._lines = threading.local()  # a thread runs at most one event loop at a time
 
     @property
     def started(self) -> bool:
@@ -108,7 +109,7 @@ class Writer:
         entry.taken = True  # no signal handler runs between this line and the next
         self._queue.append(entry)
         self._notify()
-        if self._ended:
+        if self._ended:  # the thread ended after `closed` was read above, and takes no more entries
             self._refuse(self._drained())
 
     def _is_full(self) -> bool:
@@ -275,7 +276,7 @@ class Writer:
 
 
 def _weight(draft: Draft | None) -> int:
-    """Return how many pieces of 4,096 characters a draft's contents fill."""
+    """Return how many pieces of 4,096 characters a draft's contents fill: 0 for most, which then take no lock."""
     if draft is None:
         return 0
     return sum(len(content.text) for content in draft.contents.values()) // _PIECE

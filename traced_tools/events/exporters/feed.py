@@ -96,15 +96,15 @@ class Subscription:
         self._capacity = capacity
         self._waiting: deque[Event] = deque()
         self._tasks: set[asyncio.Future[None]] = set()
-        self._condition = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        with self._condition:
-            self._condition.wait_for(lambda: self._waiting or self._ended)
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
             if not self._waiting:
                 raise StopIteration
             return self._waiting.popleft()
@@ -114,7 +114,7 @@ class Subscription:
 
     async def __anext__(self) -> Event:
         while True:
-            with self._condition:
+            with self._changed:
                 if self._waiting:
                     return self._waiting.popleft()
                 if self._ended:
@@ -141,14 +141,14 @@ class Subscription:
     def close(self) -> None:
         """Stop receiving events, and discard the buffered ones."""
         self._feed.forget(self)
-        with self._condition:
+        with self._changed:
             self._waiting.clear()
         self.end()
 
     def offer(self, events: Iterable[Event]) -> None:
         """Buffer the events that this subscriber wants."""
         own_events = [event for event in events if self._run_id in (None, event.run_id)]
-        with self._condition:
+        with self._changed:
             if own_events and not self._ended:
                 self._waiting.extend(own_events)
                 while len(self._waiting) > self._capacity:
@@ -158,17 +158,17 @@ class Subscription:
 
     def end(self) -> None:
         """Accept no more events; the iterator ends after the buffered ones."""
-        with self._condition:
+        with self._changed:
             self._ended = True
             self._wake()
 
     def leave_to_parent(self) -> None:
         """End in a forked child, where a thread that does not exist may hold the lock."""
-        self._condition = threading.Condition()
+        self._changed = threading.Condition()
         self._waiting, self._tasks, self._ended = deque(), set(), True
 
     def _wake(self) -> None:
-        self._condition.notify_all()
+        self._changed.notify_all()
         tasks, self._tasks = self._tasks, set()
         for woken in tasks:
             with suppress(RuntimeError):  # its loop is closed
