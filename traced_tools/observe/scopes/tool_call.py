@@ -239,7 +239,7 @@ class ToolScope(Scope):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 
     def _emit_decision(self, logger: ApiLogger) -> None:
-        logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decision_attributes)
+        logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
         for evaluation in self._observed.evaluations(self._observed.decision):
             logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, evaluation))
 
@@ -266,7 +266,7 @@ class ToolScope(Scope):
         attributes.update(self.event_content(names.TOOL_INTENT_EVENT))
         return attributes
 
-    def _decision_attributes(self) -> Attributes:
+    def _decided(self) -> Attributes:
         attributes = self._identity()
         self._add_who_and_why(attributes, self.run.content_on_events())
         put(attributes, names.TOOL_DECISION, self._observed.decision)
