@@ -180,8 +180,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
             self._is_out = True
             consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
             ours = isinstance(error, AuditUnavailable)  # the text of other errors may quote content
-            why = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
-            _LOG.warning("%s: %s; %s", self.name, why, consequence)
+            problem = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
+            _LOG.warning("%s: %s; %s", self.name, problem, consequence)
 
     def on_event(self, event: Event) -> None:
         """Queue the decisions and outcomes of calls, and compactions, for the trail, without waiting."""

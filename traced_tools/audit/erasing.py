@@ -99,7 +99,7 @@ def targets(
                 "the audit store has another structure than this version of traced_tools creates, so nothing is "
                 "erased: run verify, which reports the difference"
             )
-        for chain_id, sequence, when, hash_, body, fields in _records(opened_store, run_id, call_id):
+        for chain_id, sequence, recorded_at, hash_, body, fields in _records(opened_store, run_id, call_id):
             is_in_trail = True
             texts = [name for name, value in fields.items() if _is_content(value)]
             selected = tuple(name for name in texts if selection is None or name in selection)
@@ -112,7 +112,7 @@ def targets(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
                     "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
                 )
-            target = Target(chain_id, sequence, when, hash_, selected)
+            target = Target(chain_id, sequence, recorded_at, hash_, selected)
             _without_target_texts(target, body)
             erasable.append(target)
     if not is_in_trail:
@@ -123,10 +123,10 @@ def targets(
 
 
 def _records(store: ReadConnection, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
-    for _, _, _, chain_id, sequence, when, _, hash_, body in store.rows(queries.records_of_run(run_id)):
+    for _, _, _, chain_id, sequence, recorded_at, _, hash_, body in store.rows(queries.records_of_run(run_id)):
         fields = parsed(body) or {}
         if call_id is None or fields.get("call_id") == call_id:
-            yield chain_id, sequence, when, hash_, body, fields
+            yield chain_id, sequence, recorded_at, hash_, body, fields
 
 
 def _without_target_texts(target: Target, body: str | None) -> str:

@@ -224,13 +224,13 @@ def person_of(fields: Mapping[str, Any], content: str = "by") -> str | None:
 
     Args:
         fields: the fields of a record.
-        content: the content that names somebody: `by`, or `principal` for on whose behalf the run is.
+        content: the content that names a person: `by`, or `principal` for on whose behalf the run is.
     """
-    by = fields.get(content)
-    if not isinstance(by, Mapping):
-        return by if isinstance(by, str) else None
-    representations = (by.get(name) for name in ("text", "pseudonym"))
-    return next((text for text in representations if isinstance(text, str)), pseudonym_by(str(by.get("digest"))))
+    person = fields.get(content)
+    if not isinstance(person, Mapping):
+        return person if isinstance(person, str) else None
+    representations = (person.get(name) for name in ("text", "pseudonym"))
+    return next((text for text in representations if isinstance(text, str)), pseudonym_by(str(person.get("digest"))))
 
 
 def text_hash(content: Mapping[str, Any]) -> str:

@@ -89,9 +89,9 @@ def difference(connection: Connection) -> str | None:
             return f"the table {name} is unlogged"
         if has_policies:
             return f"the table {name} has row security"
-        for what, addition in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
+        for noun, addition in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
             if addition is not None:
-                return f"the {what} {addition} of the table {name} is no part of a trail"
+                return f"the {noun} {addition} of the table {name} is no part of a trail"
     return next(_column_differences(connection, names), None) or next(_index_differences(connection, names), None)
 
 
@@ -135,7 +135,7 @@ def _column_differences(connection: Connection, names: dict[int, str]) -> Iterat
 
 
 def _index_differences(connection: Connection, names: dict[int, str]) -> Iterator[str]:
-    expected = {_definition(columns, where): name for name, columns, where in _indexes()}
+    expected = {_definition(columns, condition): name for name, columns, condition in _indexes()}
     missing = {oid: {*expected} for oid in names}
     for oid, _, name, _, is_primary, is_usable, beginning, sql in connection.execute(text(_TABLE_INDEXES)):
         definition = _normalized(sql.removeprefix(beginning))
@@ -144,8 +144,8 @@ def _index_differences(connection: Connection, names: dict[int, str]) -> Iterato
         if not is_usable:
             yield f"the index {name} of the table {names[oid]} is invalid"
         missing[oid].discard(definition)
-    for oid, lacking in missing.items():
-        for definition in sorted(lacking):
+    for oid, definitions in missing.items():
+        for definition in sorted(definitions):
             yield f"the table {names[oid]} lacks the index {expected[definition]}"
 
 
@@ -164,8 +164,8 @@ def _indexes() -> Iterator[tuple[str, list[str], str]]:
         )
 
 
-def _definition(columns: list[str], where: str) -> str:
-    return _normalized(f"btree ({', '.join(columns)})" + ("" if where == "true" else f" WHERE {where}"))
+def _definition(columns: list[str], condition: str) -> str:
+    return _normalized(f"btree ({', '.join(columns)})" + ("" if condition == "true" else f" WHERE {condition}"))
 
 
 def _normalized(sql: str) -> str:
@@ -178,10 +178,10 @@ def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection]
     yield "a table", _misplaced
     expected: list[Sum] = []
     yield "a table", partial(_sum_up, into=expected)
-    for (name, columns, where), sum_of_table in zip(_indexes(), expected, strict=True):
+    for (name, columns, condition), sum_of_table in zip(_indexes(), expected, strict=True):
         yield (
             f"the index {name}",
-            partial(_disagreement, name=name, columns=columns, where=where, expected=sum_of_table),
+            partial(_disagreement, name=name, columns=columns, where=condition, expected=sum_of_table),
         )
     if (amcheck := connection.execute(text(_AMCHECK)).scalar()) is not None:
         for _, oid, name, kind, *_ in connection.execute(text(_TABLE_INDEXES)).all():
@@ -193,8 +193,8 @@ def _misplaced(connection: Connection) -> str | None:
     """Return a message if a record is in the wrong partition: a query for a time reads only that time's partition."""
     partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
     cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
-    outside = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
-    partition = connection.exec_driver_sql(outside.replace("%", "%%")).scalar() if partitions else None
+    query = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
+    partition = connection.exec_driver_sql(query.replace("%", "%%")).scalar() if partitions else None
     name = next((row[2] for row in partitions if row[0] == partition), None)
     return None if name is None else f"the partition {name} holds records of other times than its own"
 
@@ -202,8 +202,8 @@ def _misplaced(connection: Connection) -> str | None:
 def _sum_up(connection: Connection, into: list[Sum]) -> None:
     """Sum up the expected entries of all indexes in one pass over the tables."""
     sums = ", ".join(
-        f"count(*) FILTER (WHERE {where}), sum({_hashed(columns)}) FILTER (WHERE {where})"
-        for _, columns, where in _indexes()
+        f"count(*) FILTER (WHERE {condition}), sum({_hashed(columns)}) FILTER (WHERE {condition})"
+        for _, columns, condition in _indexes()
     )
     without_indexes(connection, begin=True)
     row = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()

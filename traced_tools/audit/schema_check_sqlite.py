@@ -121,18 +121,20 @@ def _difference(expected: SqliteObject, actual: SqliteObject) -> str | None:
         return f"{actual.name} is a {actual.type}, not a {expected.type}"
     if actual.table != expected.table:
         return f"{actual.name} belongs to {actual.table}, not to {expected.table}"
-    expected_tokens, there = (_tokens(entry.sql or "") for entry in (expected, actual))
-    if expected_tokens == there:
+    expected_tokens, actual_tokens = (_tokens(entry.sql or "") for entry in (expected, actual))
+    if expected_tokens == actual_tokens:
         return None
-    return f"the {actual.type} {actual.name} {_first_difference(expected_tokens, there)}"
+    return f"the {actual.type} {actual.name} {_first_difference(expected_tokens, actual_tokens)}"
 
 
-def _first_difference(expected_tokens: list[str], there: list[str]) -> str:
-    place = next((n for n, (one, other) in enumerate(zip(expected_tokens, there, strict=False)) if one != other), None)
-    place = min(len(expected_tokens), len(there)) if place is None else place
-    actual, expected = [(tokens[place] if place < len(tokens) else "nothing") for tokens in (there, expected_tokens)]
-    behind = there[place - 1] if place else "nothing"
-    return f"is declared otherwise: {actual} follows {behind}, where {expected} belongs"
+def _first_difference(expected_tokens: list[str], actual_tokens: list[str]) -> str:
+    pairs = enumerate(zip(actual_tokens, expected_tokens, strict=False))
+    shorter = min(len(expected_tokens), len(actual_tokens))
+    place = next((place for place, (actual, expected) in pairs if actual != expected), shorter)
+    both = (actual_tokens, expected_tokens)
+    actual, expected = [(tokens[place] if place < len(tokens) else "nothing") for tokens in both]
+    previous_token = actual_tokens[place - 1] if place else "nothing"
+    return f"is declared otherwise: {actual} follows {previous_token}, where {expected} belongs"
 
 
 def _tokens(sql: str) -> list[str]:

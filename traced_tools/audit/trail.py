@@ -125,8 +125,8 @@ class AuditTrail:
         self._digest_of = _NameDigest(explicit_key, self.store.path)
         self._make_maker = partial(_record_maker, explicit_key, files, content, redactor, common)
         losses = mirror.CheckpointLosses(telemetry)
-        outside = None if publish is None else Publisher(publish, self.store.name, losses)
-        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, outside)
+        publisher = None if publish is None else Publisher(publish, self.store.name, losses)
+        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, publisher)
         self._timeout = timeout
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
@@ -251,9 +251,9 @@ class AuditTrail:
         Pending records are written first, if that succeeds within the trail's timeout.
         """
         reader = self._reader()
-        who = None if principal is None else PrincipalFilter(principal, self._location, self._secret())
+        principal_filter = None if principal is None else PrincipalFilter(principal, self._location, self._secret())
         call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
         return find_calls(reader, call_filter, limit)
@@ -369,10 +369,10 @@ class AuditTrail:
         """Return the error that explains why a record is not durable."""
         seconds = self._timeout if timeout is None else timeout
         if self._writer.closed:
-            why = "the trail is closed: record before you close it"
+            problem = "the trail is closed: record before you close it"
         else:
-            why = self._writer.problem or "it takes too long: pass a longer timeout="
-        return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({why})")
+            problem = self._writer.problem or "it takes too long: pass a longer timeout="
+        return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({problem})")
 
     def __enter__(self) -> Self:
         return self

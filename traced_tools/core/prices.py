@@ -172,11 +172,11 @@ def _side(tokens: int, rate: float | None, parts: Iterable[tuple[float | None, i
     """
     if tokens == 0:
         return 0.0
-    priced = [(own, count) for own, count in parts if own is not None and count]
+    priced = [(part_rate, count) for part_rate, count in parts if part_rate is not None and count]
     rest = tokens - sum(count for _, count in priced)
     if rate is None or rest < 0 or any(count < 0 for _, count in priced):
         return nan
-    return rate * rest + sum(own * count for own, count in priced)
+    return rate * rest + sum(part_rate * count for part_rate, count in priced)
 
 
 def _rate(prices: ModelPrice, key: str, input_tokens: int) -> float | None:

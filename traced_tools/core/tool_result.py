@@ -100,12 +100,12 @@ class ToolResult:
 
     def part(self) -> ToolResultPart:
         """Return this result as the part of a message that the model reads."""
-        failed = self.outcome != "ok" and self.decision != "answered"
+        is_error = self.outcome != "ok" and self.decision != "answered"
         content = self.content if self.edited is None else f"{_EDITED.format(encodable(self.edited))}\n{self.content}"
         if type(content) is str and not self.images:  # an advisor may have set content of another type
-            return result_part_of_text(self.call_id, self.tool, content, is_error=failed)
+            return result_part_of_text(self.call_id, self.tool, content, is_error=is_error)
         return ToolResultPart(
-            call_id=self.call_id, name=self.tool, content=content, images=self.images, is_error=failed
+            call_id=self.call_id, name=self.tool, content=content, images=self.images, is_error=is_error
         )
 
 

@@ -69,11 +69,11 @@ class Totals:
         """The tokens of the run and of all runs nested in it."""
         if not self.nested:
             return self.usage
-        together = UsageSum()
-        together.add(self.usage.total)
+        usage_sum = UsageSum()
+        usage_sum.add(self.usage.total)
         for totals in self._below():
-            together.add(totals.usage.peek())
-        return together
+            usage_sum.add(totals.usage.peek())
+        return usage_sum
 
     @property
     def nested_tool_calls(self) -> int:
@@ -84,12 +84,12 @@ class Totals:
         """Return what all nested runs have used so far; None if there are none."""
         if not self.nested:
             return None
-        below, together = [*self._below()], UsageSum()
-        for totals in below:
-            together.add(totals.usage.peek())
-        costs = [totals.cost for totals in below if totals.cost is not None]
-        model_calls, tool_calls = (sum(getattr(totals, name) for totals in below) for name in _CALLS)
-        return NestedUsage(model_calls, tool_calls, together.total, sum(costs) if costs else None)
+        descendants, usage_sum = [*self._below()], UsageSum()
+        for totals in descendants:
+            usage_sum.add(totals.usage.peek())
+        costs = [totals.cost for totals in descendants if totals.cost is not None]
+        model_calls, tool_calls = (sum(getattr(totals, name) for totals in descendants) for name in _CALLS)
+        return NestedUsage(model_calls, tool_calls, usage_sum.total, sum(costs) if costs else None)
 
     def _below(self) -> Iterator[Totals]:
         """Yield the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""

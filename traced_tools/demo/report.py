@@ -84,9 +84,9 @@ def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
 
 def _destination() -> str:
     collector = urlsplit(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
-    where = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
+    destination = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
     return (
         "No telemetry has left this process. traced_tools.configure(otlp=True) would\n"
-        f"send it to {where} (set OTEL_EXPORTER_OTLP_ENDPOINT to change it), and\n"
+        f"send it to {destination} (set OTEL_EXPORTER_OTLP_ENDPOINT to change it), and\n"
         "configure(prometheus=9464) would serve the metrics."
     )

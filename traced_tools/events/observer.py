@@ -102,15 +102,15 @@ class ObserverAdvisor(Advisor):
 
 def _check(exporters: list[EventExporter]) -> None:
     for index, exporter in enumerate(exporters):
-        what = f"exporters[{index}]"
-        if any(exporter is other for other in exporters[:index]):
-            raise ValueError(f"{what} is a duplicate: pass each exporter once")
+        place = f"exporters[{index}]"
+        if any(exporter is earlier for earlier in exporters[:index]):
+            raise ValueError(f"{place} is a duplicate: pass each exporter once")
         name = getattr(exporter, "name", None)
-        expect(f"{what}.name", name, str, "a str: set it on your EventExporter")
+        expect(f"{place}.name", name, str, "a str: set it on your EventExporter")
         if not str(name).strip():
-            raise ValueError(f"{what}.name must not be blank: it names the exporter in telemetry")
-        expect_whole(f"{what}.max_batch", exporter.max_batch, 1)
+            raise ValueError(f"{place}.name must not be blank: it names the exporter in telemetry")
+        expect_whole(f"{place}.max_batch", exporter.max_batch, 1)
         number = () if isinstance(exporter.interval, bool) else (int, float)
-        expect(f"{what}.interval", exporter.interval, number, "a number of seconds")
+        expect(f"{place}.interval", exporter.interval, number, "a number of seconds")
         if not exporter.interval >= 0:
-            raise ValueError(f"{what}.interval must be at least 0")
+            raise ValueError(f"{place}.interval must be at least 0")

@@ -201,9 +201,9 @@ class EventProcessor:
         self._problem = None
         return None
 
-    def _give_up(self, batch: Sequence[Event], why: str) -> None:
+    def _give_up(self, batch: Sequence[Event], cause: str) -> None:
         self._problem = None
-        self.stats.record_batch(0, len(batch), why)
+        self.stats.record_batch(0, len(batch), cause)
         self._quietly(self._exporter.on_undeliverable, batch)
 
     def _time_left(self) -> float:

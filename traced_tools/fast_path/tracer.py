@@ -220,15 +220,15 @@ class FastSpan(_Span):
         return True
 
     def _readable_span(self) -> ReadableSpan:
-        own = self.__dict__  # reading `_events` or `_links` as attributes would create the lists
+        instance_dict = self.__dict__  # reading `_events` or `_links` as attributes would create the lists
         return ReadableSpan(
             self._name,
             self._context,
             self._parent,
             self._resource,
             self._attributes,
-            own.get("_events", ()),
-            own.get("_links", ()),
+            instance_dict.get("_events", ()),
+            instance_dict.get("_links", ()),
             self._kind,
             self._instrumentation_info,
             self._status,

@@ -337,10 +337,10 @@ def _yield_to_event_loop(awaited: Any) -> Generator[Any, Any, Any]:
     return (yield awaited)
 
 
-def _needs_event_loop(awaited: object, where: str = "") -> NeedsEventLoop:
-    what = "" if awaited is None else f" ({type(awaited).__name__})"
+def _needs_event_loop(awaited: object, location: str = "") -> NeedsEventLoop:
+    type_name = "" if awaited is None else f" ({type(awaited).__name__})"
     return NeedsEventLoop(
-        f"a blocking run cannot await an asyncio awaitable{what}{where}: "
+        f"a blocking run cannot await an asyncio awaitable{type_name}{location}: "
         "run it with .acall() or .astream(), or wrap the call in `await perform(function, ...)`"
     )
 

@@ -156,8 +156,8 @@ class ParallelFlows(Step[list[T]]):
     def run(self) -> list[T]:
         """Perform the step, blocking."""
         waves = self.waves()
-        if (only := _single_flow(waves)) is not None:
-            return [drive(Execution(only))]
+        if (single_flow := _single_flow(waves)) is not None:
+            return [drive(Execution(single_flow))]
         with cancel_group_on_error(self.cancel):  # also around the creation: an execution copies the context
             executions = [[Execution(flow) for flow in wave] for wave in waves]
             parallel = [[_ParallelFlow(execution) for execution in wave] for wave in executions]
@@ -178,8 +178,8 @@ class ParallelFlows(Step[list[T]]):
     async def arun(self) -> list[T]:
         """Perform the step on asyncio."""
         waves = self.waves()
-        if (only := _single_flow(waves)) is not None:
-            return [await adrive(Execution(only))]
+        if (single_flow := _single_flow(waves)) is not None:
+            return [await adrive(Execution(single_flow))]
         executions = [[Execution(flow) for flow in wave] for wave in waves]
         try:
             outcomes = [await self._run_wave(wave, _adrive_until_waiting) for wave in executions]

@@ -249,14 +249,14 @@ class Canceller:
 
     def cancel(self) -> None:
         """Cancel what the block awaits now, if anything."""
-        if (inside := self._inside) is not None:
+        if (loop_and_task := self._inside) is not None:
             with suppress(RuntimeError):  # the loop is closed
-                inside[0].call_soon_threadsafe(self._cancel, inside)
+                loop_and_task[0].call_soon_threadsafe(self._cancel, loop_and_task)
 
-    def _cancel(self, inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
-        if self._inside is inside:
+    def _cancel(self, loop_and_task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
+        if self._inside is loop_and_task:
             self._cancelled = True
-            inside[1].cancel()
+            loop_and_task[1].cancel()
 
 
 class Portal:
@@ -428,11 +428,11 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
     pool = workers()
     futures: list[Future[T]] = [Future() for _ in jobs]
     waiting = deque(zip(futures, jobs, strict=True))
-    others = min(len(jobs), limit) - 1
+    lane_count = min(len(jobs), limit) - 1
     lanes: list[Future[None]] = []
     try:
         # `+=` appends one by one, so after an interrupt `lanes` has all that were submitted.
-        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(others))
+        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(lane_count))
         _run_waiting(waiting, _settle_here)
         wait(futures)
     except BaseException:

@@ -131,16 +131,16 @@ class SurrogateRepair:
         """Return JSON text without half pairs: halves are joined, and a half without its counterpart is removed."""
         if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first check is by far the fastest
             return data
-        half, self._half = self._half, ""
-        return _ESCAPE.sub(lambda escape: self._mended(escape, half), data)
+        surrogate, self._half = self._half, ""
+        return _ESCAPE.sub(lambda escape: self._mended(escape, surrogate), data)
 
-    def _mended(self, escape: re.Match[str], half: str) -> str:
+    def _mended(self, escape: re.Match[str], surrogate: str) -> str:
         match escape.lastgroup:
             case "first":
                 self._half = escape[0]
                 return ""
             case "second":
-                return half and half + escape[0]
+                return surrogate and surrogate + escape[0]
             case "lone":
                 return ""
         return escape[0]
@@ -216,16 +216,16 @@ def _has_too_many_items(body: str | bytes) -> bool:
             uncounted = _COUNT_ALL
         for name, item in value.items() if is_object else zip(repeat(None), value, strict=False):
             if isinstance(item, dict | list):
-                inside = uncounted if name is None else uncounted.get(name, _COUNT_ALL)
-                if inside is not None:
+                item_rules = uncounted if name is None else uncounted.get(name, _COUNT_ALL)
+                if item_rules is not None:
                     items += 1
                     if items > MOST_ITEMS:
                         return True
-                    unseen.append((item, inside))
+                    unseen.append((item, item_rules))
     return False
 
 
 def _describe(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(place) for place in first["loc"])
-    return f"{where}: {first['type']}" if where else str(first["type"])
+    location = ".".join(str(place) for place in first["loc"])
+    return f"{location}: {first['type']}" if location else str(first["type"])

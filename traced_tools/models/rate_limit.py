@@ -111,10 +111,10 @@ class RateLimit:
     def _free_at(self, limit: int) -> float | None:
         """Return when fewer than `limit` tokens were spent within the window; None if that is so now."""
         tokens_in_window, free_at = sum(tokens for _, tokens in self._token_uses), None
-        for when, tokens in self._token_uses:
+        for used_at, tokens in self._token_uses:
             if tokens_in_window < limit:
                 break
-            tokens_in_window, free_at = tokens_in_window - tokens, when + WINDOW
+            tokens_in_window, free_at = tokens_in_window - tokens, used_at + WINDOW
         return free_at
 
     def spend(self, tokens: int) -> None:

@@ -59,8 +59,8 @@ class WireNames:
             chunk = self._held_arguments.chunk(chunk)
         elif not self._own_names or not (chunk.tool_calls or chunk.parts):
             return chunk
-        own = self._own_names
-        deltas = tuple(replace(delta, name=own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
+        own_names = self._own_names
+        deltas = tuple(replace(delta, name=own_names.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
         return chunk.with_calls(deltas, self._restore_names(chunk.parts))
 
     def last_chunks(self) -> Iterator[ChatChunk]:
@@ -74,10 +74,11 @@ class WireNames:
         return arguments if fields is None else _renamed_arguments(arguments, fields.to_own)
 
     def _restore_names(self, parts: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
-        own = self._own_names
+        own_names = self._own_names
         return tuple(
             _replace_name(
-                _replace_arguments(part, self._own_arguments(part.name, part.arguments)), own.get(part.name, part.name)
+                _replace_arguments(part, self._own_arguments(part.name, part.arguments)),
+                own_names.get(part.name, part.name),
             )
             if isinstance(part, ToolCall)
             else part

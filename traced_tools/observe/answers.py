@@ -40,7 +40,7 @@ def observe_evaluation(
         response_id: the provider's id of the answer.
     """
     telemetry, name = run.telemetry, safe_person_name(name)
-    failed = isinstance(evaluation, Exception)
+    is_failure = isinstance(evaluation, Exception)
     attributes = _attributes(telemetry, advisor, iteration)
     attributes[names.EVALUATION_NAME] = name
     put(attributes, names.RESPONSE_ID, safe_identifier(response_id or ""))
@@ -66,7 +66,7 @@ def observe_evaluation(
             "response_id": attributes.get(names.RESPONSE_ID),
             "explanation": None if contents is None else contents.text(names.EVALUATION_EXPLANATION),
         }
-        run.events.dispatch(AnswerEvaluated, iteration, fields, failing=failed)
+        run.events.dispatch(AnswerEvaluated, iteration, fields, failing=is_failure)
 
 
 def observe_answer_retry(run: ObservedRun, advisor: str, reason: RetryReason) -> None:

@@ -145,8 +145,8 @@ class ExportStats:
             if not self._closed and self._waiting < (self.capacity or 0) - leaving:
                 self._waiting += 1
                 return True
-            why = "it was closed" if self._closed else "more came than could be sent"
-            line = self._lose(1, "shutdown" if self._closed else "queue_full", why)
+            cause = "it was closed" if self._closed else "more came than could be sent"
+            line = self._lose(1, "shutdown" if self._closed else "queue_full", cause)
         _warn(line)
         return False
 
@@ -190,16 +190,16 @@ class ExportStats:
     def close(self) -> None:
         """Count all items that are not sent as lost, now and from now on."""
         problem = self._problem()
-        why = "time ran out when it was closed" + (f"; {problem}" if problem else "")
+        cause = "time ran out when it was closed" + (f"; {problem}" if problem else "")
         with self._lock:
             if self._closed:
                 return
             self._closed, self._in_outage = True, False  # so that the log has this loss even in an outage
             remainder, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
-            line = self._lose(remainder, "shutdown", why) if remainder else self._sum_up()
+            line = self._lose(remainder, "shutdown", cause) if remainder else self._sum_up()
         _warn(line)
 
-    def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
+    def _lose(self, count: int, reason: DropReason, cause: str) -> str | None:
         """Count a loss and return the line to log, if any."""
         self._lost[reason] += count
         self.totals.add_lost(count, reason)
@@ -208,7 +208,7 @@ class ExportStats:
         if self._has_unlogged:
             return None
         items = self._items[:-1] if count == 1 else self._items
-        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {why}"
+        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {cause}"
         if self._closed:
             return lost
         return f"{lost}; further losses are only counted in {names.EXPORT_DROPPED.name} until export recovers"

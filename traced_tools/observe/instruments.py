@@ -364,7 +364,7 @@ class PendingStoreGauges:
         counts: dict[str, list[PendingCounts]] = {agent: [] for agent in self._counts}
         for get_read in [*self._reads]:
             try:
-                store_counts = [] if (read := get_read()) is None else read()
+                store_counts = [] if (read_counts := get_read()) is None else read_counts()
             except Exception as error:
                 report_failure(error, "the gauges of a pending store")
                 self._failures.add(1)
@@ -374,7 +374,10 @@ class PendingStoreGauges:
                 counts.setdefault(agent_name_label(count.agent), []).append(count)
         self._counts, self._is_read = counts, True
         self._refusals |= {
-            (agent, why) for agent, agent_counts in counts.items() for count in agent_counts for why in count.refused
+            (agent, reason)
+            for agent, agent_counts in counts.items()
+            for count in agent_counts
+            for reason in count.refused
         }
         return self._of_agents(lambda counts: sum(agent_count.calls for agent_count in counts))
 

@@ -71,13 +71,13 @@ def merge_attributes(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
     Raises:
         ValueError: there are too many attributes.
     """
-    together = RunAttributes({**outer, **own}) if outer else own
-    if len(together) > MAX_ATTRIBUTES:
+    merged = RunAttributes({**outer, **own}) if outer else own
+    if len(merged) > MAX_ATTRIBUTES:
         raise ValueError(
             f"a run has at most {MAX_ATTRIBUTES} attributes, including those of its client and of the run it is "
-            f"nested in; these are {len(together)}"
+            f"nested in; these are {len(merged)}"
         )
-    return together
+    return merged
 
 
 def _key(key: object) -> str:

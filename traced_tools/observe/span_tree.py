@@ -203,8 +203,8 @@ def tree_rows(node: SpanNode, first: str = "", below: str = "") -> Iterator[tupl
 
 
 def _line(node: SpanNode) -> str:
-    failed = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
-    facts = filter(None, (summarize(node), failed))
+    failure = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
+    facts = filter(None, (summarize(node), failure))
     return f"{format_seconds(node.duration):>9}  {'  '.join(facts)}"
 
 
@@ -232,9 +232,9 @@ def _tool(attributes: SpanAttributes) -> Iterator[str]:
     if outcome is not None and outcome != attributes.get(names.ERROR_TYPE):
         yield str(outcome)
     if decision == "approved" or (outcome is None and decision is not None):
-        by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
+        decider = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
         code = attributes.get(names.REASON_CODE)
-        note = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
+        note = f"{decision}{f' by {decider}' if decider else ''}{f' ({code})' if code else ''}"
         if note != attributes.get(names.ERROR_TYPE):
             yield note
     attempts = attributes.get(names.TOOL_ATTEMPTS)

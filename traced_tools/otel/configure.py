@@ -181,8 +181,8 @@ def _checked(
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
         raise ConfigurationError("prometheus_targets needs a server: pass a port or an address as prometheus= as well")
-    for read in (read_capture_mode, read_detail, read_openinference):
-        read()
+    for read_setting in (read_capture_mode, read_detail, read_openinference):
+        read_setting()
     return _Settings(service_name, otlp, is_scraped, endpoint, registry, console, as_capture(capture))
 
 

@@ -83,10 +83,10 @@ class Sender(Generic[ExporterT]):
         try:
             with _suppress_exporter_logs():
                 self._renew()
-                lost, why = self.otlp.send(count, export)
+                lost, cause = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector's response
-            lost, why = count, f"sending raised {error_type(error)}"
-        self._stats.record_batch(count - lost, lost, why)
+            lost, cause = count, f"sending raised {error_type(error)}"
+        self._stats.record_batch(count - lost, lost, cause)
         return not lost
 
     def stop(self) -> None:

@@ -53,10 +53,10 @@ class TargetsFile:
         self._change(removed=address)
 
     def _change(self, new_target: str = "", removed: str = "") -> None:
-        own = {_reachable(target) for target in (new_target, removed) if target}
+        own_targets = {_reachable(target) for target in (new_target, removed) if target}
         with self._locked():
-            others = {target for target in self._read() - own if not _refuses_connections(target)}
-            targets = others | {_reachable(new_target)} if new_target else others
+            other_targets = {target for target in self._read() - own_targets if not _refuses_connections(target)}
+            targets = other_targets | {_reachable(new_target)} if new_target else other_targets
             text = json.dumps([{"targets": sorted(targets)}]) + "\n"
             replace_file(self._path, text.encode(), mode=0o666)  # Prometheus runs as another user
 

@@ -132,9 +132,9 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
             content = fields.get(name)
             if isinstance(content, dict):
                 row |= {f"{name}_digest": content.get("digest"), f"{name}_size": content.get("size")}
-        own = ("chain_id", "sequence", "kind", "hash", "body")
+        columns = ("chain_id", "sequence", "kind", "hash", "body")
         row |= {name: person_of(fields, name) for name in ("by", PRINCIPAL)}
-        yield row | {name: getattr(record, name) for name in own} | {"time": record.time}
+        yield row | {name: getattr(record, name) for name in columns} | {"time": record.time}
 
 
 def _cell(value: object) -> object:

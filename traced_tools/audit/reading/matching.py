@@ -82,8 +82,8 @@ def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration
     if len(calls) == 1:
         return calls[0]
     if not calls:
-        where = "" if run_id is None else " in this run"
-        raise AuditError(f"the audit store has no call {printable_id(call_id)}{where}")
+        scope = "" if run_id is None else " in this run"
+        raise AuditError(f"the audit store has no call {printable_id(call_id)}{scope}")
     places = "; ".join(f"run {printable_id(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
     more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
     raise AuditError(

@@ -132,11 +132,11 @@ def count_of_calls(call_filter: CallFilter) -> Select[Any]:
 
 def intents_since(time: int, intents: Sequence[Mapping[str, Any]]) -> Select[Any]:
     """Return the query for the intents after a time that have the call id, tool and agent of some of `intents`."""
-    same = (
+    shared_values = (
         RECORDS.c[name].in_({searchable(value) for intent in intents if isinstance(value := intent.get(name), str)})
         for name in ("call_id", "tool", "agent")
     )
-    return select(*_KEY, *RECORD_COLUMNS).where(_kind("intent"), RECORDS.c.time > time, *same)
+    return select(*_KEY, *RECORD_COLUMNS).where(_kind("intent"), RECORDS.c.time > time, *shared_values)
 
 
 def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
@@ -147,11 +147,11 @@ def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
     """
     with_intent = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
     if not embedded:
-        ends = (~exists().where(_same_call(other), ending) for other, ending in _ends())
+        ends = (~exists().where(_same_call(other_record), ending) for other_record, ending in _ends())
         return with_intent.where(*ends).order_by(*(column.desc() for column in _KEY))
-    ended = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
-    both = with_intent.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), ended))
-    return both.order_by(*(column.desc() for column in both.selected_columns))
+    is_end = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
+    unfinished = with_intent.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), is_end))
+    return unfinished.order_by(*(column.desc() for column in unfinished.selected_columns))
 
 
 def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
@@ -208,9 +208,9 @@ def records_matching(call_filter: CallFilter) -> Select[Any]:
     """Return the query for matching records, by chain and sequence number."""
     conditions = [*call_filter.conditions(), *_with_decision(call_filter.decision)]
     if call_filter.outcome == UNFINISHED:
-        ended = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
+        is_end = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
         of_calls = RECORDS.c.run_id.is_not(None), RECORDS.c.batch_index.is_not(None)
-        conditions += [*of_calls, ~exists().where(_same_call(), ended)]
+        conditions += [*of_calls, ~exists().where(_same_call(), is_end)]
     else:
         conditions += _with_outcome(call_filter.outcome)
     return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)
@@ -219,21 +219,21 @@ def records_matching(call_filter: CallFilter) -> Select[Any]:
 _OTHER: Final = RECORDS.alias("other")
 
 
-def _same_call(other: FromClause = _OTHER) -> ColumnElement[bool]:
+def _same_call(table: FromClause = _OTHER) -> ColumnElement[bool]:
     names = ("run_id", "iteration", "batch_index")
-    return and_(*(other.c[name] == RECORDS.c[name] for name in names))
+    return and_(*(table.c[name] == RECORDS.c[name] for name in names))
 
 
 def _with_decision(decision: str | None) -> list[ColumnElement[bool]]:
     return [] if decision is None else [_has_another("decision", _has_decision(_OTHER, decision))]
 
 
-def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
+def _has_decision(table: FromClause, decision: str | None) -> ColumnElement[bool]:
     """Return the condition for a decision; `repeated` is recorded as `limited` with the code `repeated_call`."""
     if decision != REPEATED_DECISION:
-        return of.c.decision == decision
+        return table.c.decision == decision
     # a body is JSON without blanks, and escapes quotes within strings, so only the field itself can match
-    return and_(of.c.decision == "limited", of.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
+    return and_(table.c.decision == "limited", table.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
 
 
 def _with_outcome(outcome: str | None) -> list[ColumnElement[bool]]:
@@ -245,9 +245,9 @@ def _has_another(kind: str, condition: ColumnElement[bool]) -> ColumnElement[boo
     return exists().where(_same_call(), _OTHER.c.kind == literal(kind, literal_execute=True), condition)
 
 
-def _kind(kind: str, of: FromClause = RECORDS) -> ColumnElement[bool]:
+def _kind(kind: str, table: FromClause = RECORDS) -> ColumnElement[bool]:
     """Return the condition for a kind as a literal: with a parameter, the partial indexes would not apply."""
-    return of.c.kind == literal(kind, literal_execute=True)
+    return table.c.kind == literal(kind, literal_execute=True)
 
 
 def _literals(values: Sequence[str]) -> list[Any]:

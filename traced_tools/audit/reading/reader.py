@@ -224,9 +224,9 @@ class AuditReader:
             ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
                 below 1, or if there is no key for the name of a principal.
         """
-        who = None if principal is None else PrincipalFilter(principal, self.store)
+        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
         call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
         return find_calls(self, call_filter, limit)
@@ -282,9 +282,9 @@ class AuditReader:
         Raises:
             AuditError, ConfigurationError: as for `calls`.
         """
-        who = None if principal is None else PrincipalFilter(principal, self.store)
+        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
         call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
         return find_records(self, call_filter)
@@ -481,7 +481,7 @@ def _resolve_records(records: list[AuditRecord]) -> _ResolvedRecords:
     if len(records) == 1:  # the usual case
         return _ResolvedRecords(records[0], [], [])
     first, *others = (_resolve_chain(list(chain)) for _, chain in groupby(records, key=lambda record: record.chain_id))
-    from_others = [record for other in others for record in (other.effective, *other.conflicting)]
+    from_others = [record for resolution in others for record in (resolution.effective, *resolution.conflicting)]
     first.conflicting.extend(record for record in from_others if _statement(record) != _statement(first.effective))
     return first
 

@@ -48,10 +48,11 @@ class Erasures:
                 assert target is not None
                 self._erasures.setdefault((*target, str(name)), []).append((chain_id, place))
                 contents_count += 1
-        by, why = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
+        person, reason = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
         run = printable_id(fields.get("erased_run"))
         self._summaries.append(
-            f"{contents_count} of run {run}, by record {place} of the chain {printable_id(chain_id)}: {by} ({why})"
+            f"{contents_count} of run {run}, by record {place} of the chain {printable_id(chain_id)}: "
+            f"{person} ({reason})"
         )
 
     def problems(self, is_covered: Callable[[str, int], bool]) -> Iterator[Problem]:

@@ -78,7 +78,7 @@ def receipt(store: StorePath, call_id: str, *, run_id: str | None = None, iterat
         places: dict[str, list[int]] = {}
         for record in (*call.records, *call.conflicting):
             places.setdefault(record.chain_id, []).append(record.sequence)
-        chains = [_chain(opened_store, chain_id, min(of), max(of)) for chain_id, of in places.items()]
+        chains = [_chain(opened_store, chain_id, min(numbers), max(numbers)) for chain_id, numbers in places.items()]
     identity = dict(zip(_IDENTITY, (*key, call_id), strict=True))
     text = body_of({"receipt": _VERSION, **identity, "chains": chains})
     if (problem := verify_receipt(text).problem) is not None:
@@ -88,8 +88,8 @@ def receipt(store: StorePath, call_id: str, *, run_id: str | None = None, iterat
 
 def _chain(store: ReadConnection, chain_id: str, first: int, last: int) -> dict[str, Any]:
     """Return the part of a chain from the call's first record to the checkpoint that covers its last one."""
-    own = RECORDS.c.chain_id == chain_id
-    checkpoint = select(RECORDS.c.sequence).where(own, RECORDS.c.sequence > last, RECORDS.c.kind == "checkpoint")
+    of_chain = RECORDS.c.chain_id == chain_id
+    checkpoint = select(RECORDS.c.sequence).where(of_chain, RECORDS.c.sequence > last, RECORDS.c.kind == "checkpoint")
     end = [row[0] for row in store.rows(checkpoint.order_by(RECORDS.c.sequence).limit(1))]
     if not end:
         raise AuditError(
@@ -98,7 +98,7 @@ def _chain(store: ReadConnection, chain_id: str, first: int, last: int) -> dict[
         )
     between = RECORDS.c.sequence.between(first, end[0])
     columns = (RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
-    rows = store.rows(select(*columns).where(own, between).order_by(RECORDS.c.sequence))
+    rows = store.rows(select(*columns).where(of_chain, between).order_by(RECORDS.c.sequence))
     records = [AuditRecord(*row) for row in rows]
     return {"records": [_hashed_body(record) for record in records], "hash": records[-1].hash}
 
@@ -170,13 +170,13 @@ def _checked(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list
     for chain in document["chains"]:
         records = list(_linked(chain))
         _check_checkpoint(records[-1], chain["hash"], signatures, lines)
-        own = [
+        records_of_call = [
             record for record in records if record.get("kind") in _KINDS and _identity(record) == _identity(document)
         ]
-        if not own or records[0]["chain_id"] in chain_ids:
+        if not records_of_call or records[0]["chain_id"] in chain_ids:
             raise _InvalidReceipt("it has a chain without records of the call, or a chain twice")
         chain_ids.add(records[0]["chain_id"])
-        call += own
+        call += records_of_call
     if not any(record["kind"] == "intent" for record in call):
         raise _InvalidReceipt("it has no intent of the call")
     return call

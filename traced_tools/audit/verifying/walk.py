@@ -402,15 +402,15 @@ class _Walk:
         """Return the problem with a record whose body has another chain or number than its columns."""
         if fields.get("chain_id") != chain_id:
             return Problem("inserted", chain_id, place, "a record of another chain is in its place")
-        other = fields.get("sequence")
-        if type(other) is not int:
+        other_sequence = fields.get("sequence")
+        if type(other_sequence) is not int:
             return Problem("changed", chain_id, place, "its body has no sequence number")
-        there = self._fields_at(chain_id, other)
-        if there is not None and there.get("sequence") == place:
-            return Problem("swapped", chain_id, place, f"it was swapped with record {other}")
-        if other > place:
-            return Problem("removed", chain_id, place, f"it is missing: record {other} is in its place")
-        return Problem("inserted", chain_id, place, f"a second copy of record {other} is in its place")
+        other_fields = self._fields_at(chain_id, other_sequence)
+        if other_fields is not None and other_fields.get("sequence") == place:
+            return Problem("swapped", chain_id, place, f"it was swapped with record {other_sequence}")
+        if other_sequence > place:
+            return Problem("removed", chain_id, place, f"it is missing: record {other_sequence} is in its place")
+        return Problem("inserted", chain_id, place, f"a second copy of record {other_sequence} is in its place")
 
     def _unlinked(self, chain_id: str, place: int, hash: str) -> Problem:
         """Return the problem with a record, or the one before it, if their hashes don't match.

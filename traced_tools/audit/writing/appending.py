@@ -258,8 +258,8 @@ class Appender:
     def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
-        own = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
-        fields = self._fields(Draft("checkpoint", now, fields=own))
+        checkpoint_fields = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
+        fields = self._fields(Draft("checkpoint", now, fields=checkpoint_fields))
         batch.checkpoint = self._chain.extend(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)
 

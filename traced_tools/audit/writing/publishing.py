@@ -115,8 +115,8 @@ class Publisher:
         self._losses.lost(1)
 
     def _give_up(self, lines: int) -> None:
-        why = self.problem or "it takes too long"
-        _log.error("%s: closed before %d checkpoints were kept outside the store (%s)", self._about(), lines, why)
+        problem = self.problem or "it takes too long"
+        _log.error("%s: closed before %d checkpoints were kept outside the store (%s)", self._about(), lines, problem)
         self._losses.lost(lines)
 
     def _about(self) -> str:

@@ -483,8 +483,8 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
     shared |= {"principal": run.principal, "actors": list(run.actors)}
     compactions = [exporting.json_fields(record) for record in run.compactions]
     changes = [exporting.json_fields(record) for record in run.tool_changes]
-    others = {"compactions": compactions, "tool_changes": changes}
-    return {"run_id": run.run_id, **shared, "trace_url": link, **others, "calls": calls}
+    events = {"compactions": compactions, "tool_changes": changes}
+    return {"run_id": run.run_id, **shared, "trace_url": link, **events, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:
@@ -519,11 +519,11 @@ def _is_trail_file(store: str, output: Path) -> bool:
     )
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other_path: Path) -> bool:
     """Whether two paths lead to the same file, also through links, or would if it existed."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return os.path.realpath(one) == os.path.realpath(other)
+    if path.exists() and other_path.exists():
+        return path.samefile(other_path)
+    return os.path.realpath(path) == os.path.realpath(other_path)
 
 
 @contextmanager

@@ -57,8 +57,8 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 def decision_text(call: AuditedCall) -> Text:
     """Return the decision and the reason code."""
     fields = call.fields("decision")
-    decision, why = fields.get("decision"), reason_text(fields)
-    text = "-" if decision is None else escape(decision) + (f" ({why})" if why else "")
+    decision, reason = fields.get("decision"), reason_text(fields)
+    text = "-" if decision is None else escape(decision) + (f" ({reason})" if reason else "")
     return Text(text, "" if decision in RAN else "yellow")
 
 
@@ -68,13 +68,13 @@ def verdict_text(call: AuditedCall) -> Text:
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
     decider = decider_text(fields)
-    by, why = f" by {decider}" if decider else "", reason_text(fields)
+    by_decider, reason = f" by {decider}" if decider else "", reason_text(fields)
     if refused:
-        return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
+        return text.append(f"{by_decider}{f' ({reason})' if reason else ''}", "not bold default")
     decision = fields.get("decision", "undecided")
-    if not by and decision in ("allowed", call.state):
+    if not by_decider and decision in ("allowed", call.state):
         return text
-    return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+    return text.append(f" ({escape(decision)}{by_decider}{f': {reason}' if reason else ''})", "not bold default")
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:

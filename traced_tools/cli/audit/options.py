@@ -98,9 +98,11 @@ def call_filter(
             a principal.
     """
     first, last = parse_period(since, until)
-    attributes, who = _parse_attributes(attribute), None if principal is None else PrincipalFilter(principal, store)
+    attributes = _parse_attributes(attribute)
+    principal_filter = None if principal is None else PrincipalFilter(principal, store)
     return CallFilter(
-        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, who), policy_digest=policy_digest
+        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, principal_filter),
+        policy_digest=policy_digest,
     )
 
 

@@ -112,8 +112,8 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
         return
     fields = call.fields("intent")
     provenance = [fields.get("model"), fields.get("provider")]
-    by = " of ".join(escape(name) for name in provenance if name is not None)
-    yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
+    model_name = " of ".join(escape(name) for name in provenance if name is not None)
+    yield _labelled("intent", _at(call.intent).append(f"  by {model_name}" if model_name else ""))
     if "requested_name" in fields:
         yield _labelled("asked for", _content(fields["requested_name"]))
     if "own_name" in fields:
@@ -146,8 +146,8 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
 
 
 def _decision_lines(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
-    decider, why = decider_text(fields), reason_text(fields)
-    suffix = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    decider, reason = decider_text(fields), reason_text(fields)
+    suffix = (f" by {decider}" if decider else "") + (f" ({reason})" if reason else "")
     text = as_text(fields.get("decision", "damaged")).append(suffix)
     if fields.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
@@ -189,9 +189,9 @@ def _conflicting(call: AuditedCall) -> Iterator[Text]:
     for record in call.conflicting:
         fields = parsed(record.body) or {}
         value = fields.get(record.kind)
-        what = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
-        where = f": record {record.sequence} of chain {escape(record.chain_id)}"
-        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
+        fact = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
+        location = f": record {record.sequence} of chain {escape(record.chain_id)}"
+        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(fact, "bold red").append(location)
 
 
 def _labelled(label: str, text: Text) -> Text:

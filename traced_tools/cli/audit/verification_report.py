@@ -15,8 +15,8 @@ from traced_tools.cli.audit.formatting import escape, pluralize
 
 def print_verification(console: Console, verification: Verification) -> None:
     """Print the result of a verification, the verdict first."""
-    of = ((verification.records, "record"), (verification.chains, "chain"), (verification.checkpoints, "checkpoint"))
-    summary = "{} in {}, {}".format(*(pluralize(number, noun) for number, noun in of))
+    records, chains = pluralize(verification.records, "record"), pluralize(verification.chains, "chain")
+    summary = f"{records} in {chains}, {pluralize(verification.checkpoints, 'checkpoint')}"
     if verification.problem is None:
         console.print(Text("whole and unchanged", "bold green").append(f": {summary}", "not bold default"))
     else:

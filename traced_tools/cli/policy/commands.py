@@ -136,9 +136,9 @@ def _evaluated_json(verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> d
 
 def _print_evaluated(console: Console, verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> None:
     changes = [(call, verdict) for call, verdict in verdicts if _changes(call, verdict)]
-    same = len(verdicts) - len(changes)
+    unchanged = len(verdicts) - len(changes)
     total = pluralize(len(verdicts), "verdict")
-    console.print(f"{total}: {len(changes):,} would change a decision, {same:,} would not")
+    console.print(f"{total}: {len(changes):,} would change a decision, {unchanged:,} would not")
     if not changes:
         return
     groups = Counter(
@@ -175,10 +175,10 @@ def _print_texts(console: Console, digest: str, calls_per_text: Mapping[str, int
     if not calls_per_text:
         return
     console.print(f"decided by this text: {pluralize(calls_per_text.get(digest, 0), 'recorded call')}")
-    for other, number in sorted(calls_per_text.items(), key=lambda item: -item[1]):
-        if other != digest:
+    for other_digest, number in sorted(calls_per_text.items(), key=lambda item: -item[1]):
+        if other_digest != digest:
             console.print(
-                as_text(f"decided by another policy, {other}: {pluralize(number, 'recorded call')}", "yellow")
+                as_text(f"decided by another policy, {other_digest}: {pluralize(number, 'recorded call')}", "yellow")
             )
 
 
@@ -189,8 +189,8 @@ def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str
         from traced_tools.mcp.pinning import PinFile
 
         for server, pinned in PinFile(pins).names().items():
-            offered, own = names.get(server, (frozenset(), frozenset()))
-            names[server] = SourceNames(offered, own | pinned)
+            offered, own_names = names.get(server, (frozenset(), frozenset()))
+            names[server] = SourceNames(offered, own_names | pinned)
     return names
 
 
@@ -252,8 +252,9 @@ def _print(
     if not is_replayed:
         return
     changes, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")
-    same, skipped = len(_of(replayed, "unchanged")), len(_of(replayed, "not_decided"))
-    console.print(f"replayed {pluralize(len(changes) + same, 'call')}: {len(changes):,} changed, {same:,} as before")
+    unchanged, skipped = len(_of(replayed, "unchanged")), len(_of(replayed, "not_decided"))
+    total = pluralize(len(changes) + unchanged, "call")
+    console.print(f"replayed {total}: {len(changes):,} changed, {unchanged:,} as before")
     for (rule, lacks), number in Counter((entry.rule, entry.lacks) for entry in not_replayed).items():
         calls = pluralize(number, "call")
         needed = _NEEDED.get(str(lacks), lacks)

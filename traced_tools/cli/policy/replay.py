@@ -75,33 +75,33 @@ def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
     for call in calls:
         intent, tool = call.fields("intent"), call.shared_field("tool")
         if tool != UNKNOWN_TOOL and isinstance(source := intent.get("source"), str):
-            offered, own = names[source]
+            offered, own_names = names[source]
             offered.add(str(tool))
-            own.add(str(intent.get("own_name", tool)))
+            own_names.add(str(intent.get("own_name", tool)))
     return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
 def _replayed(policy: Policy, call: AuditedCall, advisor: str, key: AuditKey | None) -> Replayed:
     decision = call.fields("decision")
-    was = decision.get("decision")
-    by_policy = was == "denied" and decision.get("advisor") == advisor
-    if call.intent is None or not (was in _AFTER_POLICY or by_policy):
-        return Replayed(call, "not_decided", was)
+    recorded = decision.get("decision")
+    by_policy = recorded == "denied" and decision.get("advisor") == advisor
+    if call.intent is None or not (recorded in _AFTER_POLICY or by_policy):
+        return Replayed(call, "not_decided", recorded)
     verdict = drive(policy.decide(_facts(call, key)))
     if isinstance(verdict.error, _NotStoredError):
         assert verdict.rule is not None
-        return Replayed(call, "not_replayed", was, rule=verdict.rule.id, lacks=str(verdict.error))
-    becomes = _becomes(verdict, was)
-    return Replayed(call, "unchanged" if becomes == was else "changed", was, becomes, verdict.code)
+        return Replayed(call, "not_replayed", recorded, rule=verdict.rule.id, lacks=str(verdict.error))
+    becomes = _becomes(verdict, recorded)
+    return Replayed(call, "unchanged" if becomes == recorded else "changed", recorded, becomes, verdict.code)
 
 
-def _becomes(verdict: Verdict, was: str | None) -> str | None:
+def _becomes(verdict: Verdict, recorded: str | None) -> str | None:
     """Return the decision with the policy, of a call whose approval and answer stay as they were."""
     if verdict.decision == "deny":
         return "denied"
     if verdict.decision == "require_approval":
-        return "pending" if was in ("allowed", "denied") else was
-    return "allowed" if was in ("denied", "pending", "rejected") else was
+        return "pending" if recorded in ("allowed", "denied") else recorded
+    return "allowed" if recorded in ("denied", "pending", "rejected") else recorded
 
 
 @dataclass(frozen=True, slots=True)

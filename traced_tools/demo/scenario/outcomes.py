@@ -401,8 +401,8 @@ def _limited(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "repeated_call"}, share=2)
 def repeated_call(run: ScenarioRun) -> None:
     """A run calls the same tool with the same arguments until the limit of identical calls ends it."""
-    same = run.asks("poll_status")
-    turns = [same, same, same, same, "It is still pending."]
+    call = run.asks("poll_status")
+    turns = [call, call, call, call, "It is still pending."]
     run.ends(run.prompt(turns, agent=AGENTS[1], tools=[tools.poll_status]), "repeated_call")
 
 

@@ -151,8 +151,8 @@ class ScenarioRun:
         usage = [self._usage(turn, model) for turn in range(len(script))]
         latency = self.seconds(_MODEL_SECONDS) if seconds is None else seconds
         scripted = TimedChatModel(script, usage=usage, model=model, seconds=latency)
-        own = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
-        return ChatClient(scripted, name=agent, **own).prompt(self.key)
+        client_options = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
+        return ChatClient(scripted, name=agent, **client_options).prompt(self.key)
 
     def _usage(self, turn: int, model: str) -> Usage:
         """Return the usage of a turn: the input grows with each turn, and the provider caches the turns before."""

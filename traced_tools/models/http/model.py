@@ -89,8 +89,8 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
-        when = self._codec.enforces_schema
-        if when == "never" or (when == "without_tools" and with_tools):
+        condition = self._codec.enforces_schema
+        if condition == "never" or (condition == "without_tools" and with_tools):
             return False
         try:
             self._codec.encode(ChatRequest((UserMessage("?"),), (), ChatOptions(output_schema=schema)), stream=False)

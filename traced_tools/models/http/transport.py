@@ -313,15 +313,15 @@ def _is_json(response: httpx.Response) -> bool:
     return kind.partition(";")[0].strip().lower() == "application/json"
 
 
-def _merge_headers(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return `headers` overridden by `own`; names are compared without case. Raises `ConfigurationError`."""
-    for name, value in own.items():
+def _merge_headers(headers: Mapping[str, str], own_headers: Mapping[str, str]) -> dict[str, str]:
+    """Return `headers` overridden by `own_headers`; names are compared without case. Raises `ConfigurationError`."""
+    for name, value in own_headers.items():
         if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
             raise ConfigurationError(f"invalid header name {name!r} in headers= (see RFC 9110, section 5.1)")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
             raise ConfigurationError(f"invalid value of the header {name} in headers=: pass printable ASCII text")
     merged = httpx.Headers(headers)
-    merged.update(own)
+    merged.update(own_headers)
     return dict(merged.items())
 
 

@@ -313,9 +313,9 @@ class OpenAIChunkDecoder:
             self._details[-1].add(detail)
 
     def _close_details(self) -> tuple[ProviderPart, ...]:
-        ended = tuple([detail.part() for detail in self._details])
+        parts = tuple([detail.part() for detail in self._details])
         self._details.clear()
-        return ended
+        return parts
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""

@@ -163,10 +163,10 @@ class ModelScope(Scope, Generic[R]):
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
         error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
-        ended = {**labels, **error} if error else labels
-        instruments.models.duration(self._operation).record(self._own_time, ended, self._context)
+        labels_with_error = {**labels, **error} if error else labels
+        instruments.models.duration(self._operation).record(self._own_time, labels_with_error, self._context)
         if usage is not None:
-            instruments.models.count(usage, labels, ended, self._context)
+            instruments.models.count(usage, labels, labels_with_error, self._context)
             if self.run.options.prices is not None:
                 self._record_cost(instruments, usage)
 

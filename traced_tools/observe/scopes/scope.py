@@ -138,10 +138,10 @@ class Scope:
         """
         self.duration = elapsed / 1_000_000_000
         if (ledger := self.ledger) is not None:
-            own = elapsed - ledger.downstream_ns
-            self.self_time = own / 1_000_000_000
+            own_ns = elapsed - ledger.downstream_ns
+            self.self_time = own_ns / 1_000_000_000
             ledger.downstream_ns = self._outer_downstream_ns + elapsed
-            ledger.booked_ns[self.kind] += own
+            ledger.booked_ns[self.kind] += own_ns
         if error is not None and self._is_own(error):
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error

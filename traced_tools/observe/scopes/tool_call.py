@@ -272,8 +272,9 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        same = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None  # the intent has them
-        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=same))
+        # The intent event has the arguments already, unless an advisor changed them.
+        omitted_key = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None
+        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=omitted_key))
         return attributes
 
     def _ended(self) -> Attributes:

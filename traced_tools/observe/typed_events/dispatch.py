@@ -204,7 +204,7 @@ class RunEventDispatcher:
     def _hand_over(
         self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, ledger: TimeLedger, *, failing: bool
     ) -> None:
-        outside = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        outside_listeners = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
         calls = (
             []
             if call is None
@@ -218,7 +218,7 @@ class RunEventDispatcher:
             self._sequence += 1
             began = perf_counter_ns()
             try:
-                self._hand(event, (*outside, *self.listeners.inside, *calls), failing)
+                self._hand(event, (*outside_listeners, *self.listeners.inside, *calls), failing)
             finally:
                 ledger.book_downstream("hook", perf_counter_ns() - began)
 

@@ -109,8 +109,8 @@ class ToolCallEventEmitter:
     def _emit_decision(self, decision: Decision, **why: str | None) -> None:
         self._is_decided = True
         intent = self._captured(names.INTENT, self._observed.intent)
-        by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
-        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": by, **why}
+        decider = recorded_person(self._observed.by, self._observed.tool, self._events.content)
+        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": decider, **why}
         fields |= {"reason_code": self._observed.reason_code, "rule": self._observed.rule}
         fields["policy_digest"] = self._observed.policy_digest
         fields["evaluated"] = self._observed.evaluations(decision)
