@@ -1,6 +1,6 @@
 """Checks that other users can neither read nor replace the keys of a trail.
 
-A process that runs as root may use files of other users. `core/file_access.py` says what is checked.
+A process that runs as root may use files of other users. `core/file_access.py` lists the checks.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ _ERASABLE: Final = ("text", "salt", "cut")
 
 
 def commits_to_text(value: object) -> bool:
-    """Whether a field of a record is a content with a `text_hash`."""
+    """Whether a field of a record has a `text_hash`, so that its text can be erased."""
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
@@ -209,7 +209,7 @@ def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a content without its erasable text."""
+    """Return a field without its erasable text."""
     return {name: value for name, value in content.items() if name not in _ERASABLE}
 
 
@@ -234,7 +234,7 @@ def person_of(fields: Mapping[str, Any], content: str = "by") -> str | None:
 
 
 def text_hash(content: Mapping[str, Any]) -> str:
-    """Return the hash of a content's text, its salt and whether it was cut."""
+    """Return the hash of a field's text, its salt and whether it was cut."""
     return hash_of(body_of({name: content[name] for name in _ERASABLE if name in content}))
 
 

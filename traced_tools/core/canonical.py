@@ -18,7 +18,7 @@ _WIDE: Final = re.compile("[\ud800-\U0010ffff]")
 class CanonicalJson(str):
     """JSON text in canonical form (RFC 8785) that stays the same when it is parsed and written again.
 
-    The canonical form of 2.0**53 is not such a text: it is parsed as an integer, which has no canonical form.
+    The canonical form of 2.0**53 is not itself canonical: it is parsed as an integer, which has no canonical form.
     """
 
     __slots__ = ()

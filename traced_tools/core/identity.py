@@ -18,7 +18,7 @@ _MOST_NAME: Final = 128
 
 
 def check_principal(argument: str, principal: object) -> None:
-    """Raise `TypeError` or `ValueError` unless `principal` is None or can name somebody; the text never has the value.
+    """Raise `TypeError` or `ValueError` unless `principal` is None or a valid name; the message never has the value.
 
     Memory keeps the same rule for the owners of conversations.
     """

@@ -30,7 +30,7 @@ class InputRequest:
 
     @property
     def message(self) -> str | None:
-        """What a user is told; None if no user is asked."""
+        """The message to the user; None if no user is asked."""
         return self._text("message")
 
     @property

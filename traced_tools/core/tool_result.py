@@ -34,8 +34,8 @@ class ToolResult:
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by the caller),
             `approved`, `rejected`, `pending` (it waits for approval), `limited`, `repeated`, `unknown_tool` or
             `invalid_arguments`.
-        outcome: how the tool finished: `ok`, `error`, `timeout`, or `unknown` if nobody can say (`ToolOutcomeUnknown`);
-            None for a call that did not run.
+        outcome: how the tool finished: `ok`, `error`, `timeout`, or `unknown` (`ToolOutcomeUnknown`); None for
+            a call that did not run.
         error_type: the class of the error, or the value `timeout`, `unknown_tool` or `invalid_arguments`.
         error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
         advisor: the name of the advisor that denied or answered the call, if one did.
@@ -43,7 +43,7 @@ class ToolResult:
         rule: the id of the policy's rule that decided about the call; None if no rule did.
         policy: the verdict of the policy that decided about the call; None if no policy did.
         by: the person or service that approved or refused the call, as named by the application.
-        edited: the arguments, as JSON text, that somebody approved instead of the model's; None if nobody did. The
+        edited: the arguments, as JSON text, that were approved instead of the model's; None if none were edited. The
             model reads them before the content.
         ends_run: whether the result is the run's answer because an advisor called `call.end`.
         pending: the call, if it waits for approval; else None.

@@ -61,7 +61,7 @@ class EventProcessor:
         clock: the time.
 
     Attributes:
-        stats: counts what was sent and what is lost.
+        stats: counts the events that were sent and those that are lost.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:
 
 
 def close(processors: Iterable[EventProcessor], timeout: float) -> None:
-    """Send what waits, in all processors side by side, and close their exporters; what is not sent in time is lost."""
+    """Send the queued events of all processors in parallel and close their exporters; unsent events are then lost."""
     run_deferred()
     close_all(processors, timeout)
 

@@ -71,7 +71,10 @@ _MAX_SERIES: Final = 2048
 _NEW: Final = object()
 _RECORD, _ADD = Histogram.record, Counter.add
 _Cache: TypeAlias = "tuple[Mapping[MetricReader, MetricReaderStorage], dict[tuple[Any, ...], object], _Targets]"
-"""The storages of the readers, which the SDK replaces if a reader is added or removed, and what is found in them."""
+"""The storages of the readers, and the series and targets in them.
+
+The SDK replaces the mapping of storages, never changes it, when a reader is added or removed.
+"""
 
 
 class FastMeter(ApiMeter):

@@ -50,7 +50,7 @@ class Closing(Protocol):
         """Request a close within `timeout` seconds; does not wait."""
 
     def end_close(self, deadline: float) -> None:
-        """Wait for the close until a time of `time.monotonic()`, and count what is lost."""
+        """Wait for the close until a time of `time.monotonic()`, and count the items that are lost."""
 
 
 class BackgroundWorker(Generic[T]):

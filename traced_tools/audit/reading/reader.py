@@ -101,7 +101,7 @@ class AuditedCall:
 
     @property
     def principal(self) -> str | None:
-        """On whose behalf the call is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        """On whose behalf the call is: the name if it is stored, else its pseudonym; None if none is recorded."""
         return person_of(self.fields("intent"), PRINCIPAL)
 
     @property
@@ -155,7 +155,7 @@ class AuditedRun:
 
     @property
     def principal(self) -> str | None:
-        """On whose behalf the run is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        """On whose behalf the run is: the name if it is stored, else its pseudonym; None if none is recorded."""
         return next((call.principal for call in self.calls if call.principal is not None), None)
 
     @property

@@ -255,7 +255,7 @@ def _without_text(value: Any) -> Any:
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    """Return a context with the span of what is recorded, marked as sampled so that no sampler drops the record."""
+    """Return a context with the span of the recorded call, marked as sampled so that no sampler drops the record."""
     trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
     if trace_id is None or span_id is None:
         return _NO_TRACE

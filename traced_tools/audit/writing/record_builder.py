@@ -23,9 +23,9 @@ ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
 
 MOST_TEXT: Final = 4096
-"""Maximum characters of a text in a record that is not a content."""
+"""Maximum characters of a text in a record, other than arguments, results and other contents."""
 MOST_CONTENT: Final = 16_384
-"""Maximum characters of a content that is stored as text."""
+"""Maximum characters of a stored argument, result or other content."""
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
 

@@ -390,7 +390,7 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file holds a content. A byte order mark and a final newline, which editors add, are ignored."""
+    """Return whether a file holds the recorded text, ignoring a byte order mark and a final newline."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

@@ -203,7 +203,7 @@ def _at(record: AuditRecord) -> Text:
 
 
 def _content(content: object) -> Text:
-    """Return a content's text if it is stored, else its digest."""
+    """Return the text of a field if it is stored, else its digest."""
     if not isinstance(content, dict):
         return Text("none was given", "dim")
     if _is_stored(content):

@@ -53,7 +53,7 @@ def print_receipt(console: Console, verification: ReceiptVerification) -> None:
 
 
 def _plain_value(value: object) -> object:
-    """Return the digest of a content; another value as it is."""
+    """Return the digest of a field with content; return another value as it is."""
     return value.get("digest") if isinstance(value, dict) else value
 
 

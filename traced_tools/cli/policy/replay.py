@@ -20,11 +20,11 @@ from traced_tools.policy.rule import WILDCARD, CallFacts, no_attributes
 from traced_tools.tools.toolset import SourceNames
 
 Finding = Literal["changed", "unchanged", "not_replayed", "not_decided"]
-"""How a recorded call compares: the policy decides otherwise; as recorded; a rule needs what is not stored; or
+"""How a recorded call compares: the policy decides otherwise; as recorded; a rule needs a text that is not stored; or
 something before the policy ended the call, so no policy decides about it."""
 
 _AFTER_POLICY: Final = (*RAN, "answered", "pending", "rejected")
-"""The recorded decisions of calls that a policy let pass, or would have had to, if somebody approved."""
+"""The recorded decisions of calls that a policy let pass, or would have had to let pass after an approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _facts(call: AuditedCall, key: AuditKey | None) -> CallFacts:
 
 
 def _text_of(content: object, key: AuditKey | None) -> str | None:
-    """Return the text of a content if it is stored, and is neither cut nor changed by a redactor, as far as known."""
+    """Return the text of a content if it is stored, and the record does not show that it was cut or redacted."""
     text = content.get("text") if isinstance(content, dict) and not content.get("cut") else None
     if not isinstance(content, dict) or not isinstance(text, str):
         return None

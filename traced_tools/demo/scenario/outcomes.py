@@ -422,7 +422,7 @@ def awaiting_approval(run: ScenarioRun) -> None:
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "awaiting_input"})
 def awaiting_input(run: ScenarioRun) -> None:
-    """A tool asks for input, nobody can answer, and the run ends."""
+    """A tool asks for input, no person can answer, and the run ends."""
     run.ends(run.prompt([run.asks("send_parcel")], agent=AGENTS[2], tools=[tools.send_parcel]), "awaiting_input")
 
 
