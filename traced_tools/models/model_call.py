@@ -102,4 +102,4 @@ def _check_is_answer(response: ChatResponse, provider: str, has_streamed: bool) 
 
 
 def _withhold(chunk: ChatChunk) -> None:
-    """Keep a chunk from the consumer of a stream, who reads the answer of the run."""
+    """Withhold a chunk from the consumer of a stream, which reads the answer of the run."""

@@ -15,7 +15,10 @@ C = TypeVar("C")
 
 
 class ChunkTimer(Protocol):
-    """Separates the time of the model from the time of those who receive its answer. Times are `perf_counter_ns()`."""
+    """Separates the time of the model from the time of the advisors and the reader that receive its answer.
+
+    Times are `perf_counter_ns()`.
+    """
 
     def streaming(self, now: int) -> None:
         """Called before the first chunk is requested."""
@@ -30,7 +33,7 @@ class ChunkTimer(Protocol):
         """
 
     def held_back(self, began: int) -> None:
-        """Called if whoever drives the run has let the call wait since `began`."""
+        """Called if the caller that drives the run step by step has let the call wait since `began`."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
@@ -120,7 +123,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
                 await chunks.aclose()
 
     def held_back_since(self, began: int) -> None:
-        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        """Record that the caller that drives the run has let the step wait since `began`, by `perf_counter_ns()`."""
         self._clock.held_back(began)
 
     def _receive(self, chunk: Any, now: int) -> C | None:

@@ -280,7 +280,7 @@ class LazyContent:
         return BoundedJson(text, text, cut)
 
 
-# Who asked, and who decided about a call.
+# The principal of a run, and the person who decided about a call.
 
 Digest = Callable[[str], str | None]
 _KEY_OF_PROCESS: Final = secrets.token_bytes(32)
@@ -301,7 +301,7 @@ def recorded_person(by: str | None, tool: ObservedTool | None, content: RunConte
     """Return who decided about a call as telemetry may record it: the name if it may be captured, else a pseudonym.
 
     Args:
-        by: the name of the person or service; None if the application named nobody.
+        by: the name of the person or service; None if the application named none.
         tool: the call's tool; None if there is none.
         content: which contents the span or event may carry; None for no content.
     """

@@ -42,7 +42,7 @@ _LONGEST_JSON = 1_000_000
 
 
 def conversation_makers(conversation: ConversationInput, answer: ModelOutput | None, content: RunContent) -> Makers:
-    """Return what makes the contents of an exchange; what nobody asks for is not made."""
+    """Return functions that make the contents of an exchange; each runs only if its content is captured."""
     may_capture = content.may_capture_calls_of
     return {
         names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(conversation.messages) or None,

@@ -108,7 +108,7 @@ class Instruments:
             self.telemetry_failures.add(1)
 
     def _observe_active_runs(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Report active runs. Callbacks run first, so what is recorded here is part of the same collection."""
+        """Report active runs. Callbacks run first, so values recorded here are part of the same collection."""
         run_deferred_measurements()
         self.aggregate()
         return self.active_runs.observe(options)

@@ -113,7 +113,7 @@ def observe_hook(
         name: the advisor's name.
         order: the advisor's order.
         iteration: the iteration of the loop, from 1; 0 outside the iterations.
-        ledger: where the advisor's own time is booked, without what is downstream; None for the ledger of the run.
+        ledger: where the advisor's own time is booked, without downstream code; None for the ledger of the run.
         kind: the kind of that time.
     """
     booked = run.ledger if ledger is None else ledger

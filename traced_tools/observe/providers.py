@@ -39,7 +39,9 @@ class Tracing:
 
 
 _NO_TRACING: Final = Tracing(None, "run", False)
-_making = threading.RLock()  # what is made may begin a run itself, as may a signal handler
+_making = (
+    threading.RLock()
+)  # reentrant: a provider that is asked for a tracer may start a run itself, and so may a signal handler
 
 
 def tracing_of(provider: trace.TracerProvider | None) -> Tracing:
@@ -81,10 +83,10 @@ class _PerProvider(Generic[T]):
             return None
         key = id(provider)
         try:
-            if key not in self._values:  # asked without the lock: this is on the way of every run
+            if key not in self._values:  # without the lock, because every run looks here
                 with _making:
                     if key not in self._values:
-                        # forgotten before the provider's id can be another object's
+                        # The reference removes the entry before another object can have the provider's id.
                         self._values[key] = (ref(provider, lambda _: self._values.pop(key, None)), self._make(provider))
             return self._values[key][1]
         except Exception as error:

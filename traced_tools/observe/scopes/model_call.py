@@ -246,7 +246,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
         return name, kind, attributes
 
     def close(self, error: BaseException | None, elapsed: int) -> None:
-        """Book the time of those who received the answer, and end the call."""
+        """Book the time of the advisors and the reader that received the answer, and end the call."""
         if self._chunk_ns:
             self.run.ledger.book_downstream("chunk", self._chunk_ns)
         if self._reader_ns:
@@ -277,7 +277,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
         self._chunk_ns += reader_since - arrived
 
     def held_back(self, began: int) -> None:
-        """Record that whoever drives the run has let the call wait since `began`."""
+        """Record that the caller that drives the run has let the call wait since `began`."""
         self._reader_ns += perf_counter_ns() - began
 
     def _final_attributes(self) -> Attributes:

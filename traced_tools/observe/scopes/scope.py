@@ -47,7 +47,7 @@ class Scope:
             (`_is_notable`) gets a span after all.
         recording: whether the span records.
         duration: the duration in seconds that span and metrics share.
-        self_time: the duration without what is downstream, in seconds; 0 without a ledger.
+        self_time: the duration without the time of downstream code, in seconds; 0 without a ledger.
         error_type: the type of `failure`, as recorded.
         failure: the exception that ended the stage, if any.
         is_origin: whether the exception arose here and not in a scope inside.

@@ -149,7 +149,7 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(observed.call.arguments.encode()),
         }
         put(attributes, names.TOOL_SOURCE, observed.source)
-        if not observed.iteration:  # without a loop, no span of a run says who asked
+        if not observed.iteration:  # without a loop, there is no span of a run to record the principal
             attributes.update(self.run.who(self.run.content_on_spans()))
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
