@@ -138,7 +138,7 @@ def _index_differences(connection: Connection, names: dict[int, str]) -> Iterato
     expected = {_definition(columns, condition): name for name, columns, condition in _indexes()}
     missing = {oid: {*expected} for oid in names}
     for oid, _, name, _, is_primary, is_usable, beginning, sql in connection.execute(text(_TABLE_INDEXES)):
-        definition = _normalized(sql.removeprefix(beginning))
+        definition = _normalize(sql.removeprefix(beginning))
         if definition not in missing[oid] or (expected[definition] == _PRIMARY_KEY) is not is_primary:
             yield f"the index {name} of the table {names[oid]} is no part of a trail"
         if not is_usable:
@@ -165,23 +165,23 @@ def _indexes() -> Iterator[tuple[str, list[str], str]]:
 
 
 def _definition(columns: list[str], condition: str) -> str:
-    return _normalized(f"btree ({', '.join(columns)})" + ("" if condition == "true" else f" WHERE {condition}"))
+    return _normalize(f"btree ({', '.join(columns)})" + ("" if condition == "true" else f" WHERE {condition}"))
 
 
-def _normalized(sql: str) -> str:
+def _normalize(sql: str) -> str:
     """Return a definition without the casts and parentheses that PostgreSQL adds; AND joins all conditions."""
     return " ".join(re.sub(r"::text|[()]", " ", sql.replace('"', "")).split())
 
 
 def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection], str | None]]]:
     """Yield each check: what it examines, and a function that returns the damage or None."""
-    yield "a table", _misplaced
+    yield "a table", _find_misplaced_record
     expected: list[Sum] = []
     yield "a table", partial(_sum_up, into=expected)
     for (name, columns, condition), sum_of_table in zip(_indexes(), expected, strict=True):
         yield (
             f"the index {name}",
-            partial(_disagreement, name=name, columns=columns, where=condition, expected=sum_of_table),
+            partial(_find_disagreement, name=name, columns=columns, where=condition, expected=sum_of_table),
         )
     if (amcheck := connection.execute(text(_AMCHECK)).scalar()) is not None:
         for _, oid, name, kind, *_ in connection.execute(text(_TABLE_INDEXES)).all():
@@ -189,7 +189,7 @@ def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection]
                 yield f"the index {name}", partial(_amcheck, function=amcheck, index=oid)
 
 
-def _misplaced(connection: Connection) -> str | None:
+def _find_misplaced_record(connection: Connection) -> str | None:
     """Return a message if a record is in the wrong partition: a query for a time reads only that time's partition."""
     partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
     cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
@@ -211,7 +211,7 @@ def _sum_up(connection: Connection, into: list[Sum]) -> None:
     into.extend(zip(row[::2], row[1::2], strict=True))
 
 
-def _disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
+def _find_disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
     """Return a message if the values of an index, or of the records it points to, don't add up to the table's."""
     words = {"columns": ", ".join(columns), "hashed": _hashed(columns), "where": where}
     _set(connection, _BY_INDEX, "off")

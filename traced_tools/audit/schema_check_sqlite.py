@@ -62,7 +62,7 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
 
     Other objects may be in the file as long as they don't refer to the trail.
     """
-    expected = dict(_expected())
+    expected = dict(_expected_objects())
     names = {*expected}
     for entry in objects:
         if not entry.is_plain:
@@ -106,7 +106,7 @@ def _answer(connection: sqlite3.Connection, pragma: str) -> str:
 
 
 @cache
-def _expected() -> tuple[tuple[str, SqliteObject], ...]:
+def _expected_objects() -> tuple[tuple[str, SqliteObject], ...]:
     """Return the schema that this version creates, by object name."""
     dialect = sqlite.dialect()
     with closing(sqlite3.connect(":memory:")) as connection:

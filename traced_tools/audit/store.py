@@ -280,10 +280,10 @@ def _url(store: str | os.PathLike[str]) -> URL:
         raise TypeError(f"store must be a path or a URL as str, not {type(location).__name__}")
     if isinstance(store, os.PathLike) or "://" not in location:
         return URL.create("sqlite", database=location)
-    return _checked(location)
+    return _check_url(location)
 
 
-def _checked(location: str) -> URL:
+def _check_url(location: str) -> URL:
     try:
         url: URL | None = make_url(location)
     except (ArgumentError, ValueError):

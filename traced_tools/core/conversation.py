@@ -32,7 +32,7 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         if not isinstance(message, AssistantMessage) or not message.tool_calls:
             continue
         calls, end = message.tool_calls, _end_of_results(messages, index)
-        results = _results_in(messages[index + 1 : end])
+        results = _get_results(messages[index + 1 : end])
         if [call.id for call in calls] == [result.call_id for result in results]:  # the common case
             continue
         answers = answers_to(calls, results)
@@ -59,7 +59,7 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     loose: list[tuple[int, ToolResultPart]] = []
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             rounds[index] = message.tool_calls, answers_to(message.tool_calls, results)
     paired_ids = {id(answer) for _, answers in rounds.values() for answer in answers}
     for index, message in enumerate(messages):
@@ -75,11 +75,11 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
                 _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-            paired[-1:] = _identified(paired[-1], index, strays)
+            paired[-1:] = _with_ids(paired[-1], index, strays)
     return tuple(paired)
 
 
-def _identified(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:
+def _with_ids(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:
     """Return an answer and the results of its calls, in which each call has an id of its own.
 
     Args:
@@ -143,7 +143,7 @@ def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     unanswered: list[ToolCall] = []
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             answers = answers_to(message.tool_calls, results)
             unanswered += [call for call, answer in zip(message.tool_calls, answers, strict=True) if answer is None]
     return tuple(unanswered)
@@ -166,7 +166,7 @@ def exchanges_of_run(messages: Sequence[Message]) -> Iterator[Exchange]:
     for index in range(places[-1] + 1 if places else 0, len(messages)):
         message = messages[index]
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             yield message.tool_calls, answers_to(message.tool_calls, results)
 
 
@@ -178,7 +178,7 @@ def _end_of_results(messages: Sequence[Message], index: int) -> int:
     return end
 
 
-def _results_in(messages: Iterable[Message]) -> list[ToolResultPart]:
+def _get_results(messages: Iterable[Message]) -> list[ToolResultPart]:
     return [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
 
 

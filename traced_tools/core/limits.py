@@ -147,7 +147,7 @@ class LimitTally:
         self._calls += 1
         self._per_tool[call.name] += 1
         max_repeated = None if repeatable else limits.max_repeated_calls
-        if max_repeated is not None and self._repeated(call, answer, additional) > max_repeated:
+        if max_repeated is not None and self._count_repetitions(call, answer, additional) > max_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -156,7 +156,7 @@ class LimitTally:
             return self._break("max_tool_calls")
         return None
 
-    def _repeated(self, call: ToolCall, answer: object, additional: Collection[str]) -> int:
+    def _count_repetitions(self, call: ToolCall, answer: object, additional: Collection[str]) -> int:
         key = (call.name, call.arguments)
         repetition = self._repetitions.get(key)
         if repetition is None:

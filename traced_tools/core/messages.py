@@ -425,7 +425,7 @@ _set_fields, _set_names, _set_extra, _set_private = (
 )
 
 
-def _unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
+def _make_unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
     """Return an object of valid `fields`: all of them, in order.
 
     The loop creates two such objects per tool call. pydantic's `model_construct` takes longer than validation.
@@ -440,12 +440,12 @@ def _unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
 
 def tool_message_of(results: Iterable[ToolResultPart]) -> ToolMessage:
     """Return the message of results that are known to be valid."""
-    return _unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
+    return _make_unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
 
 
 def result_part_of_text(call_id: str, name: str, content: str, *, is_error: bool) -> ToolResultPart:
     """Return a result without images, of arguments that are known to be valid."""
-    return _unvalidated(
+    return _make_unvalidated(
         ToolResultPart,
         {
             "type": "tool_result",
@@ -489,7 +489,7 @@ def _content_as_parts(
     if "parts" in changes:
         raise TypeError(f"parts cannot be combined with {' or '.join(kinds)}")
     parts_of_kinds = {kind: tuple(_parts_of_kind(kind, changes[kind])) for kind in kinds if kind in changes}
-    placed: list[tuple[str, Any]] = [(_kind_of(part), part) for part in message.parts]
+    placed: list[tuple[str, Any]] = [(_part_kind(part), part) for part in message.parts]
     place = {kind: kinds.index(kind) for kind in kinds}
     parts: list[Any] = []
     for kind in kinds:
@@ -501,7 +501,7 @@ def _content_as_parts(
     return {**{name: value for name, value in changes.items() if name not in kinds}, "parts": tuple(parts)}
 
 
-def _kind_of(part: object) -> str:
+def _part_kind(part: object) -> str:
     return "tool_calls" if isinstance(part, ToolCall) else "reasoning" if isinstance(part, ReasoningPart) else "content"
 
 

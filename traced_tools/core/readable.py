@@ -32,7 +32,7 @@ def readable_text(text: str, most: int) -> str:
         text: the text.
         most: the maximum number of characters before it is cut.
     """
-    return _cut(text, most, _escaped)
+    return _cut(text, most, _escape)
 
 
 def readable_json(text: str, most: int) -> str:
@@ -53,19 +53,19 @@ def readable_arguments(arguments: str) -> str:
     Args:
         arguments: the arguments as a JSON object.
     """
-    shortened = json.dumps(_shortened(json.loads(arguments)), ensure_ascii=False)
+    shortened = json.dumps(_shorten(json.loads(arguments)), ensure_ascii=False)
     readable = readable_json(shortened, len(shortened))
     if len(readable) <= _LONGEST_ARGUMENTS:
         return readable
     return f"{readable[:_LONGEST_ARGUMENTS]}… ({len(arguments):,} characters)"
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_STRING else f"{value[:_LONGEST_STRING]}… ({len(value):,} characters)"
     if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items()}
-    return [_shortened(item) for item in value] if isinstance(value, list) else value
+        return {key: _shorten(item) for key, item in value.items()}
+    return [_shorten(item) for item in value] if isinstance(value, list) else value
 
 
 def _cut(text: str, most: int, escaped: Callable[[str], str]) -> str:
@@ -73,7 +73,7 @@ def _cut(text: str, most: int, escaped: Callable[[str], str]) -> str:
     return prefix if len(text) <= most else f"{prefix}… ({len(text):,} characters)"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if is_seen(character) and character != "\\":
         return character
     return character.encode("unicode_escape").decode("ascii")

@@ -159,10 +159,10 @@ def _join_parts(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
     """Return the content of parts. If there is no text, it describes the images, because some providers require one."""
     images = tuple(part for part in parts if isinstance(part, ImagePart))
     texts = [part.text if isinstance(part, TextPart) else part for part in parts if not isinstance(part, ImagePart)]
-    return ToolContent("\n".join(texts) or "\n".join(map(_described, images)), images)
+    return ToolContent("\n".join(texts) or "\n".join(map(_describe, images)), images)
 
 
-def _described(image: ImagePart) -> str:
+def _describe(image: ImagePart) -> str:
     return "[image]" if image.data is None else f"[{image.media_type}, {len(image.data):,} bytes]"
 
 

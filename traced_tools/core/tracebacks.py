@@ -32,7 +32,7 @@ def shorten_traceback(error: BaseException) -> None:
     link: BaseException | None = error
     while link is not None and id(link) not in visited:
         visited.add(id(link))
-        _TRACEBACK.__set__(link, _shortened(traceback_of(link)))
+        _TRACEBACK.__set__(link, _shorten(traceback_of(link)))
         link = _CAUSE.__get__(link) or (None if _SUPPRESSES_CONTEXT.__get__(link) else _CONTEXT.__get__(link))
 
 
@@ -42,7 +42,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
     return traceback
 
 
-def _shortened(traceback: TracebackType | None) -> TracebackType | None:
+def _shorten(traceback: TracebackType | None) -> TracebackType | None:
     entries = []
     while traceback is not None:
         entries.append(traceback)

@@ -182,7 +182,7 @@ class EventProcessor:
 
     def _send_batch(self, batch: Sequence[Event]) -> None:
         until, attempts = self._clock.now() + self._retry_for, 0
-        while (failure := self._failure_of(batch)) is not None:
+        while (failure := self._try_export(batch)) is not None:
             attempts += 1
             remaining = min(until - self._clock.now(), self._time_left())
             if not _is_worth_another(failure) or remaining <= 0:
@@ -191,7 +191,7 @@ class EventProcessor:
             self._rest(min(pause_after(failure, attempts), remaining))
         self.stats.record_batch(len(batch), 0, "")
 
-    def _failure_of(self, batch: Sequence[Event]) -> BaseException | None:
+    def _try_export(self, batch: Sequence[Event]) -> BaseException | None:
         """Try to export, and return what was raised, whatever it is, because no exporter must end this thread."""
         try:
             self._exporter.export(batch)

@@ -89,7 +89,7 @@ class FastMeter(ApiMeter):
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(meter)
-        self._consumer = _consumer_of(meter)
+        self._consumer = _get_consumer(meter)
         self._begin()
         on_fork(self._begin)  # the parent aggregates the values that wait in it
 
@@ -334,7 +334,7 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
         return False
     return (
         is_known_version()
-        and type(_consumer_of(meter)._sdk_config.exemplar_filter) in _FILTERS
+        and type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS
         and are_original(
             Histogram.record,
             Counter.add,
@@ -347,7 +347,7 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
     )
 
 
-def _consumer_of(meter: Meter) -> SynchronousMeasurementConsumer:
+def _get_consumer(meter: Meter) -> SynchronousMeasurementConsumer:
     consumer = meter._measurement_consumer
     assert isinstance(consumer, SynchronousMeasurementConsumer)
     return consumer

@@ -63,7 +63,7 @@ class FastTracer(ApiTracer):
         if parent is None:
             return super().start(name, context, kind, attributes, start_time)
         count_end = tracer._tracer_metrics.start_span(parent, _SAMPLED) if self._counts_spans else None
-        span = FastSpan(tracer, name, self._child_of(parent), parent, kind, attributes, start_time, count_end)
+        span = FastSpan(tracer, name, self._make_child_context(parent), parent, kind, attributes, start_time, count_end)
         for watcher in self._current_watchers().of_starts:
             watcher.on_start(span, parent_context=context)
         return span
@@ -89,7 +89,7 @@ class FastTracer(ApiTracer):
         tracer = self.tracer
         span = ReadableSpan(
             name,
-            self._child_of(parent),
+            self._make_child_context(parent),
             parent,
             tracer.resource,
             attributes,
@@ -124,7 +124,7 @@ class FastTracer(ApiTracer):
         )
         return parent if is_fast else None
 
-    def _child_of(self, parent: SpanContext) -> SpanContext:
+    def _make_child_context(self, parent: SpanContext) -> SpanContext:
         trace_id, _, _, flags, state, _ = parent
         if flags > _INHERITED_FLAGS:  # the SDK passes on these two flags and no others
             flags = TraceFlags(flags & _INHERITED_FLAGS)

@@ -31,7 +31,7 @@ class Watchers:
         self.processors = processors
         self.of_starts = [processor for processor in processors if _does_something(processor, "on_start")]
         self.of_ends = [processor for processor in processors if _does_something(processor, "_on_ending")]
-        self._exports = [(processor, _emit_of(processor)) for processor in processors]
+        self._exports = [(processor, _get_emit(processor)) for processor in processors]
 
     def take_ended(self, span: ReadableSpan) -> None:
         """Give all processors an ended span that is known to be sampled, which a batch processor would check again."""
@@ -48,7 +48,7 @@ def _does_something(processor: SpanProcessor, method: str) -> bool:
     return function not in _IDLE
 
 
-def _emit_of(processor: SpanProcessor) -> Callable[[ReadableSpan], object] | None:
+def _get_emit(processor: SpanProcessor) -> Callable[[ReadableSpan], object] | None:
     """Return what a batch processor of the SDK does with a sampled span; None for any other processor."""
     if isinstance(processor, BatchSpanProcessor) and type(processor).on_end is _BY_BATCH:
         return processor._batch_processor.emit

@@ -144,9 +144,9 @@ class Attempt(Step[Any]):
 
     def _timed_out(self, given_up: Future[Any] | asyncio.Future[Any]) -> ToolTimeout:
         self._context.cancelled = True
-        given_up.add_done_callback(self._dropped)
+        given_up.add_done_callback(self._report_late_end)
         return ToolTimeout(self._seconds)
 
-    def _dropped(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
+    def _report_late_end(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
         if not given_up.cancelled():
             self._late()

@@ -132,9 +132,9 @@ class SurrogateRepair:
         if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first check is by far the fastest
             return data
         surrogate, self._half = self._half, ""
-        return _ESCAPE.sub(lambda escape: self._mended(escape, surrogate), data)
+        return _ESCAPE.sub(lambda escape: self._mend(escape, surrogate), data)
 
-    def _mended(self, escape: re.Match[str], surrogate: str) -> str:
+    def _mend(self, escape: re.Match[str], surrogate: str) -> str:
         match escape.lastgroup:
             case "first":
                 self._half = escape[0]

@@ -93,7 +93,7 @@ def set_process_capture(capture: ContentCapture | str | None) -> None:
 _redacting: ContextVar[bool] = ContextVar("traced_tools_redacting", default=False)
 
 
-def _redacted(redact: Redactor, name: str, value: object) -> object:
+def _redact(redact: Redactor, name: str, value: object) -> object:
     """Return what a redactor leaves of a value; a run inside the redactor captures no contents."""
     plain = [*value] if isinstance(value, Sequence) and not isinstance(value, str) else value
     token = _redacting.set(True)
@@ -248,17 +248,17 @@ class LazyContent:
 
     def text(self, name: str) -> str | None:
         """Return the text of one content; None if there is none."""
-        bounded = self._of(name)
+        bounded = self._get_content(name)
         return None if bounded is None else bounded.text
 
     def _attributes(self, keys: Iterable[str], form: Literal["text", "value"]) -> Attributes:
-        bounded_contents = {name: bounded for name in keys if (bounded := self._of(name)) is not None}
+        bounded_contents = {name: bounded for name in keys if (bounded := self._get_content(name)) is not None}
         attributes: Attributes = {name: getattr(bounded, form) for name, bounded in bounded_contents.items()}
         if any(bounded.cut for bounded in bounded_contents.values()):
             attributes[names.CONTENT_TRUNCATED] = True
         return attributes
 
-    def _of(self, name: str) -> BoundedJson | None:
+    def _get_content(self, name: str) -> BoundedJson | None:
         if name not in self._contents and name in self._makers:
             self._contents[name] = None  # what fails is not tried again
             try:
@@ -270,7 +270,7 @@ class LazyContent:
     def _make(self, name: str) -> BoundedJson | None:
         capture, value = self._content.capture, self._makers[name]()
         if value is not None and capture.redact is not None:
-            value = _redacted(capture.redact, name, value)
+            value = _redact(capture.redact, name, value)
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":

@@ -242,21 +242,21 @@ class ExportMetrics:
                 self._totals.append(stats.totals)
 
     def _observe_sent(self, _: CallbackOptions) -> Iterator[Observation]:
-        for name, count in _summed((totals.name, totals.sent) for totals in [*self._totals]):
+        for name, count in _sum_by_key((totals.name, totals.sent) for totals in [*self._totals]):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
     def _observe_lost(self, _: CallbackOptions) -> Iterator[Observation]:
         lost = (((totals.name, why), totals.lost[why]) for totals in [*self._totals] for why in totals.reasons)
-        for (name, reason), count in _summed(lost):
+        for (name, reason), count in _sum_by_key(lost):
             yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
 
     def _observe_waiting(self, _: CallbackOptions) -> Iterator[Observation]:
         waiting = ((totals.name, queue.waiting) for totals in [*self._totals] for queue in totals.queues)
-        for name, count in _summed(waiting):
+        for name, count in _sum_by_key(waiting):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
 
-def _summed(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
+def _sum_by_key(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
     sums: dict[T, int] = {}
     for key, count in counts:
         sums[key] = sums.get(key, 0) + count

@@ -220,7 +220,7 @@ def _tokens(attributes: SpanAttributes) -> Iterator[str]:
         yield f"{' -> '.join(map(str, counts))} tokens"
 
 
-def _resent(attributes: SpanAttributes) -> Iterator[str]:
+def _resend_note(attributes: SpanAttributes) -> Iterator[str]:
     again = attributes.get(names.RESEND_COUNT)
     if isinstance(again, int) and again > 0:
         yield f"sent {again + 1} times"
@@ -264,4 +264,11 @@ def _count(count: AttributeValue | None, noun: str) -> Iterator[str]:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)
+_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (
+    _run,
+    _iteration,
+    _tokens,
+    _resend_note,
+    _tool,
+    _self_time,
+)

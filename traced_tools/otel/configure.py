@@ -89,7 +89,7 @@ def configure(
             providers only once in a process.
     """
     global _current
-    settings = _checked(service_name, otlp, prometheus, prometheus_targets, console, capture)
+    settings = _check_arguments(service_name, otlp, prometheus, prometheus_targets, console, capture)
     with _LOCK:
         if _current is None:
             _current = _set_up(settings)
@@ -156,7 +156,7 @@ class _Build:
     registered: RegisteredCollector | None = None
 
 
-def _checked(
+def _check_arguments(
     service_name: str | None,
     otlp: bool | str | None,
     prometheus: bool | int | str | CollectorRegistry | None,

@@ -104,7 +104,7 @@ class MetricRecording:
             file.writelines(f"{line}\n" for line in family.comments)
             for group in family.groups.values():
                 columns = [
-                    _samples(_labelled(series, target_labels), self._values(name, readings, order, times))
+                    _samples(_add_labels(series, target_labels), self._values(name, readings, order, times))
                     for series, readings in group.items()
                 ]
                 for now, *samples in zip(times, *columns, strict=True):
@@ -124,7 +124,7 @@ class MetricRecording:
         return accumulate(sum((growth[index] for index in indexes), 0.0) for indexes in order)
 
 
-def _labelled(series: str, labels: str) -> str:
+def _add_labels(series: str, labels: str) -> str:
     """Return a series with further labels."""
     name, _, rest = series.partition("{")
     return f"{name}{{{labels},{rest}" if rest else f"{name}{{{labels}}}"

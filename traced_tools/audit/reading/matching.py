@@ -70,7 +70,7 @@ def match(
     audit_key = load_key(key, embedded_path(store))
     with open_for_reading(store) as opened_store:
         call = only_call(opened_store, call_id, run_id, iteration)
-        recorded = _recorded(opened_store, call, content)
+        recorded = _recorded_content(opened_store, call, content)
     return _matches(audit_key, recorded, content, text)
 
 
@@ -92,7 +92,7 @@ def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration
     )
 
 
-def _recorded(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
+def _recorded_content(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
     """Return a call's content as its effective record has it."""
     for audited_call in calls_of(store, [call]).values():
         for kind, name in _PLACES[content]:

@@ -300,8 +300,8 @@ def find_calls(reader: AuditReader, call_filter: CallFilter, limit: int | None =
     """Do what `AuditReader.calls` does, for a filter that was already built."""
     with reader._open() as store:
         if call_filter.outcome == UNFINISHED:
-            return [*calls_of(store, _unfinished(store, call_filter, _most(limit))).values()]
-        return _matching(store, call_filter, _most(limit))
+            return [*calls_of(store, _find_unfinished(store, call_filter, _most(limit))).values()]
+        return _find_matching(store, call_filter, _most(limit))
 
 
 def count_calls(reader: AuditReader, call_filter: CallFilter) -> int | None:
@@ -364,7 +364,7 @@ def find_records(reader: AuditReader, call_filter: CallFilter) -> Iterator[Audit
                 record = AuditRecord(*row)
                 fields = parsed(record.body) if call_filter.reads_calls else None
                 is_wanted = fields is None or (  # an unreadable record may be a match
-                    call_filter.matches(fields.get("attributes")) and (calls is None or _key_in(fields) in calls)
+                    call_filter.matches(fields.get("attributes")) and (calls is None or _get_key(fields) in calls)
                 )
                 if is_wanted:
                     yield record
@@ -373,14 +373,14 @@ def find_records(reader: AuditReader, call_filter: CallFilter) -> Iterator[Audit
 def _calls_for(store: ReadConnection, principal: PrincipalFilter, call_filter: CallFilter) -> set[tuple[Any, ...]]:
     """Return which calls are on behalf of a principal: only their intents say so."""
     intents = (parsed(body) or {} for (body,) in store.rows(queries.intents_matching(call_filter)))
-    return {_key_in(intent) for intent in intents if principal.matches(intent)}
+    return {_get_key(intent) for intent in intents if principal.matches(intent)}
 
 
-def _key_in(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+def _get_key(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(str(fields.get(name)) for name in ("run_id", "iteration", "batch_index"))
 
 
-def _matching(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[AuditedCall]:
+def _find_matching(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[AuditedCall]:
     """Return the newest matching calls. A call whose last outcome is another one does not match."""
     matches: dict[Key, AuditedCall] = {}
     size = min(_BATCH, limit)
@@ -406,7 +406,7 @@ def _passes(call: AuditedCall, call_filter: CallFilter) -> bool:
     return not call_filter.attributes or call_filter.matches(call.shared_field("attributes"))
 
 
-def _unfinished(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[Key]:
+def _find_unfinished(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[Key]:
     times_of_matches: dict[Key, int] = {}
     size = min(_BATCH, limit)
     with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), size)) as newest:
@@ -501,11 +501,11 @@ def _resolve_chain(chain: list[AuditRecord]) -> _ResolvedRecords:
 def _may_follow(first: AuditRecord, later: AuditRecord) -> bool:
     """Whether a chain has both records if an advisor reruns the tool."""
     if first.kind == "decision":
-        return _decision_of(first) == _decision_of(later)
+        return _get_decision(first) == _get_decision(later)
     return first.kind == "outcome"
 
 
-def _decision_of(record: AuditRecord) -> object:
+def _get_decision(record: AuditRecord) -> object:
     return (parsed(record.body) or {}).get("decision")
 
 

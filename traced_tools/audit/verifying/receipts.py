@@ -141,7 +141,7 @@ def verify_receipt(
             if line.fields is not None
         }
     try:
-        call = _checked(receipt, signatures, lines)
+        call = _check_receipt(receipt, signatures, lines)
     except _InvalidReceipt as error:
         return ReceiptVerification(str(error))
     notes = [_UNATTESTED] if lines is None and public_key is None else []
@@ -153,7 +153,7 @@ def verify_receipt(
 Lines = set[tuple[str, int, str]] | None
 
 
-def _checked(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list[dict[str, Any]]:
+def _check_receipt(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list[dict[str, Any]]:
     """Return the fields of the call's records."""
     text = receipt.decode("utf-8", "replace") if isinstance(receipt, bytes) else receipt
     document = parsed(text)
@@ -168,7 +168,7 @@ def _checked(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list
     call: list[dict[str, Any]] = []
     chain_ids: set[str] = set()
     for chain in document["chains"]:
-        records = list(_linked(chain))
+        records = list(_check_links(chain))
         _check_checkpoint(records[-1], chain["hash"], signatures, lines)
         records_of_call = [
             record for record in records if record.get("kind") in _KINDS and _identity(record) == _identity(document)
@@ -190,7 +190,7 @@ def _identity(fields: Mapping[str, Any]) -> str:
         raise _InvalidReceipt("the identity of the call is not valid") from None
 
 
-def _linked(chain: object) -> Iterator[dict[str, Any]]:
+def _check_links(chain: object) -> Iterator[dict[str, Any]]:
     """Yield the fields of a chain's records; raise `_InvalidReceipt` if a record does not follow the one before it."""
     if not isinstance(chain, dict) or chain.keys() != {"records", "hash"}:
         raise _InvalidReceipt("a chain of it is not valid")

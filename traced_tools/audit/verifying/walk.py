@@ -201,7 +201,7 @@ class _Walk:
 
     def _add_line(self, line: CheckpointLine) -> Problem | None:
         if line.fields is None:
-            return self._damaged(line)
+            return self._problem_of_damaged_line(line)
         chain_id, sequence = str(line.fields["chain_id"]), line.fields["sequence"]
         if (problem := self.signatures.problem(line.fields)) is not None:
             return Problem("signature", chain_id, sequence, f"{problem} (line {line.number} outside the store)")
@@ -212,7 +212,7 @@ class _Walk:
         self.expected.add_heads(line.fields, witness)
         return None
 
-    def _damaged(self, line: CheckpointLine) -> Problem | None:
+    def _problem_of_damaged_line(self, line: CheckpointLine) -> Problem | None:
         """Return the problem with a damaged line. A crash may leave the beginning of a line, which is only noted."""
         for body, hash_ in self.store.rows(_checkpoint_records()):
             if isinstance(body, str) and is_beginning_of_line(line.text, body, hash_):
@@ -319,12 +319,12 @@ class _Walk:
         if fields is None:
             return Problem("changed", chain_id, place, "its body is not a record")
         if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
-            return self._misplaced(chain_id, place, fields)
+            return self._problem_of_misplaced_record(chain_id, place, fields)
         digest = hashlib.sha256(body.encode()).hexdigest()
         if digest != hash_ and not is_hash_of_erasable(hash_, fields, body):
             return Problem("changed", chain_id, place, "its hash is not that of its body")
         if fields.get("previous") != chain.head:
-            return self._unlinked(chain_id, place, hash_)
+            return self._problem_of_unlinked_record(chain_id, place, hash_)
         if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._check_checkpoint(chain, fields)) is not None:
@@ -398,7 +398,7 @@ class _Walk:
         if missing:
             self.contradictions.append(truncated_chain(chain.chain_id, chain.length, chain.expected, max(missing)))
 
-    def _misplaced(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
+    def _problem_of_misplaced_record(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
         """Return the problem with a record whose body has another chain or number than its columns."""
         if fields.get("chain_id") != chain_id:
             return Problem("inserted", chain_id, place, "a record of another chain is in its place")
@@ -412,7 +412,7 @@ class _Walk:
             return Problem("removed", chain_id, place, f"it is missing: record {other_sequence} is in its place")
         return Problem("inserted", chain_id, place, f"a second copy of record {other_sequence} is in its place")
 
-    def _unlinked(self, chain_id: str, place: int, hash: str) -> Problem:
+    def _problem_of_unlinked_record(self, chain_id: str, place: int, hash: str) -> Problem:
         """Return the problem with a record, or the one before it, if their hashes don't match.
 
         If the next record has the hash of this one, this one is unchanged, so the record before it was changed.
@@ -475,14 +475,14 @@ class _Walk:
             yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:
             yield note
-        if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned())):
+        if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned_chains())):
             yield f"chains without a signed checkpoint: {listed(unsigned)}"
         if self.lines and self.unlined:
             yield f"checkpoints of the store without a whole line outside it: {self.unlined}"
         if self.signatures.unchecked:
             yield f"signatures not checked, because traced_tools[signing] is not installed: {self.signatures.unchecked}"
 
-    def _unsigned(self) -> Iterator[str]:
+    def _unsigned_chains(self) -> Iterator[str]:
         for chain_id, chain in self.chains.items():
             if not chain.checkpoints and chain_id not in self.lines:
                 yield str(chain_id)

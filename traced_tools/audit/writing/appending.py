@@ -144,11 +144,11 @@ class Appender:
 
     def _append(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         if self._writing is None and (arrived := self._connect()) is not None:
-            return self._settled(arrived)
-        batch = self._in_doubt or self._sealed(entries, final)
+            return self._mark_committed(arrived)
+        batch = self._in_doubt or self._seal_batch(entries, final)
         if batch.rows and not self._is_taken(batch):
             return AppendBatch(batch.entries, refused=[*batch.entries])
-        return self._settled(batch)
+        return self._mark_committed(batch)
 
     def _is_taken(self, batch: AppendBatch) -> bool:
         """Send a batch; return False if the store refuses it although it was made carefully of a single entry."""
@@ -196,7 +196,7 @@ class Appender:
         self._abandoned_head = previous or self._abandoned_head or {}
         self._chain, self._covered = Chain(), 0
 
-    def _settled(self, batch: AppendBatch) -> AppendBatch:
+    def _mark_committed(self, batch: AppendBatch) -> AppendBatch:
         self._chain.mark_committed()
         self._in_doubt, self._careful = None, False
         self._alone = max(0, self._alone - len(batch.entries))
@@ -209,7 +209,7 @@ class Appender:
             self._uncovered_since = time.monotonic()
         return batch
 
-    def _sealed(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
+    def _seal_batch(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
         batch = AppendBatch(entries, self._shortfall, final, replace(self._shortfall))
         if self._abandoned_head is not None:

@@ -73,11 +73,11 @@ def _all(name: str, content: Content, redactor: Redactor | None) -> str | None:
     return content.text
 
 
-def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | None:
+def _redact(name: str, content: Content, redactor: Redactor | None) -> str | None:
     """Return the text from the redactor; nothing is stored if the redactor fails."""
     assert redactor is not None
     try:
-        replacement = redactor(name, _value_of(content))
+        replacement = redactor(name, _parse_value(content))
         if replacement is None or isinstance(replacement, str):
             return replacement
         return json.dumps(replacement, ensure_ascii=False)
@@ -85,14 +85,14 @@ def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | N
         return None
 
 
-def _value_of(content: Content) -> object:
+def _parse_value(content: Content) -> object:
     try:
         return json.loads(content.text) if content.is_json else content.text
     except ValueError:
         return content.text
 
 
-_STORED: Final = {"digest": _nothing, "redacted": _redacted, "full": _all}
+_STORED: Final = {"digest": _nothing, "redacted": _redact, "full": _all}
 
 
 def written(fields: dict[str, Any], careful: bool = False) -> str:

@@ -110,7 +110,7 @@ class Writer:
         self._queue.append(entry)
         self._notify()
         if self._ended:  # the thread ended after `closed` was read above, and takes no more entries
-            self._refuse(self._drained())
+            self._refuse(self._drain_queue())
 
     def _is_full(self) -> bool:
         return len(self._queue) + len(self._pending) >= MOST_WAITING or self._weight >= _MOST_PIECES
@@ -127,7 +127,7 @@ class Writer:
         if not self._logged_threadless:
             _log.error("the audit trail %s cannot start its thread: records are lost until it can", self._name)
         self._logged_threadless = True
-        self._refuse(self._drained())
+        self._refuse(self._drain_queue())
 
     def line(self, timeout: float) -> LoopWaiters:
         """Return the waiters with this timeout on the running event loop."""
@@ -171,7 +171,7 @@ class Writer:
             self._logged_closed = True
         resolve_waiters(entries, False)
 
-    def _drained(self) -> list[QueueEntry]:
+    def _drain_queue(self) -> list[QueueEntry]:
         """Remove all entries from the queue and return them."""
         entries: list[QueueEntry] = []
         with suppress(IndexError):
@@ -235,7 +235,7 @@ class Writer:
     def _finish_batch(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
         self._release_weight(batch.entries)
-        self._recovered(batch)
+        self._record_recovery(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
         resolve_waiters(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
@@ -256,7 +256,7 @@ class Writer:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
 
-    def _recovered(self, batch: AppendBatch) -> None:
+    def _record_recovery(self, batch: AppendBatch) -> None:
         if self._failures > 1:
             _log.warning("the audit trail %s is written again", self._name)
         if batch.shortfall:
@@ -268,7 +268,7 @@ class Writer:
         """Wake all waiters, and log how many records are lost."""
         self._ended = self.closed = True
         pending, self._pending = self._pending, []  # the caller of a close and the thread may run this together
-        unwritten = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
+        unwritten = [entry for entry in (*pending, *self._drain_queue()) if entry.durable is None]
         records = sum(entry.control is None for entry in unwritten)
         if records:
             _log.error("the audit trail %s closed with %d records unwritten (%s)", self._name, records, self.problem)

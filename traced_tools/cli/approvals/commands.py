@@ -76,7 +76,7 @@ def list_calls(
 
     The calls of runs that can't resume follow, with the reason: see retry and withdraw.
     """
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if json:
             calls = pending.pending(agent=agent, principal=principal, limit=limit)
             refused = pending.refused(agent=agent, principal=principal, limit=limit)
@@ -92,7 +92,7 @@ def list_calls(
 @app.command()
 def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> None:
     """Show a call of a run that waits, with its arguments and reasons, and its decision. No other command does."""
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         pending_call = pending.find(call, run_id=run)
         if json:
             contents = {"reason": pending_call.reason, "intent": pending_call.intent, "arguments": pending_call.args}
@@ -153,7 +153,7 @@ def withdraw(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
 ) -> None:
     """Withdraw a run that waits, so that it never resumes. Exit with status 1 if no such run waits."""
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if not pending.withdraw(run):
             raise NotWaiting(f"no run with the id {run!r} waits: it is unknown, has resumed or was withdrawn")
         print(f"withdrawn {escape(run)}: it never resumes")
@@ -164,14 +164,14 @@ def retry(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
 ) -> None:
     """Let a run that could not resume be resumed again, such as after its tool is back. Exit with status 1 if none."""
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if not pending.retry(run):
             raise NotWaiting(f"no run with the id {run!r} is refused: it is unknown, has resumed or was withdrawn")
         print(f"retrying {escape(run)}: it resumes once its calls are decided")
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[PendingStore]:
+def _open_store(url: str) -> Iterator[PendingStore]:
     """Open a store that exists, so that a mistyped URL creates none."""
     with exit_statuses("approvals"), PendingStore(url) as store:
         if not store.exists():
@@ -184,7 +184,7 @@ def _opened(url: str) -> Iterator[PendingStore]:
 
 
 def _decide(store: str, call: str, decision: CallDecision, run: str | None, json: bool) -> None:
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         pending_call = pending.find(call, run_id=run)
         pending.decide(call, decision, run_id=pending_call.run_id)
         verb = _VERBS[type(decision)]

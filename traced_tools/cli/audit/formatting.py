@@ -45,11 +45,11 @@ def state_text(call: AuditedCall) -> Text:
     """Return how a call ended; a refused one has no outcome."""
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
-        return _marked(call, Text("-", "dim"))
-    return _marked(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+        return _add_marks(call, Text("-", "dim"))
+    return _add_marks(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
 
 
-def _marked(call: AuditedCall, text: Text) -> Text:
+def _add_marks(call: AuditedCall, text: Text) -> Text:
     marks = {" LATE": call.is_late, " CONFLICTING": bool(call.conflicting)}
     return text.append("".join(mark for mark, is_so in marks.items() if is_so), "bold red")
 
@@ -66,7 +66,7 @@ def verdict_text(call: AuditedCall) -> Text:
     """Return how a call ended and, unless it was allowed without a decider, who decided what, and why."""
     fields = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
-    text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
+    text = _add_marks(call, as_text(call.state, "yellow")) if refused else state_text(call)
     decider = decider_text(fields)
     by_decider, reason = f" by {decider}" if decider else "", reason_text(fields)
     if refused:

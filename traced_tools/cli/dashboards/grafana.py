@@ -60,7 +60,7 @@ class _Answer:
         self.body = body
 
 
-def _inflated(raw: bytes, encoding: str) -> bytes:
+def _inflate(raw: bytes, encoding: str) -> bytes:
     """Return a body without its compression, or nothing if it cannot be read.
 
     Raises:
@@ -150,7 +150,7 @@ class Grafana:
                         break
                     if time.monotonic() > deadline:
                         raise httpx.ReadTimeout("the answer does not end")
-                return _Answer(answer, _inflated(bytes(raw), answer.headers.get("content-encoding", "")))
+                return _Answer(answer, _inflate(bytes(raw), answer.headers.get("content-encoding", "")))
         except _TooLarge:
             problem = f"the answer of {self._url} has more than {_MOST_BYTES // 1024} KiB, so it is not that of Grafana"
         except httpx.TimeoutException:
@@ -172,7 +172,7 @@ class Grafana:
         except (ValueError, RecursionError):
             result = None
         fields = result if isinstance(result, dict) else {}
-        quotation = self._quoted(fields)
+        quotation = self._quote_message(fields)
         match answer.status_code:
             case 200 if fields:
                 return fields
@@ -197,7 +197,7 @@ class Grafana:
                 problem = "Grafana refuses the request"
         raise ImportFailed(f"{what}: {problem} ({answer.status_code}{quotation})")
 
-    def _quoted(self, fields: Mapping[str, Any]) -> str:
+    def _quote_message(self, fields: Mapping[str, Any]) -> str:
         """Return the message of an error, in which a proxy could repeat the token."""
         message = fields.get("message")
         return f": {escape(message.replace(self._token, '[token]'))}" if isinstance(message, str) else ""

@@ -141,20 +141,20 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
     recordings = {rule["record"]: rule for rule in rules if "record" in rule}
     for option, old, new in _changes(limits):
         if (alert := alerts.get(_COMPARED.get(option, ""))) is not None:
-            alert["expr"] = _replaced(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
+            alert["expr"] = _replace_once(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
         if option in _OBJECTIVES:
             _change_objective(alerts, recordings, *_OBJECTIVES[option], 1 - old, 1 - new)
         if option == "slow_run_seconds":
             for rule in rules:
-                rule.update(_mapped(rule, lambda text: text.replace(_text(old), _text(new))))  # noqa: B023
+                rule.update(_map_texts(rule, lambda text: text.replace(_text(old), _text(new))))  # noqa: B023
         if option == "daily_cost" and alerts:
             notes = alerts["DailyCostExceeded"]["annotations"]
-            notes["description"] = _replaced(notes["description"], f"is ${_text(old)}", f"is ${_text(new)}")
+            notes["description"] = _replace_once(notes["description"], f"is ${_text(old)}", f"is ${_text(new)}")
         if option == "cost_factor" and alerts:
             alert = alerts["CostBurn"]
-            alert["expr"] = _replaced(alert["expr"], f"{_text(old)} * quantile", f"{_text(new)} * quantile")
+            alert["expr"] = _replace_once(alert["expr"], f"{_text(old)} * quantile", f"{_text(new)} * quantile")
             notes = alert["annotations"]
-            notes["description"] = _replaced(
+            notes["description"] = _replace_once(
                 notes["description"], f"over {_text(old)} times", f"over {_text(new)} times"
             )
     for alert in alerts.values():
@@ -178,9 +178,9 @@ def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
             for number in (first, first + 2):
                 for node in _panels(board, number):
                     for before, after in pairs:
-                        node.update(_mapped(node, lambda text: text.replace(before, after)))  # noqa: B023
+                        node.update(_map_texts(node, lambda text: text.replace(before, after)))  # noqa: B023
         if uid == "tt-slo" and option == "slow_run_seconds":
-            board = _mapped(board, lambda text: text.replace(f"{_text(old)} s", f"{_text(new)} s"))  # noqa: B023
+            board = _map_texts(board, lambda text: text.replace(f"{_text(old)} s", f"{_text(new)} s"))  # noqa: B023
     return board
 
 
@@ -198,14 +198,14 @@ def _change_objective(
     """Change how many events may be bad: in what is recorded of the budget, and in its alerts' rates and texts."""
     for recording, rule in recordings.items():
         if recording.startswith(f"traced_tools:{name}:budget_left"):
-            rule["expr"] = _replaced(rule["expr"], f" / {old:g}", f" / {new:g}")
+            rule["expr"] = _replace_once(rule["expr"], f" / {old:g}", f" / {new:g}")
     for alert in (alerts[f"{prefix}{speed}"] for speed in ("BurnFast", "BurnSlow") if alerts):
         alert["expr"] = _COMPARISON.sub(lambda match: f"{float(match[0]) / old * new:g}", alert["expr"])
         notes = alert["annotations"]
-        notes["description"] = _replaced(notes["description"], f"allows {old:.1%}", f"allows {new:.1%}")
+        notes["description"] = _replace_once(notes["description"], f"allows {old:.1%}", f"allows {new:.1%}")
 
 
-def _replaced(text: str, old: str, new: str) -> str:
+def _replace_once(text: str, old: str, new: str) -> str:
     if text.count(old) != 1:
         raise ConfigurationError("the files of the dashboards are of another release: install traced_tools anew")
     return text.replace(old, new)
@@ -239,12 +239,12 @@ def _change_thresholds(node: Any, old: float, new: float) -> None:
             _change_thresholds(child, old, new)
 
 
-def _mapped(node: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(node: Any, change: Callable[[str], str]) -> Any:
     """Return a document with each text changed."""
     if isinstance(node, str):
         return change(node)
     if isinstance(node, dict):
-        return {key: _mapped(value, change) for key, value in node.items()}
+        return {key: _map_texts(value, change) for key, value in node.items()}
     if isinstance(node, list):
-        return [_mapped(child, change) for child in node]
+        return [_map_texts(child, change) for child in node]
     return node

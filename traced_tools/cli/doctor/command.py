@@ -52,7 +52,7 @@ def doctor(
     """
     with exit_statuses(_COMMAND) as command:
         headers = dict(map(_header, header or ()))
-        answers = [(server, _checked(server, headers)) for server in mcp]
+        answers = [(server, _check_server(server, headers)) for server in mcp]
         command.status = NEGATIVE if any(isinstance(answer, McpError) for _, answer in answers) else 0
         if json:
             print(json_text([_json(server, answer) for server, answer in answers]))
@@ -70,7 +70,7 @@ def _header(option: str) -> tuple[str, str]:
     return name, os.environ[variable]
 
 
-def _checked(server: str, headers: Mapping[str, str]) -> ServerDescription | McpError:
+def _check_server(server: str, headers: Mapping[str, str]) -> ServerDescription | McpError:
     """Ask a server, and end the connection."""
     try:
         from traced_tools.mcp.answering import Answering

@@ -60,7 +60,7 @@ def serve(
 
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None  # a token read from a file ends with a line feed
         with _printing_to_stderr():
-            served = _loaded(tools)
+            served = _load_object(tools)
         if transport is Transport.HTTP and token is None and host not in serving.LOOPBACK:
             exit_with(_COMMAND, FAILED, f"anybody who reaches {host} could call the tools: set {TOKEN_VARIABLE}")
         try:
@@ -78,7 +78,7 @@ def serve(
             )
 
 
-def _loaded(name: str) -> Any:
+def _load_object(name: str) -> Any:
     """Return the object of a module; modules of the current directory come first."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:

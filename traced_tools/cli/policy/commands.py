@@ -82,8 +82,10 @@ def check(
         names = _known_names(calls, pins)
         missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), names)]
         unseen = [*missing_names((rule for rule in rules.rules if not rule.names_sources), names)]
-        command.status = NEGATIVE if _of(replayed, "changed") or _of(replayed, "not_replayed") or missing else 0
-        calls_per_text = _texts_of(calls)
+        command.status = (
+            NEGATIVE if _with_finding(replayed, "changed") or _with_finding(replayed, "not_replayed") or missing else 0
+        )
+        calls_per_text = _count_calls_per_text(calls)
         if json:
             print(json_text(_json(rules, replayed, missing, unseen, calls_per_text)))
         else:
@@ -154,7 +156,7 @@ def _print_evaluated(console: Console, verdicts: Sequence[tuple[AuditedCall, dic
         for call, verdict in changes
     )
     console.print()
-    console.print(_grouped(groups, _EVALUATED_HEADINGS))
+    console.print(_table_of_groups(groups, _EVALUATED_HEADINGS))
 
 
 def _key(audit: str) -> AuditKey | None:
@@ -165,7 +167,7 @@ def _key(audit: str) -> AuditKey | None:
         return None
 
 
-def _texts_of(calls: Sequence[AuditedCall]) -> Counter[str]:
+def _count_calls_per_text(calls: Sequence[AuditedCall]) -> Counter[str]:
     """Return how many calls each policy has decided, by its digest."""
     digests = (call.fields("decision").get("policy_digest") for call in calls)
     return Counter(str(digest) for digest in digests if digest is not None)
@@ -194,7 +196,7 @@ def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str
     return names
 
 
-def _of(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
+def _with_finding(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
     return [entry for entry in replayed if entry.finding == finding]
 
 
@@ -210,11 +212,11 @@ def _json(
     details: dict[str, Any] = {
         "changed": [
             {**call_json(entry.call), "becomes": entry.becomes, "becomes_code": entry.code}
-            for entry in _of(replayed, "changed")
+            for entry in _with_finding(replayed, "changed")
         ],
         "not_replayed": [
             {**call_json(entry.call), "rule": entry.rule, "lacks": entry.lacks}
-            for entry in _of(replayed, "not_replayed")
+            for entry in _with_finding(replayed, "not_replayed")
         ],
         "missing_names": _names_json(missing),
         "unseen_names": _names_json(unseen),
@@ -251,8 +253,8 @@ def _print(
         console.print(as_text(f"not seen: {name}", "yellow", most=1_000))
     if not is_replayed:
         return
-    changes, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")
-    unchanged, skipped = len(_of(replayed, "unchanged")), len(_of(replayed, "not_decided"))
+    changes, not_replayed = _with_finding(replayed, "changed"), _with_finding(replayed, "not_replayed")
+    unchanged, skipped = len(_with_finding(replayed, "unchanged")), len(_with_finding(replayed, "not_decided"))
     total = pluralize(len(changes) + unchanged, "call")
     console.print(f"replayed {total}: {len(changes):,} changed, {unchanged:,} as before")
     for (rule, lacks), number in Counter((entry.rule, entry.lacks) for entry in not_replayed).items():
@@ -274,10 +276,10 @@ def _table(replayed: Sequence[Replayed]) -> Table:
         (entry.call.shared_field("tool"), entry.call.shared_field("agent"), entry.was, entry.becomes or "?", entry.code)
         for entry in replayed
     )
-    return _grouped(groups, _HEADINGS)
+    return _table_of_groups(groups, _HEADINGS)
 
 
-def _grouped(groups: Mapping[tuple[Any, ...], int], headings: Sequence[str]) -> Table:
+def _table_of_groups(groups: Mapping[tuple[Any, ...], int], headings: Sequence[str]) -> Table:
     """Return a table of groups with their numbers, the largest group first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:

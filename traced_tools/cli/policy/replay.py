@@ -66,7 +66,7 @@ def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str, key: Audi
             none.
     """
     for call in calls:
-        yield _replayed(policy, call, advisor, key)
+        yield _replay_call(policy, call, advisor, key)
 
 
 def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
@@ -81,7 +81,7 @@ def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
     return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
-def _replayed(policy: Policy, call: AuditedCall, advisor: str, key: AuditKey | None) -> Replayed:
+def _replay_call(policy: Policy, call: AuditedCall, advisor: str, key: AuditKey | None) -> Replayed:
     decision = call.fields("decision")
     recorded = decision.get("decision")
     by_policy = recorded == "denied" and decision.get("advisor") == advisor
@@ -147,7 +147,7 @@ def _facts(call: AuditedCall, key: AuditKey | None) -> CallFacts:
     attributes = call.shared_field("attributes")
     intent = call.fields("intent")
     recorded = intent.get("principal")
-    principal = _text_of(recorded, key)
+    principal = _stored_text(recorded, key)
     return _RecordedFacts(
         tool=str(call.shared_field("tool")),
         source=str(intent.get("source")),
@@ -163,7 +163,7 @@ def _facts(call: AuditedCall, key: AuditKey | None) -> CallFacts:
     )
 
 
-def _text_of(content: object, key: AuditKey | None) -> str | None:
+def _stored_text(content: object, key: AuditKey | None) -> str | None:
     """Return the text of a content if it is stored, and the record does not show that it was cut or redacted."""
     text = content.get("text") if isinstance(content, dict) and not content.get("cut") else None
     if not isinstance(content, dict) or not isinstance(text, str):

@@ -363,34 +363,34 @@ def return_direct(run: ScenarioRun) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_iterations"}, share=2)
 def max_iterations(run: ScenarioRun) -> None:
     """A run reaches its limit of iterations."""
-    _limited(run, LoopLimits(max_iterations=3), "max_iterations")
+    _run_to_limit(run, LoopLimits(max_iterations=3), "max_iterations")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_tool_calls"})
 def max_tool_calls(run: ScenarioRun) -> None:
     """A run reaches its limit of tool calls."""
-    _limited(run, LoopLimits(max_tool_calls=2), "max_tool_calls")
+    _run_to_limit(run, LoopLimits(max_tool_calls=2), "max_tool_calls")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_calls_per_tool"})
 def max_calls_per_tool(run: ScenarioRun) -> None:
     """A run reaches its limit of calls of one tool."""
-    _limited(run, LoopLimits(max_calls_per_tool=2), "max_calls_per_tool")
+    _run_to_limit(run, LoopLimits(max_calls_per_tool=2), "max_calls_per_tool")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "token_budget"})
 def token_budget(run: ScenarioRun) -> None:
     """A run uses up its tokens."""
-    _limited(run, LoopLimits(max_tokens=100), "token_budget")
+    _run_to_limit(run, LoopLimits(max_tokens=100), "token_budget")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "deadline"})
 def deadline(run: ScenarioRun) -> None:
     """A run uses up its time."""
-    _limited(run, LoopLimits(max_seconds=0.005), "deadline")
+    _run_to_limit(run, LoopLimits(max_seconds=0.005), "deadline")
 
 
-def _limited(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
+def _run_to_limit(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
     """Run an agent that calls a tool with other arguments each time until a limit ends the run."""
     calls = [run.asks("poll_status") for _ in range(4)]
     turns = [(lambda request, call=call: call if request.tools else "I found nothing more.") for call in calls]

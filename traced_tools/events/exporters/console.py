@@ -96,7 +96,7 @@ def _with_name(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} {_short(str(value))}"
 
 
-def _quoted(name: str) -> Callable[[Any], str]:
+def _with_quotes(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} «{_short(str(value))}»"
 
 
@@ -104,7 +104,7 @@ def _with_count(noun: str) -> Callable[[int], str]:
     return lambda count: f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _followed(words: str) -> Callable[[int], str]:
+def _with_words(words: str) -> Callable[[int], str]:
     return lambda count: f"{count} {words}"
 
 
@@ -134,17 +134,17 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "usage": _tokens,
     "trigger": _with_name("trigger"),
     "strategy": _with_name("strategy"),
-    "covered": _followed("covered"),
+    "covered": _with_words("covered"),
     "messages": _with_count("message"),
-    "left_out": _followed("left out"),
+    "left_out": _with_words("left out"),
     "index": _plain,
     "server": _plain,
     "changes": lambda changes: ", ".join(map(_short, changes)),
     "tools": lambda names: ", ".join(map(_short, names)),
-    "not_run": _followed("not run"),
-    "unknown": _followed("unknown"),
-    "tokens_before": _followed("tokens before"),
-    "tokens_after": _followed("tokens after"),
+    "not_run": _with_words("not run"),
+    "unknown": _with_words("unknown"),
+    "tokens_before": _with_words("tokens before"),
+    "tokens_after": _with_words("tokens after"),
     "progress": lambda value: f"{value:g}",
     "total": lambda value: f"of {value:g}",
     "attempts": _with_count("attempt"),
@@ -152,12 +152,12 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "arguments_size": _with_count("byte"),
     "result_size": _with_count("byte"),
     "size": _with_count("byte"),
-    "explanation": _quoted("feedback"),
-    "intent": _quoted("reason"),
-    "arguments": _quoted("arguments"),
-    "result": _quoted("result"),
-    "text": _quoted("text"),
-    "message": _quoted("message"),
+    "explanation": _with_quotes("feedback"),
+    "intent": _with_quotes("reason"),
+    "arguments": _with_quotes("arguments"),
+    "result": _with_quotes("result"),
+    "text": _with_quotes("text"),
+    "message": _with_quotes("message"),
 }
 """How each field is printed, in the order of the line. Fields with content are present only if it is captured."""
 

@@ -98,20 +98,20 @@ class EventFile:
     @contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
         """Hold the lock on the file that is currently at the path."""
-        file = self._opened()
+        file = self._open_file()
         while True:
             _lock(file)
             if self._is_at_path(file):
                 break
             self.close()  # this also releases the lock; another process has renamed or removed the file
-            file = self._opened()
+            file = self._open_file()
         try:
             self._repair_last_line(file)
             yield file
         finally:
             _unlock(file)
 
-    def _opened(self) -> io.FileIO:
+    def _open_file(self) -> io.FileIO:
         if self._pid != os.getpid():  # otherwise parent and child would hold the same lock
             self.close()
             self._pid = os.getpid()

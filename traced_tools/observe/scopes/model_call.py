@@ -157,7 +157,7 @@ class ModelScope(Scope, Generic[R]):
         return attributes
 
     def _describe(self, response: R, attributes: Attributes) -> None:
-        put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
+        put(attributes, names.RESPONSE_MODEL, self._answering_model(response.model or ""))
         copy_present_fields(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
@@ -197,7 +197,7 @@ class ModelScope(Scope, Generic[R]):
         """Return the event of an exception that ends the call."""
         return names.OPERATION_EXCEPTION_EVENT
 
-    def _answered_by(self, model: str) -> str:
+    def _answering_model(self, model: str) -> str:
         return model if model == self._model.model else safe_identifier(model)
 
     def _answer_label(self, model: str) -> str:

@@ -144,7 +144,7 @@ class Scope:
             ledger.booked_ns[self.kind] += own_ns
         if error is not None and self._is_own(error):
             if self.error_type is None:
-                self.error_type, self.failure = self._type_of(error), error
+                self.error_type, self.failure = self._find_error_type(error), error
             self.run.guarded(self.record_failure, error)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
             if (tracer := self.run.tracer) is not None:
@@ -179,7 +179,7 @@ class Scope:
         except Exception as problem:
             self.run.telemetry_failed(problem)
 
-    def _type_of(self, error: BaseException) -> str:
+    def _find_error_type(self, error: BaseException) -> str:
         """Return the `error.type` of an error that leaves the scope."""
         return error_type(error)
 

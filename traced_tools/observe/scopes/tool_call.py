@@ -129,8 +129,8 @@ class ToolScope(Scope):
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)
 
-    def _type_of(self, error: BaseException) -> str:
-        return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))
+    def _find_error_type(self, error: BaseException) -> str:
+        return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._find_error_type(error))
 
     def _owner(self) -> str:
         return _owner(self._tool)
@@ -241,9 +241,9 @@ class ToolScope(Scope):
     def _emit_decision(self, logger: ApiLogger) -> None:
         logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
         for evaluation in self._observed.evaluations(self._observed.decision):
-            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, evaluation))
+            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluation_attributes, evaluation))
 
-    def _evaluated(self, verdict: PolicyVerdict) -> Attributes:
+    def _evaluation_attributes(self, verdict: PolicyVerdict) -> Attributes:
         attributes = self._identity()
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         return attributes | _evaluation(verdict)
