@@ -100,6 +100,26 @@ def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None
     assert recorded == ledger(telemetry)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_lasts_until_its_listeners_have_received_its_end(mode: str, clock: Clock) -> None:
+    class Slow(Advisor):
+        name, order = "slow", 400
+
+        def on_event(self, event: Event) -> None:
+            clock.take(8 if event.type == "run_finished" else 0)
+
+    def ask(request: ChatRequest) -> str:
+        clock.take(1)
+        return "done"
+
+    telemetry = Telemetry()
+    run(mode, ChatClient(ScriptedChatModel([ask]), advisors=[Slow()], telemetry=telemetry.options).prompt("?"))
+    assert ledger(telemetry) == {"model": 1, "hook": 8}
+    assert_adds_up(telemetry)
+    (duration,) = telemetry.metric(names.INVOKE_AGENT_DURATION.name)
+    assert total(duration) == 9
+
+
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_the_reader_of_a_stream_is_not_the_model(mode: str, clock: Clock) -> None:
     telemetry = Telemetry()

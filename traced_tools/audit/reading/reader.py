@@ -372,8 +372,10 @@ def find_records(reader: AuditReader, call_filter: CallFilter) -> Iterator[Audit
 
 def _calls_for(store: ReadConnection, principal: PrincipalFilter, call_filter: CallFilter) -> set[tuple[Any, ...]]:
     """Return which calls are on behalf of a principal: only their intents say so."""
-    intents = (parsed(body) or {} for (body,) in store.rows(queries.intents_matching(call_filter)))
-    return {_get_key(intent) for intent in intents if principal.matches(intent)}
+    # Closed here, because a wrong key raises in the middle of the rows.
+    with closing(store.rows(queries.intents_matching(call_filter))) as rows:
+        intents = (parsed(body) or {} for (body,) in rows)
+        return {_get_key(intent) for intent in intents if principal.matches(intent)}
 
 
 def _get_key(fields: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -57,9 +57,12 @@ class AgentScope(Scope):
         return self
 
     def close(self, error: BaseException | None, elapsed: int) -> None:
-        """End the run's span; the run is no longer active."""
+        """End the run's span; the run is no longer active.
+
+        The run lasts until its listeners have received its end, because whoever started it waits for them, too.
+        """
         try:
-            super().close(error, elapsed)
+            super().close(error, perf_counter_ns() - self._began)
         finally:  # an interrupt in there must not leave the run under way for good
             self.run.forget_failures()
             if self.run.instruments is not None:
