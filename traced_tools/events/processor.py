@@ -44,10 +44,10 @@ _NO_COUNT: Final = float("inf")
 
 
 class _Command(NamedTuple):
-    """A flush or a close, for the thread to do after it has sent the events queued before; `done` gets the success."""
+    """A flush or a close, for the thread to do after it has sent the events queued before; `reply` gets the success."""
 
     closes: bool
-    done: SimpleQueue[bool]
+    reply: SimpleQueue[bool]
 
 
 class EventProcessor:
@@ -125,7 +125,7 @@ class EventProcessor:
         if self._close_by is not None:  # the thread may have ended before it saw the command
             return self._worker.join(deadline)
         try:
-            return command.done.get(timeout=seconds_until(deadline))
+            return command.reply.get(timeout=seconds_until(deadline))
         except Empty:
             return False
 
@@ -221,7 +221,7 @@ class EventProcessor:
         closes = any(command.closes for command in commands)
         succeeded = bool(commands) and self._quietly(self._exporter.close if closes else self._exporter.flush)
         for command in commands:
-            command.done.put(succeeded)
+            command.reply.put(succeeded)
         return not closes
 
     def _quietly(self, action: Callable[..., object], *arguments: object) -> bool:

@@ -21,10 +21,10 @@ class Pausable(Protocol):
     """Something that writes to a store."""
 
     def pause(self, timeout: float) -> bool:
-        """Keep the store at rest until `resume`; return whether it is within `timeout` seconds."""
+        """Keep the store idle until `resume`; return whether it is idle within `timeout` seconds."""
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
 
     def abandoned(self) -> object:
         """Return the object that a forked child must neither use nor free; None if there is none."""
@@ -57,6 +57,7 @@ def _in_parent() -> None:
 def _in_child() -> None:
     for writer in tuple(_writing):
         if (connection := writer.abandoned()) is not None:
+            # Never released, so that the child does not free the connection, which is the parent's.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _paused.clear()
     _writing.clear()
