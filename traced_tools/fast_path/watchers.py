@@ -36,6 +36,7 @@ class Watchers:
     def take_ended(self, span: ReadableSpan) -> None:
         """Give all processors an ended span that is known to be sampled, which a batch processor would check again."""
         for processor, emit in self._exports:
+            # Instrumentation may have replaced `on_end` since, of this processor or of the class.
             if emit is None or "on_end" in processor.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
                 processor.on_end(span)
             else:
