@@ -152,16 +152,16 @@ class ScenarioRun:
         usage = [self._usage(turn, model) for turn in range(len(script))]
         latency = self.seconds(_MODEL_SECONDS) if seconds is None else seconds
         scripted = TimedChatModel(script, usage=usage, model=model, seconds=latency)
-        own = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
-        return ChatClient(scripted, name=agent, **own).prompt(self.key)
+        client_options = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
+        return ChatClient(scripted, name=agent, **client_options).prompt(self.key)
 
     def _usage(self, turn: int, model: str) -> Usage:
         """Return the usage of a turn: the input grows with each turn, and the provider caches the turns before."""
-        read, written = self.random.randint(300, 600) + 200 * turn, self.random.randint(20, 200)
+        input_tokens, output_tokens = self.random.randint(300, 600) + 200 * turn, self.random.randint(20, 200)
         reasoning = self.random.randint(100, 900) if model == REASONING else 0
         return Usage(
-            input_tokens=read,
-            output_tokens=written + reasoning,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens + reasoning,
             cache_read_tokens=200 * turn,
             cache_write_tokens=200,
             reasoning_tokens=reasoning or None,

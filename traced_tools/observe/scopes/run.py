@@ -289,10 +289,10 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
                 instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
 
     def attributes() -> Attributes:
-        found = run.identity_on_events()
+        attributes_of_event = run.identity_on_events()
         if iteration:
-            found[names.ITERATION_INDEX] = iteration
-        return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
+            attributes_of_event[names.ITERATION_INDEX] = iteration
+        return {**attributes_of_event, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
 
     run.measure(count)
     if run.logger is not None:
