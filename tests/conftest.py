@@ -26,6 +26,13 @@ settings.load_profile("quick")
 TESTS_BETWEEN_FREEZES = 25
 tests_run = itertools.count()
 
+gc.disable()  # a worker collects all tests: each collection of garbage meanwhile looks through all of them for nothing
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again from the first test on."""
+    gc.enable()
+
 
 def pytest_runtest_setup() -> None:
     """Keep tests independent of those before them, and their garbage collections fast.

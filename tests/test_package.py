@@ -30,11 +30,13 @@ PUBLIC = (
 )
 
 
+@cache
 def dotted(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def room(module: str) -> int:
     """The place among the rooms of `traced_tools.<module>`."""
     return ROOMS.index(room_of(module))
@@ -43,6 +45,11 @@ def room(module: str) -> int:
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -59,27 +66,30 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from running_nodes(child)
 
 
-def imports_of(path: Path, *, types: bool = False) -> set[str]:
+@cache
+def imports_of(path: Path, *, types: bool = False) -> frozenset[str]:
     """The full dotted names of everything that a module imports, anywhere in it; with `types`, for types as well."""
-    found = set()
-    for node in ast.walk(tree_of(path)) if types else running_nodes(tree_of(path)):
+    found: set[str] = set()
+    for node in nodes_of(path) if types else running_nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def own_imports(path: Path) -> set[str]:
     """The modules of the package that a module imports, for types as well, without the package's name."""
-    known = {dotted(each) for each in MODULES}
     found = set()
     for name in imports_of(path, types=True):
         if name.startswith("traced_tools."):
             inside = name.removeprefix("traced_tools.")
-            found.add(inside if inside in known else inside.rpartition(".")[0])
+            found.add(inside if inside in KNOWN else inside.rpartition(".")[0])
     return found - {"", dotted(path)}
+
+
+KNOWN = {dotted(path) for path in MODULES}
 
 
 # What is public.
@@ -215,7 +225,8 @@ def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
 
 def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> None:
     asked = re.compile(r"metadata\.capture\b|getattr\([^()]*metadata, ['\"]capture['\"]")
-    found = [dotted(path) for path in MODULES if asked.search(ast.unparse(tree_of(path)))]
+    asking = [path for path in MODULES if "capture" in path.read_text("utf-8")]  # as unparsing takes its time
+    found = [dotted(path) for path in asking if asked.search(ast.unparse(tree_of(path)))]
     setting = "tools.callback"  # which makes a tool of a marked function
     assert [each for each in found if each != setting] == ["observe.content"]
 
@@ -231,7 +242,7 @@ def test_only_configure_sets_the_global_providers() -> None:
         f"{dotted(path)} calls {ast.unparse(node.func)}"
         for path in MODULES
         if dotted(path) != "otel.configure"
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(setters)
     ]
     assert called == []
@@ -240,10 +251,10 @@ def test_only_configure_sets_the_global_providers() -> None:
 # Who spells names.
 
 
-def docstrings(tree: ast.Module) -> set[int]:
+def docstrings(path: Path) -> set[int]:
     """The ids of the constants that are docstrings, of attributes too."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             found.add(id(node.value))
     return found
@@ -257,8 +268,8 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
     for path in MODULES:
         if dotted(path).startswith("observe.names"):
             continue
-        documented = docstrings(tree_of(path))
-        for node in ast.walk(tree_of(path)):
+        documented = docstrings(path)
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
                 text = node.value
                 if text in modules and path.name == "__init__.py":

@@ -8,9 +8,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.cli.test_demo import demo
 from tests.judges.programs import ROOT
+from traced_tools.cli.app import app
 
 RULES = {Path("rules") / path.name: path.read_bytes() for path in (ROOT / "dashboards/rules").glob("*.yaml")}
 
@@ -44,8 +46,8 @@ def test_export_writes_the_other_schema_over_the_first(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("kept")
-    run = demo("dashboards", "export", "--dir", str(file))
-    assert run.returncode == 2
+    run = CliRunner().invoke(app, ["dashboards", "export", "--dir", str(file)])
+    assert run.exit_code == 2
     assert run.stderr.startswith("dashboards: ")
     assert f"{file}" in run.stderr
     assert "cannot be written" in run.stderr
@@ -53,8 +55,10 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_schema_is_a_usage_error(tmp_path: Path) -> None:
-    run = demo("dashboards", "export", "--dir", str(tmp_path), "--schema", "v1")
-    assert run.returncode == 2
+    run = CliRunner(env={"COLUMNS": "120"}).invoke(
+        app, ["dashboards", "export", "--dir", str(tmp_path), "--schema", "v1"]
+    )
+    assert run.exit_code == 2
     assert "'classic', 'v2'" in run.stderr
 
 

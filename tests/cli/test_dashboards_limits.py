@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
+from tests import yaml_files
 from tests.judges.programs import ROOT
 from traced_tools.cli.app import app
 from traced_tools.cli.dashboards.exporting import export_dashboards
@@ -50,7 +50,7 @@ def generated(changed: dict[str, float]) -> dict[str, Any]:
     """Return the documents that the generator writes with other limits, by their paths."""
     command = [sys.executable, "-W", "ignore", "-c", GENERATE, json.dumps(changed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return {path: yaml.safe_load(text) for path, text in json.loads(done.stdout).items() if "tests" not in path}
+    return {path: parsed(path, text) for path, text in json.loads(done.stdout).items() if "tests" not in path}
 
 
 def exported(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -59,8 +59,13 @@ def exported(folder: Path, **settings: Any) -> dict[str, Any]:
     for schema in Schema:
         for path in export_dashboards(folder / schema, schema=schema, **settings):
             of_rules = path.parent.name == "rules"
-            found[f"rules/{path.name}" if of_rules else f"{schema}/{path.name}"] = yaml.safe_load(path.read_text())
+            found[f"rules/{path.name}" if of_rules else f"{schema}/{path.name}"] = parsed(path.name, path.read_text())
     return found
+
+
+def parsed(path: str, text: str) -> Any:
+    """Return the document of a file: a board is JSON, rules are YAML."""
+    return json.loads(text) if path.endswith(".json") else yaml_files.load(text)
 
 
 def test_every_limit_is_another_one_here() -> None:
@@ -88,7 +93,7 @@ def test_the_command_has_an_option_for_each_limit_and_address(tmp_path: Path) ->
     addresses = ["--runbooks=https://wiki.example.com/agents/", "--grafana=https://grafana.example.com/x/"]
     ran = CliRunner().invoke(app, ["dashboards", "export", "--dir", str(tmp_path), *options, *addresses])
     assert ran.exit_code == 0, ran.output
-    rules = yaml.safe_load((tmp_path / "rules/alerts.yaml").read_text())
+    rules = yaml_files.load((tmp_path / "rules/alerts.yaml").read_text())
     alerts = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
     assert alerts["DailyCostExceeded"]["expr"].endswith("> 250")
     notes = alerts["RunStuck"]["annotations"]

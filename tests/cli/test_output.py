@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import traced_tools
+from traced_tools.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 SQL = ROOT / "deploy/audit/postgresql.sql"
@@ -26,7 +28,8 @@ def ran(*arguments: str, stdout: Any = subprocess.PIPE) -> tuple[int, str, str]:
 
 
 def test_the_version_is_printed() -> None:
-    assert ran("--version") == (0, f"traced-tools {traced_tools.__version__}\n", "")
+    run = CliRunner().invoke(app, ["--version"])
+    assert (run.exit_code, run.stdout, run.stderr) == (0, f"traced-tools {traced_tools.__version__}\n", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from tests import yaml_files
 from tests.judges.programs import ROOT
 
 DASHBOARDS = ROOT / "dashboards"
@@ -79,7 +78,7 @@ def files(folder: str, pattern: str) -> list[Path]:
 def all_queries() -> list[BoardQuery]:
     """Return the queries of all boards and rules."""
     boards = (json.loads(path.read_text()) for path in files("classic", "*.json"))
-    rules = ((path.name, yaml.safe_load(path.read_text())) for path in files("rules", "*.yaml"))
+    rules = ((path.name, yaml_files.load(path.read_text())) for path in files("rules", "*.yaml"))
     return [*(each for board in boards for each in queries_of_board(board))] + [
         BoardQuery(name, None, rule.get("alert") or rule["record"], "promql", rule["expr"], is_instant=True)
         for name, content in rules

@@ -16,6 +16,7 @@ from dashboards.conventions import (
     token_rate,
 )
 from dashboards.promql import Part, Selection, equals, mean, occurrences, quantile, quantile_of, rate, total
+from tests import yaml_files
 from tests.dashboards.asked import check_all
 from tests.dashboards.board_queries import BoardQuery, all_queries
 from tests.dashboards.test_rules import promtool
@@ -60,7 +61,7 @@ def test_each_query_of_boards_rules_and_alerts_that_reads_one_set_of_names_reads
 
 
 def test_the_query_behind_a_span_reads_both_sets_of_names() -> None:
-    file = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
+    file = yaml_files.load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
     queries = [
         query["query"]
         for source in file["datasources"]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards.rules import GROUPS as RECORDINGS
+from tests import yaml_files
 from tests.dashboards import lint
 from tests.dashboards.board_queries import files
 from tests.dashboards.lint import BOARDS, RULES_OF_ALERTS, RULES_OF_BOARDS
@@ -21,7 +21,7 @@ from tests.dashboards.promql_reader import Expression
 ALERTS = {
     rule["alert"]: rule
     for path in files("rules", "alerts.yaml")
-    for group in yaml.safe_load(path.read_text())["groups"]
+    for group in yaml_files.load(path.read_text())["groups"]
     for rule in group["rules"]
 }
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-import yaml
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 
+from tests import yaml_files
 from tests.dashboards.board_queries import BoardQuery, all_queries
 from tests.dashboards.logql_reader import Selected, selections
 from tests.judges.collector import CONFIGS
@@ -93,13 +93,13 @@ def of_boards(**values: str) -> Iterator[tuple[BoardQuery, Selected]]:
 
 def exported_keys() -> set[str]:
     """Return the attribute keys that the gateway lets through."""
-    processors: Any = yaml.safe_load((CONFIGS / "gateway.yaml").read_text())["processors"]
+    processors: Any = yaml_files.load((CONFIGS / "gateway.yaml").read_text())["processors"]
     return {*processors["redaction"]["allowed_keys"]}
 
 
 def stream_labels() -> set[str]:
     """Return the labels of the streams in the Loki of the compose stack."""
-    limits: Any = yaml.safe_load((ROOT / "deploy/compose/loki.yaml").read_text())["limits_config"]
+    limits: Any = yaml_files.load((ROOT / "deploy/compose/loki.yaml").read_text())["limits_config"]
     rules = limits["otlp_config"]["resource_attributes"]["attributes_config"]
     return {label_name(key) for rule in rules if rule["action"] == "index_label" for key in rule["attributes"]}
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 
+from tests import yaml_files
 from tests.judges.programs import ROOT, free_port, program, running, until
 from tests.waiting import PATIENCE
 from tests.waiting import until as wait_until
@@ -25,7 +25,7 @@ CONFIG = ROOT / "deploy" / "alertmanager" / "alertmanager.yaml"
 SECRETS = "/etc/alertmanager/secrets/webhooks/"
 RULES = [
     rule
-    for group in yaml.safe_load((ROOT / "dashboards" / "rules" / "alerts.yaml").read_text())["groups"]
+    for group in yaml_files.load((ROOT / "dashboards" / "rules" / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]
 ]
 _SECONDS_TO_START = 30
@@ -102,7 +102,7 @@ def receiving() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
 
 
 def test_urls_of_receivers_are_in_files() -> None:
-    config = yaml.safe_load(CONFIG.read_text())
+    config = yaml_files.load(CONFIG.read_text())
     kinds = [kind for receiver in config["receivers"] for kind in receiver if kind != "name"]
     assert set(kinds) == {"webhook_configs"}
     for receiver in config["receivers"]:
@@ -112,11 +112,11 @@ def test_urls_of_receivers_are_in_files() -> None:
 
 
 def test_alerts_of_an_agent_form_a_group() -> None:
-    assert yaml.safe_load(CONFIG.read_text())["route"]["group_by"] == ["alertname", "job", "gen_ai_agent_name"]
+    assert yaml_files.load(CONFIG.read_text())["route"]["group_by"] == ["alertname", "job", "gen_ai_agent_name"]
 
 
 def test_inhibitions_name_alerts_that_exist() -> None:
-    rules = yaml.safe_load(CONFIG.read_text())["inhibit_rules"]
+    rules = yaml_files.load(CONFIG.read_text())["inhibit_rules"]
     matchers = [matcher for rule in rules for side in ("source", "target") for matcher in rule[f"{side}_matchers"]]
     named = {name for matcher in matchers for name in re.split(r"\W+", matcher.removeprefix("alertname")) if name}
     assert named

@@ -9,8 +9,8 @@ from functools import reduce
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import yaml_files
 from tests.judges.collector import CONFIGS
 from traced_tools.core.enums import DECISIONS, STOP_REASONS
 from traced_tools.observe import names
@@ -33,7 +33,7 @@ def merged(files: tuple[str, ...]) -> dict[str, Any]:
             return other
         return {key: join(one.get(key, {}), other[key]) if key in other else one[key] for key in {**one, **other}}
 
-    return reduce(join, (yaml.safe_load((CONFIGS / name).read_text()) for name in files), {})
+    return reduce(join, (yaml_files.load((CONFIGS / name).read_text()) for name in files), {})
 
 
 def pipelines(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -83,7 +83,7 @@ def test_each_route_leads_to_a_pipeline_that_its_connector_feeds(files: tuple[st
 
 
 def test_the_manifest_builds_the_components_that_the_configurations_use() -> None:
-    manifest = yaml.safe_load((CONFIGS / "builder.yaml").read_text())
+    manifest = yaml_files.load((CONFIGS / "builder.yaml").read_text())
     built = {
         (kind, each["gomod"].split()[0].rpartition("/")[2].removesuffix(kind[:-1]))
         for kind in KINDS

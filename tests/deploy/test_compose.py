@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from tests import yaml_files
 from tests.dashboards.logql_reader import selections
 from tests.judges.collector import PROGRAM, TO_HAVE_IT
 from tests.judges.programs import ROOT, environment, program
@@ -25,7 +26,7 @@ ANONYMOUS = "GF_AUTH_ANONYMOUS_ENABLED"
 
 def read(path: Path) -> Any:
     """Return the content of a YAML file."""
-    return yaml.safe_load(path.read_text())
+    return yaml_files.load(path.read_text())
 
 
 COMPOSE = read(FOLDER / "compose.yaml")
@@ -70,7 +71,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 def _configurations() -> Iterator[tuple[Path, Any]]:
     """Yield the path and each document of every YAML file in deploy, but those that kustomize generates."""
     for path in sorted(DEPLOY.rglob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text()):
+        for document in yaml_files.load_all(path.read_text()):
             yield path, document
 
 
@@ -306,7 +307,7 @@ def test_docker_compose_accepts_the_files(files: tuple[str, ...]) -> None:
     command = [program("docker-compose", DOCKER_COMPOSE), *options, "config"]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    rendered = yaml.safe_load(ran.stdout)["services"]
+    rendered = yaml_files.load(ran.stdout)["services"]
     assert rendered.keys() == SERVICES.keys()
     assert rendered["grafana"]["environment"][ANONYMOUS] == ("true" if len(files) == 2 else "false")
     assert rendered["gateway"]["environment"]["AUDIT_ENDPOINT"] == "http://loki:3100/otlp"

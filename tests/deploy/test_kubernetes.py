@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests import yaml_files
 from tests.deploy.resource_schemas import SCHEMAS
 from tests.deploy.test_collector import merged
 from tests.judges.collector import PROGRAM, TO_HAVE_IT
@@ -42,7 +43,7 @@ def _built(folder: str) -> dict[tuple[str, str], Resource]:
         missing("neither kustomize nor kubectl is here: go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0")
     ran = subprocess.run([*command, FOLDER / folder], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    resources = list(yaml.safe_load_all(ran.stdout))
+    resources = list(yaml_files.load_all(ran.stdout))
     found = {(each["kind"], each["metadata"]["name"]): each for each in resources}
     assert len(found) == len(resources)
     return found
@@ -82,7 +83,7 @@ def test_every_resource_is_in_the_namespace(built: dict[tuple[str, str], Resourc
 def test_collectors_run_the_configurations_of_the_collector_folder(built: dict[tuple[str, str], Resource]) -> None:
     collectors = _of("OpenTelemetryCollector", built)
     assert collectors.keys() == COLLECTORS.keys()
-    version = yaml.safe_load((ROOT / "deploy" / "collector" / "builder.yaml").read_text())["dist"]["version"]
+    version = yaml_files.load((ROOT / "deploy" / "collector" / "builder.yaml").read_text())["dist"]["version"]
     for name, resource in collectors.items():
         assert resource["spec"]["config"] == merged(COLLECTORS[name])
         assert resource["spec"]["image"] == f"otel/opentelemetry-collector-contrib:{version}"
@@ -164,7 +165,7 @@ def test_rules_are_those_that_promtool_tests(built: dict[tuple[str, str], Resour
     rules = _of("PrometheusRule", built)
     assert rules.keys() == {f"traced-tools-{name}" for name in files}
     for name, path in files.items():
-        assert rules[f"traced-tools-{name}"]["spec"] == yaml.safe_load(path.read_text())
+        assert rules[f"traced-tools-{name}"]["spec"] == yaml_files.load(path.read_text())
 
 
 @pytest.mark.slow
@@ -194,8 +195,8 @@ def test_alertmanager_and_grafana_have_the_files_of_the_compose_stack(built: dic
 
 @pytest.mark.slow
 def test_the_values_of_the_chart_agree_with_the_compose_stack_and_the_manifests() -> None:
-    values = yaml.safe_load((FOLDER / "kube-prometheus-stack.values.yaml").read_text())
-    compose = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yaml").read_text())
+    values = yaml_files.load((FOLDER / "kube-prometheus-stack.values.yaml").read_text())
+    compose = yaml_files.load((ROOT / "deploy" / "compose" / "prometheus.yaml").read_text())
     spec = values["prometheus"]["prometheusSpec"]
     assert spec["otlp"]["promoteResourceAttributes"] == compose["otlp"]["promote_resource_attributes"]
     assert spec["otlp"]["translationStrategy"] == compose["otlp"]["translation_strategy"]

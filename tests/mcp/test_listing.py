@@ -13,7 +13,7 @@ from tests.mcp.fake_http import ECHO, faking
 from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
-from tests.sweeps import check_each
+from tests.sweeps import check_each, sweep
 from traced_tools import ToolCall, tool_callbacks
 from traced_tools.flow.workers import _portal
 from traced_tools.mcp import McpToolset, connection
@@ -108,9 +108,11 @@ def test_marks_for_headers_that_are_invalid_are_logged(caplog: pytest.LogCapture
 # How long a list is kept.
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("times", [{}, {"ttlMs": 0}, {"ttlMs": None}, {"ttlMs": "soon"}, {"ttlMs": -1}], ids=str)
-@pytest.mark.parametrize("options", [{}, {"list_changed": True}, {"modern": True}], ids=str)
+@sweep(
+    mode=MODES,
+    times=({}, {"ttlMs": 0}, {"ttlMs": None}, {"ttlMs": "soon"}, {"ttlMs": -1}),
+    options=({}, {"list_changed": True}, {"modern": True}),
+)
 def test_tools_of_a_server_that_states_no_time_are_listed_once(
     mode: str, times: dict[str, Any], options: dict[str, bool]
 ) -> None:

@@ -26,7 +26,7 @@ from traced_tools.events import ToolProgressed
 from traced_tools.mcp import McpToolset
 
 
-@pytest.mark.parametrize("mode", ["call", "acall"])
+@pytest.mark.parametrize("mode", ["call", pytest.param("acall", marks=pytest.mark.slow)])
 def test_the_server_of_times_converts_one(mode: str) -> None:
     with McpToolset.stdio(sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC", name="time") as times:
         arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.mcp.servers import is_alive
@@ -63,6 +64,7 @@ def test_children_of_tools_over_stdio_end_and_the_server_answers_each_call_once(
     assert use(StdioServerParameters(command=sys.executable, args=[FORKING, "stdio"])) == RESULTS
 
 
+@pytest.mark.slow
 def test_children_of_tools_over_http_end_and_the_server_answers_each_call_once() -> None:
     with forking("http") as process:
         assert use(url_of(process)) == RESULTS
@@ -88,6 +90,7 @@ def test_a_child_that_outlives_the_server_keeps_no_client_over_stdio_waiting() -
             assert process.stdout is not None and in_time(process.stdout.read) == b""
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_the_server_does_not_keep_its_port() -> None:
     with forking("http") as process:
         url = url_of(process)

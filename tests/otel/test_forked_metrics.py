@@ -10,6 +10,7 @@ import pytest
 
 from tests.otel.collector import Collector, collecting
 from tests.otel.processes import in_a_process
+from tests.sweeps import sweep
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 
@@ -63,6 +64,8 @@ assert [child.exitcode for child in children] == [0, 0]
 work(1)
 handle.shutdown()
 """
+SCRIPTS = {"pre-fork": PRE_FORK, "multiprocessing": MULTIPROCESSING}
+FLUSHES = {"flushed": "handle.force_flush()", "waiting": ""}
 COUNTED = ("gen_ai.invoke_agent.duration", "traced_tools.tool.decisions", "calls", "seconds", "active", "observed")
 """Metrics that count each round of work once."""
 
@@ -85,12 +88,11 @@ def exported(collector: Collector) -> dict[str, list[int]]:
     return {name: sorted(count for (of, _), count in found.items() if of == name) for name in COUNTED}
 
 
-@pytest.mark.parametrize("flush", ["handle.force_flush()", ""], ids=["flushed", "waiting"])
-@pytest.mark.parametrize("temporality", ["cumulative", "delta"])
-@pytest.mark.parametrize("script", [PRE_FORK, MULTIPROCESSING], ids=["pre-fork", "multiprocessing"])
+@sweep(script=SCRIPTS, temporality=("cumulative", "delta"), flush=FLUSHES)
 def test_each_process_exports_its_own_counts(script: str, temporality: str, flush: str) -> None:
     with collecting() as collector:
-        text = script.replace("INSTRUMENTS", INSTRUMENTS.replace("URL", repr(collector.url))).replace("FLUSH", flush)
+        instruments = INSTRUMENTS.replace("URL", repr(collector.url))
+        text = SCRIPTS[script].replace("INSTRUMENTS", instruments).replace("FLUSH", FLUSHES[flush])
         in_a_process(text, OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=temporality)
     assert exported(collector) == {name: [2, 2, 4] for name in COUNTED}
 

@@ -23,7 +23,13 @@ RUNS = "gen_ai_invoke_agent_duration_seconds"
 """
 
 
-@pytest.mark.parametrize("registry", ["REGISTRY", "CollectorRegistry()", "CollectorRegistry(auto_describe=True)"])
+@pytest.mark.parametrize(
+    "registry",
+    [
+        *("REGISTRY", "CollectorRegistry()"),
+        pytest.param("CollectorRegistry(auto_describe=True)", marks=pytest.mark.slow),  # as REGISTRY is
+    ],
+)
 def test_one_page_has_the_metrics_of_the_application_and_of_its_runs(registry: str) -> None:
     script = f"""
 registry = {registry}

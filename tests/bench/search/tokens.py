@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from bpe_openai import get_encoding
-
 from tests.bench.search.sets import Query, livemcp_definitions, query_sets
 from traced_tools import UserMessage, tool
 from traced_tools.core.tool_definition import ToolDefinition
@@ -82,5 +80,7 @@ def _search_tool() -> ToolDefinition:
 
 
 def _tokens(query: Query, tools: Collection[ToolDefinition]) -> int:
+    from bpe_openai import get_encoding  # on first use: the import reads all encodings, which takes most of a second
+
     body = _CODEC.encode(ChatRequest((UserMessage(query.text),), tuple(tools)), stream=False)
     return len(get_encoding(_ENCODING).encode(json.dumps(body, ensure_ascii=False)))
