@@ -59,9 +59,9 @@ class ChatClientRequest:
 
     def __post_init__(self) -> None:
         if self.messages is not self.run.complete:  # most replaced copies share the tuple
-            given = tuple(self.messages)
-            expect_each("messages", given, MESSAGE_TYPES, ANY_MESSAGE)
-            messages = with_results(given)
+            conversation = tuple(self.messages)
+            expect_each("messages", conversation, MESSAGE_TYPES, ANY_MESSAGE)
+            messages = with_results(conversation)
             object.__setattr__(self, "messages", messages)
             self.run.complete = messages
         if type(self.tools) is not ToolSet:

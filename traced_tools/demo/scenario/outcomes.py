@@ -12,7 +12,7 @@ from typing import Final
 from traced_tools.advisors.approval import ApprovalAdvisor
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.client import ChatClient, ChatClientRequestSpec
+from traced_tools.client import ChatClient
 from traced_tools.core.approval import Approve, Reject
 from traced_tools.core.enums import StopReason
 from traced_tools.core.limits import LoopLimits
@@ -39,6 +39,7 @@ from traced_tools.observe.names.registry_types import Metric
 from traced_tools.policy.advisor import PolicyAdvisor
 from traced_tools.policy.policy import Policy
 from traced_tools.policy.rule import Rule
+from traced_tools.request_spec import ChatClientRequestSpec
 from traced_tools.search import RegexToolIndex
 from traced_tools.search.advisor import ToolSearchToolCallingAdvisor
 from traced_tools.testing.reply import Reply

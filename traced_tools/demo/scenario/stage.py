@@ -14,7 +14,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from traced_tools.client import ChatClient, ChatClientRequestSpec
+from traced_tools.client import ChatClient
 from traced_tools.core.enums import StopReason
 from traced_tools.core.messages import ToolCall, Usage
 from traced_tools.demo.scenario.models import HTTP, LARGE, REASONING, ScenarioPrices, TimedChatModel
@@ -22,6 +22,7 @@ from traced_tools.loop.exchange import ChatClientResponse
 from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.models.openai.chat import OpenAIChatModel
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.request_spec import ChatClientRequestSpec
 from traced_tools.testing.reply import Reply
 from traced_tools.testing.server import Received, ReplayServer
 
