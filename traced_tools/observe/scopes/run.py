@@ -275,6 +275,7 @@ def report_failed_listener(
     if run.enabled:
         run.listener_failed(error)
         scope = HookScope(run, hook, name, order, iteration)
+        scope.traced, scope.is_origin = False, True  # the call is over: its span is made now, with the time it began
         scope.__enter__()
         scope.close(error, perf_counter_ns() - began)
 

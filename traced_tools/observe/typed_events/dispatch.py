@@ -243,7 +243,8 @@ class RunEventDispatcher:
                     telemetry.telemetry_failed(error, "on_event of an advisor")
                 else:
                     first = error
-            telemetry.listened("on_event", name, perf_counter_ns() - began)
+            else:
+                telemetry.listened("on_event", name, perf_counter_ns() - began)
         if first is not None:
             raise first
 
