@@ -134,7 +134,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         return replace(response, usage=usage, tool_results=results)
 
     def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
-        """Record what the agent is sent."""
+        """Record the digests of the instructions, the tools and the policies."""
         fingerprint = tools.fingerprint if tools else ""
         digests = AgentDigests.of(instructions_of(self.messages), fingerprint, self.chain.policy_digests())
         observed.identified(digests, is_own=self.has_own_agent)
@@ -152,7 +152,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         return tools
 
     def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision | Denied]) -> None:
-        """Let a run start where the run of a state paused, with what it had used of its limits."""
+        """Let a run start where the run of a state paused, with the time and nested usage that the state counts."""
         run.report_resumption(state.id)
         run.resumption = Resumption(state, partial(self._claim, state, decisions))
         run.tally.record_seconds(state.seconds)

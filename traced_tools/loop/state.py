@@ -64,7 +64,7 @@ class KeptResult(Value):
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
-        """Return what a state keeps of a result: all but the value that the tool returned, and its exception."""
+        """Return a result as a state keeps it: without the value that the tool returned, and without its exception."""
         values = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
         return cls(name=result.tool, **values)
 
@@ -89,7 +89,7 @@ class KeptQuestion(Value):
 
     @classmethod
     def of(cls, question: InputRequest) -> Self:
-        """Return what is kept of a question."""
+        """Return a question as a state keeps it."""
         return cls(key=question.key, method=question.method, params=json.dumps({**question.params}))
 
     def question(self) -> InputRequest:
@@ -107,7 +107,7 @@ class KeptInput(Value):
 
     @classmethod
     def of(cls, pending: PendingInput) -> Self:
-        """Return what a state keeps of the questions."""
+        """Return the questions as a state keeps them."""
         return cls(
             requests=tuple(map(KeptQuestion.of, pending.requests)),
             state=pending.state,

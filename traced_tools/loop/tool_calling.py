@@ -263,7 +263,7 @@ class _Loop:
         limit: StopReason | None = None,
         **approvals: Any,
     ) -> ToolExecutionResult:
-        """Run the calls of an answer; `approvals` are those arguments of `ToolCallingManager.execute`."""
+        """Run the calls of an answer; `approvals` are the arguments `decisions` and `earlier` of the manager."""
         run = self._run
         try:
             return await self._advisor.manager.execute(
@@ -387,7 +387,7 @@ def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
 
 
 def _messages_after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return what follows the first request in the history; a hook may have put messages before it."""
+    """Return the messages after the first request in the history; a hook may have put messages before the request."""
     for index in reversed(range(len(history))):
         if first and history[index] is first[-1]:
             return history[index + 1 :]

@@ -1,4 +1,4 @@
-"""A request to decide about a tool call, the approval of one, and what a decision must fit."""
+"""Requests for approval of tool calls, approvals, and checks that a decision fits its call."""
 
 from __future__ import annotations
 

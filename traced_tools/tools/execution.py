@@ -192,7 +192,7 @@ class ToolExecution:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is decided what becomes of the call."""
+        """Whether the call is decided: it has a result, or its tool may run and waits for the other calls."""
         return self.is_held or (self._result is not None and self._result.pending is None)
 
     def result_so_far(self) -> ToolResultPart:
@@ -357,7 +357,7 @@ class ToolExecution:
         return replace(result, advisor=advisor.name) if is_own else result
 
     def _validate(self, call: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
-        """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
+        """Return a call with its changed arguments as the tool gets them; if they are invalid, return the result."""
         try:
             observed.repaired(self._binding.bind(call.arguments))
         except InvalidArguments as problem:
