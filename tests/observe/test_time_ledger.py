@@ -96,6 +96,7 @@ def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None
     assert ledger(telemetry) == {"model": 128, "tool": 64, "hook": advisors, "approval": 4, **chunks}
     (models,) = [each for each in telemetry.metric(names.INFERENCE_DURATION.name) if total(each) > 0]
     assert total(models) == 128
+    assert [total(tools) for tools in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)] == [64]
     recorded = {point.attributes[names.TIME_KIND]: total(point) for point in telemetry.metric(names.RUN_TIME.name)}
     assert recorded == ledger(telemetry)
 

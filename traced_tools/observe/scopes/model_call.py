@@ -164,16 +164,11 @@ class ModelScope(Scope, Generic[R]):
         labels, usage = self._ended_labels(), self._reported()
         error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
         labels_with_error = {**labels, **error} if error else labels
-        instruments.models.duration(self._operation).record(self._own_time, labels_with_error, self._context)
+        instruments.models.duration(self._operation).record(self.own_time, labels_with_error, self._context)
         if usage is not None:
             instruments.models.count(usage, labels, labels_with_error, self._context)
             if self.run.options.prices is not None:
                 self._record_cost(instruments, usage)
-
-    @property
-    def _own_time(self) -> float:
-        """The seconds that the model took, without the time of the application's advisors and of a stream's reader."""
-        return self.duration if self.ledger is None else self.self_time
 
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)

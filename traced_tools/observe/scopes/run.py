@@ -222,14 +222,10 @@ class HookScope(Scope):
         self.ledger = ledger
         self.kind = kind
 
-    @property
-    def _own_time(self) -> float:
-        return self.duration if self.ledger is None else self.self_time
-
     def _is_notable(self) -> bool:
         """Whether the hook itself failed or was slow. What it wraps has its own spans."""
         slow = self.run.options.slow_hook
-        return not self.traced and (self.is_origin or (slow is not None and self._own_time >= slow))
+        return not self.traced and (self.is_origin or (slow is not None and self.own_time >= slow))
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
@@ -255,7 +251,7 @@ class HookScope(Scope):
         }
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.advisor_duration.record(self._own_time, labels, self._context)
+        instruments.advisor_duration.record(self.own_time, labels, self._context)
 
 
 def report_failed_listener(

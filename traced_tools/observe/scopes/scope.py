@@ -161,6 +161,11 @@ class Scope:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
 
+    @property
+    def own_time(self) -> float:
+        """The seconds without what is downstream; all of them if the scope has no ledger, so that nothing is."""
+        return self.duration if self.ledger is None else self.self_time
+
     def _is_own(self, error: BaseException) -> bool:
         """Return whether an error that leaves the block is an error of this stage."""
         return True

@@ -187,7 +187,7 @@ class ToolScope(Scope):
             }
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
-            instruments.execute_tool_duration.record(self.duration, labels, self._context)
+            instruments.execute_tool_duration.record(self.own_time, labels, self._context)
         if result is not None:
             labels_of_result: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             if result.cut:
