@@ -126,6 +126,11 @@ class ToolScope(Scope):
         span = names.EXECUTE_TOOL_SPAN if self._observed.executes else names.REFUSE_TOOL_SPAN
         return span.named(self._tool)
 
+    @property
+    def own_time(self) -> float:
+        """The seconds without the advisors around the tool, listeners, and the wait for an approval."""
+        return self.duration if self.ledger is None else self.ledger.booked_ns["tool"] / 1_000_000_000
+
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)
 
