@@ -31,6 +31,7 @@ class Telemetry(CapturedTelemetry):
         capture: which contents are captured, as in `TelemetryOptions`.
         sampler: decides which spans are recorded; None for all.
         readers: further readers of the metrics.
+        cumulative: whether the metrics can be read as OpenTelemetry has them, which costs time for each instrument.
         options: other arguments of `TelemetryOptions`.
     """
 
@@ -40,6 +41,7 @@ class Telemetry(CapturedTelemetry):
         *,
         sampler: Sampler | None = None,
         readers: Sequence[MetricReader] = (),
+        cumulative: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(capture)
@@ -51,8 +53,9 @@ class Telemetry(CapturedTelemetry):
             self.tracer_provider.sampler = sampler
         for reader in readers:
             self.meter_provider.add_metric_reader(reader)
-        self.reader = InMemoryMetricReader()
-        self.meter_provider.add_metric_reader(self.reader)
+        self._cumulative = InMemoryMetricReader() if cumulative else None
+        if self._cumulative is not None:
+            self.meter_provider.add_metric_reader(self._cumulative)
         self.options = replace(self.options, **{"slow_hook": 60.0, **options})  # a busy machine makes no hook slow
         self.counting = SpanCounter()
         self.tracer_provider.add_span_processor(self.counting)
@@ -130,19 +133,20 @@ class Telemetry(CapturedTelemetry):
         return [event for event in self.events if event.name == name]
 
     def metrics_data(self) -> MetricsData:
-        """Return all metrics as OpenTelemetry has them, from the beginning."""
-        data = self.reader.get_metrics_data()
+        """Return all metrics as OpenTelemetry has them, from the beginning. Needs `cumulative`."""
+        data = self._read()
         assert data is not None, "nothing was recorded"
         return data
 
     def observed(self, name: str) -> list[Any]:
-        """Return the points of one metric as OpenTelemetry reports them now: none of a gauge that is gone."""
+        """Return the points of one metric as OpenTelemetry reports them now. Needs `cumulative`."""
         return [
-            point
-            for metric in iter_metrics(self.reader.get_metrics_data())
-            if metric.name == name
-            for point in metric.data.data_points
+            point for metric in iter_metrics(self._read()) if metric.name == name for point in metric.data.data_points
         ]
+
+    def _read(self) -> MetricsData | None:
+        assert self._cumulative is not None, "pass cumulative=True"
+        return self._cumulative.get_metrics_data()
 
     def metric(self, name: str) -> list[MetricPoint]:
         """Return the series of one metric."""

@@ -45,7 +45,7 @@ def mirror_all(telemetry: Telemetry, *records: AuditRecord) -> None:
 
 @pytest.fixture
 def telemetry() -> Telemetry:
-    return Telemetry()
+    return Telemetry(cumulative=True)
 
 
 def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) -> None:

@@ -76,7 +76,7 @@ class Wiretap:
 
     def __init__(self, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], **options: Any) -> None:
         self._prometheus = PrometheusReader()
-        self.telemetry = Telemetry(readers=[self._prometheus], **options)
+        self.telemetry = Telemetry(readers=[self._prometheus], cumulative=True, **options)
         self.telemetry.tracer_provider.add_span_processor(ConsoleProcessor())
         self.complaints: list[str] = []
         self._caplog, self._capsys = caplog, capsys

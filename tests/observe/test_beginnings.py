@@ -94,7 +94,7 @@ def test_a_tool_span_gets_its_operation_when_the_tool_is_certain_to_run(mode: st
 
 
 def test_all_signals_have_the_packages_name_and_version_and_no_schema() -> None:
-    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    telemetry = Telemetry(capture="SPAN_AND_EVENT", cumulative=True)
     runs_of_everything(telemetry)
     data = telemetry.metrics_data()
     scopes = [span.instrumentation_scope for span in telemetry.spans]

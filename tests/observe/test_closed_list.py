@@ -21,7 +21,7 @@ SMALL = ContentCapture("SPAN_AND_EVENT", max_bytes=256)
 
 def emitted(convention: str = RELEASED, **options: Any) -> Telemetry:
     """What the runs of everything emit by one of the two sets of names."""
-    telemetry = Telemetry(prices=Prices(), **options)
+    telemetry = Telemetry(prices=Prices(), cumulative=True, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(GENAI_CONVENTIONS, convention)
         runs_of_everything(telemetry)

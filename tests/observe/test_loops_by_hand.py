@@ -21,7 +21,7 @@ class Seen:
     """Everything that a loop emits, and the client and advisors that emit it."""
 
     def __init__(self) -> None:
-        self.telemetry, self.watching, self.trail = Telemetry(), Watching(), KeptTrail()
+        self.telemetry, self.watching, self.trail = Telemetry(cumulative=True), Watching(), KeptTrail()
         calls = [ToolCall("add", {"a": 1, "b": 2}, id="c1"), ToolCall("add", {"a": "x", "b": 2}, id="c2")]
         self.advisors: list[Advisor] = [self.watching, auditing(self.trail)]
         model = ScriptedChatModel([calls, "three"])

@@ -45,7 +45,7 @@ class OddAdvisor(Advisor):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_names_with_lone_surrogates_are_sent_and_scraped(mode: str) -> None:
-    telemetry = Telemetry()
+    telemetry = Telemetry(cumulative=True)
     client = ChatClient(Odd(["x"]), name=ODD, telemetry=telemetry.options)
     run(mode, client.prompt("?", conversation_id="c"))
     assert all(dict(exported_by(telemetry)).values())
@@ -70,7 +70,7 @@ def test_an_invalid_token_count_is_dropped_and_counted(
     mode: str, tokens: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traced_tools.observe.failures._reported", set())
-    telemetry = Telemetry(prices=GenaiPrices())
+    telemetry = Telemetry(prices=GenaiPrices(), cumulative=True)
     odd = ChatResponse(AssistantMessage("x"), usage=Usage(input_tokens=tokens, output_tokens=4))
     run(mode, ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options).prompt("?"))
     attributes = telemetry.one("chat scripted").attributes or {}

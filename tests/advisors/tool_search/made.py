@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import count
 from typing import Any
 
 from traced_tools import (
@@ -44,6 +46,14 @@ def feeding(animal: str, **settings: Any) -> ToolCallback:
 def zoo(*animals: str) -> list[ToolCallback]:
     """A tool for each animal, 70 by default."""
     return [feeding(each) for each in animals or ANIMALS]
+
+
+_clients = count()
+
+
+@cache
+def _kept_zoo(number: int) -> tuple[ToolCallback, ...]:
+    return tuple(zoo())
 
 
 def looks(query: str, id: str | None = None, **arguments: Any) -> ToolCall:
@@ -93,9 +103,9 @@ def searching(index: RegexToolIndex | None = None, **settings: Any) -> ToolSearc
 def client(
     advisor: ToolSearchToolCallingAdvisor, *turns: Any, advisors: Sequence[Any] = (), **settings: Any
 ) -> tuple[ChatClient, ScriptedChatModel]:
-    """A client of the zoo, and its model."""
-    model = ScriptedChatModel(list(turns))
-    return ChatClient(model, **{"tools": zoo(), "advisors": [advisor, *advisors], **settings}), model
+    """A client of the zoo, and its model. The tools of the next client are equal, and other objects."""
+    model, tools = ScriptedChatModel(list(turns)), _kept_zoo(next(_clients) % 2)
+    return ChatClient(model, **{"tools": tools, "advisors": [advisor, *advisors], **settings}), model
 
 
 def offered(request: ChatRequest) -> list[str]:
