@@ -55,7 +55,12 @@ SPINE: Final = (
     Room("tools", "callbacks, selections, and the execution of the calls of an answer", "the loop, and advisors"),
     Room("loop", "the chain of advisors, the exchange, the tool loop, the state of a paused run", "any one advisor"),
     Room("advisors", "advisors that need nothing but the loop", "another advisor, and any annex"),
-    Room("client", "`ChatClient`, its requests, streams and runs", "any annex", ("run_handles",)),
+    Room(
+        "client",
+        "`ChatClient`, its requests, streams and runs",
+        "any annex",
+        ("client_settings", "request_spec", "run_handles"),
+    ),
 )
 ANNEXES: Final = (
     Room("stores", "what stores share: databases, versions of tables, errors without contents", "what is stored"),

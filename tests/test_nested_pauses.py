@@ -123,7 +123,7 @@ def asker(client: ChatClient, *turns: Any, **settings: Any) -> ChatClient:
 
 
 def requests(client: ChatClient) -> list[Any]:
-    model: Any = client._settings["model"]
+    model: Any = client._settings.model
     return [*model.requests]
 
 

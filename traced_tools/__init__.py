@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from traced_tools.audit.advisor import AuditAdvisor as AuditAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
-    from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
     from traced_tools.core.approval import Approve as Approve
     from traced_tools.core.approval import PendingCall as PendingCall
     from traced_tools.core.approval import Reject as Reject
@@ -150,6 +149,7 @@ if TYPE_CHECKING:
     from traced_tools.policy.advisor import PolicyAdvisor as PolicyAdvisor
     from traced_tools.policy.policy import Policy as Policy
     from traced_tools.policy.rule import Rule as Rule
+    from traced_tools.request_spec import ChatClientRequestSpec as ChatClientRequestSpec
     from traced_tools.run.log_filter import RunIdFilter as RunIdFilter
     from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
     from traced_tools.run_handles import ChatRun as ChatRun
@@ -193,7 +193,7 @@ _EXPORTS = {
     "CallModel": "traced_tools.models.step",
     "ChatClient": "traced_tools.client",
     "ChatClientRequest": "traced_tools.loop.exchange",
-    "ChatClientRequestSpec": "traced_tools.client",
+    "ChatClientRequestSpec": "traced_tools.request_spec",
     "ChatClientResponse": "traced_tools.loop.exchange",
     "ChatMemory": "traced_tools.memory.chat_memory",
     "ChatMemoryError": "traced_tools.errors",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from typing_extensions import TypeForm
 
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
-from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, NestedPause, Reject, WaitingRun
+from traced_tools.client_settings import (
+    ClientSettings,
+    check_common,
+    check_not_blank,
+    check_resolver,
+    checked_advisors,
+)
+from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
-from traced_tools.core.enums import ResumeRefusal
 from traced_tools.core.identity import check_principal
 from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import (
@@ -25,7 +30,6 @@ from traced_tools.core.messages import (
     Message,
     SystemMessage,
     TextPart,
-    UsageSum,
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
@@ -38,42 +42,31 @@ from traced_tools.core.tool_input import Provide
 from traced_tools.errors import (
     AdvisorChainError,
     LoopLimitExceeded,
-    McpToolsChanged,
     ResumeError,
-    StateNotKept,
     TracedToolsError,
 )
-from traced_tools.flow.event_loops import warn_if_blocking_loop
-from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import ParallelFlows, perform
+from traced_tools.flow.flow import acall, call
+from traced_tools.flow.steps import ParallelFlows
 from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.chain import AdvisorChain
-from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, OutputT
+from traced_tools.loop.exchange import OutputT
 from traced_tools.loop.state import KeepsPausedRuns, RunState
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
-from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.request_spec import ChatClientRequestSpec as ChatClientRequestSpec
+from traced_tools.request_spec import copy_containers, instructions_of, record_refusal
 from traced_tools.run.context import RunContext, current_run
-from traced_tools.run.resumption import Pause, Resumption
-from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
-from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
 from traced_tools.tools.selection import ToolSelection
-from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-    from traced_tools.observe.stages.run import RunObservation
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
-_LONGEST_VERSION: Final = 64
-_LOG: Final = logging.getLogger(__name__)
-_MOST_AGENT_ID: Final = 128
 _ANSWERS: Final = ("answered", "return_direct", "advisor")
 """The stop reasons of runs that no limit has ended."""
 _NO_OUTPUT: Final[Any] = None
@@ -145,71 +138,41 @@ class ChatClient:
         approval_key: bytes | str | Sequence[bytes | str] | None = None,
         pending_store: KeepsPausedRuns | None = None,
     ) -> None:
-        expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
-        expect("model.model", getattr(model, "model", None), str, "a str: set it on your ChatModel")
-        expect("model.provider", getattr(model, "provider", None), str, "a str: set it on your ChatModel")
-        expect("name", name, str, "a str")
-        if not name.strip():
-            raise ValueError("name must not be blank: it names the agent in telemetry")
-        expect("version", version, (str, type(None)), "a str or None")
-        if version is not None and not (version.strip() and version.isprintable() and len(version) <= _LONGEST_VERSION):
-            raise ValueError(
-                f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
-                "pass version='2.1', or omit it"
-            )
-        expect("agent_id", agent_id, (str, type(None)), "a str or None")
-        if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
-            raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
-        expect("tool_calling", tool_calling, bool, "True or False")
-        expect(
-            "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
-        )
-        expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
-        expect("resolver_fallback", resolver_fallback, bool, "True or False")
-        if resolver_fallback and resolver is None:
-            raise ValueError("resolver_fallback=True needs a resolver=")
-        expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
-        check_principal("principal", principal)
-        expect("approval_key", approval_key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
-        if isinstance(approval_key, list | tuple):
-            expect_each("approval_key", approval_key, (bytes, str), "bytes or a str")
-        expect("pending_store", pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
-        _check_settings(system, options, limits, tool_errors)
+        check_resolver(resolver, resolver_fallback)  # before the selection, which calls it for names
         self._tools = ToolSelection(tools, resolver)
-        self._settings: dict[str, Any] = {
-            "model": model,
-            "name": name,
-            "version": version,
-            "agent_id": agent_id,
-            "system": system,
-            "tools": self._tools,
-            "advisors": _advisors(advisors),
-            "options": options,
-            "tool_context": checked_mapping("tool_context", tool_context),
-            "tool_calling": tool_calling,
-            "tool_calling_advisor": tool_calling_advisor,
-            "limits": limits,
-            "tool_errors": tool_errors,
-            "resolver": resolver,
-            "resolver_fallback": resolver_fallback,
-            "telemetry": telemetry,
-            "attributes": check_attributes(attributes),
-            "principal": principal,
-            "approval_key": approval_key,
-            "pending_store": pending_store,
-        }
+        self._settings = ClientSettings(
+            model=model,
+            name=name,
+            version=version,
+            agent_id=agent_id,
+            system=system,
+            tools=self._tools,
+            advisors=checked_advisors(advisors),
+            options=options,
+            tool_context=checked_mapping("tool_context", tool_context),
+            tool_calling=tool_calling,
+            tool_calling_advisor=tool_calling_advisor,
+            limits=limits,
+            tool_errors=tool_errors,
+            resolver=resolver,
+            resolver_fallback=resolver_fallback,
+            telemetry=telemetry,
+            attributes=check_attributes(attributes),
+            principal=principal,
+            approval_key=approval_key,
+            pending_store=pending_store,
+        )
         self._state_keys = StateKey.configured(approval_key)
-        self._chain = self._chain_with((), tool_calling=tool_calling)
+        self._chain = self._make_chain((), tool_calling=tool_calling)
 
     @property
     def name(self) -> str:
         """The agent's name in telemetry."""
-        name: str = self._settings["name"]
-        return name
+        return self._settings.name
 
     def replace(self, **changes: Any) -> ChatClient:
         """Return a new client with this client's arguments, except for those in `changes`."""
-        return ChatClient(**{**self._settings, **changes})
+        return ChatClient(**{**vars(self._settings), **changes})
 
     def prompt(
         self,
@@ -269,21 +232,21 @@ class ChatClient:
             AdvisorChainError: if the advisors cannot form a chain.
             ToolNotFoundError: if the resolver does not know a name in `tools`.
         """
-        _check_settings(system, options, limits, tool_errors)
+        check_common(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         check_principal("principal", principal)
         expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
-        conversation = _conversation(self._settings["system"] if system is None else system, messages, user)
+        conversation = _conversation(self._settings.system if system is None else system, messages, user)
         return self._request(
             conversation,
             conversation_id,
-            {"principal": principal, "default_principal": self._settings["principal"]},
+            {"principal": principal, "default_principal": self._settings.principal},
             tools=tools,
             advisors=advisors,
             options=options,
             tool_context=tool_context,
             output=output,
-            tool_calling=self._settings["tool_calling"] if tool_calling is None else tool_calling,
+            tool_calling=self._settings.tool_calling if tool_calling is None else tool_calling,
             limits=limits,
             tool_errors=tool_errors,
             params=params,
@@ -307,8 +270,8 @@ class ChatClient:
         """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
         The calls that were decided run or are refused. The run then goes on with their results. A call without a
-        decision waits on. The conversation, the principal and the actors, the attributes, and what the run has used of
-        its limits are those of the state.
+        decision keeps waiting. The conversation, the principal and the actors, the attributes, and what the run has
+        used of its limits are those of the state.
 
         Args:
             state: `response.state` of the run that waits.
@@ -326,31 +289,31 @@ class ChatClient:
 
         Raises:
             ResumeError: if the state was altered, or is of another version, or if a call does not wait for such a
-                decision. When the request runs, also if the state is
-                spent, a tool is gone or has changed, or the conversation went on. Nothing has run then.
+                decision. When the request runs, also if the state is spent, a tool is gone or has changed, or the
+                conversation went on. Nothing has run then.
             TypeError, ValueError: for an invalid argument.
         """
-        _check_settings(None, options, limits, tool_errors)
+        check_common(None, options, limits, tool_errors)
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve, Reject or Provide")
-        given = dict(decisions or {})
-        expect_each("the keys of decisions", [*given], str, "a str: the id of a call")
-        for call_id, decision in given.items():
+        decisions = dict(decisions or {})
+        expect_each("the keys of decisions", [*decisions], str, "a str: the id of a call")
+        for call_id, decision in decisions.items():
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
-        if any(isinstance(each, Approve) and each.scope != "call" for each in given.values()):
+        if any(isinstance(decision, Approve) and decision.scope != "call" for decision in decisions.values()):
             raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
         try:
-            found = RunState.from_text(state, self._state_keys)
+            paused = RunState.from_text(state, self._state_keys)
         except ResumeError as error:
-            if (store := self._settings["pending_store"]) is not None and error.lasting is not None:
-                call(_refused(store, state, error.lasting))
+            if (store := self._settings.pending_store) is not None and error.lasting is not None:
+                call(record_refusal(store, state, error.lasting))
             raise
-        found.check_decisions(given)
-        if found.is_kept and self._settings["pending_store"] is None:
+        paused.check_decisions(decisions)
+        if paused.is_kept and self._settings.pending_store is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
-        spec = self._resumed(
-            found,
-            given,
+        spec = self._resume_request(
+            paused,
+            decisions,
             tools=tools,
             advisors=advisors,
             options=options,
@@ -381,7 +344,7 @@ class ChatClient:
         """
 
         async def answer(spec: ChatClientRequestSpec[Any]) -> str:
-            # in a context of its own, so that the agent's run is not the current one afterwards
+            # `ParallelFlows` runs the agent in a separate context, so that its run isn't the current one afterwards
             [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
             if not response.content and not response.pending and response.stop_reason not in _ANSWERS:
                 raise LoopLimitExceeded(response.stop_reason, response)
@@ -393,24 +356,24 @@ class ChatClient:
             is_kept = asking is not None and asking.remembered is not None
             conversation = context.conversation_id if is_kept else None
             spec = self.prompt(question, conversation_id=conversation, tool_context=dict(context))
-            if is_kept:  # the conversation has the owner that the enclosing run has, also if that is nobody
+            if is_kept:  # a conversation without an owner must not get the client's principal as its owner
                 spec = replace(spec, new_run=partial(spec.new_run, default_principal=None))
             return await answer(spec)
 
-        async def resume(decided: DecidedPause, context: ToolContext) -> str:
-            assert isinstance(decided.run, RunState)
-            return await answer(self._resumed(decided.run, decided.decisions, tool_context=dict(context)))
+        async def resume(pause: DecidedPause, context: ToolContext) -> str:
+            assert isinstance(pause.run, RunState)
+            return await answer(self._resume_request(pause.run, pause.decisions, tool_context=dict(context)))
 
         async def check(state: WaitingRun) -> None:
             assert isinstance(state, RunState)
-            self._resumed(state, {})
+            self._resume_request(state, {})
             tools = (await self._tools.tool_set()).by_name
             state.check_tools(tools)
             await check_nested(state.nested_runs(), tools)
 
         return AgentToolCallback(ask, resume, check, name=name, description=description, metadata=metadata)
 
-    def _resumed(
+    def _resume_request(
         self,
         state: RunState,
         decisions: Mapping[str, CallDecision | Denied],
@@ -468,15 +431,15 @@ class ChatClient:
         return await acall(self._check_parts())
 
     async def _check_parts(self) -> list[CheckedPart]:
-        own = self._settings
-        holders = (own["model"], *own["advisors"], *self._tools.providers, own["pending_store"])
-        return [await _checked(each) for holder in holders if isinstance(holder, Checkable) for each in holder.checks()]
+        settings = self._settings
+        parts: Sequence[Any] = (settings.model, *settings.advisors, *self._tools.providers, settings.pending_store)
+        return [await _run_check(check) for part in parts if isinstance(part, Checkable) for check in part.checks()]
 
     def _request(
         self,
         messages: tuple[Message, ...],
         conversation_id: str | None,
-        who: Mapping[str, Any],
+        identity: Mapping[str, Any],
         *,
         tools: object,
         advisors: Iterable[Advisor],
@@ -491,234 +454,69 @@ class ChatClient:
     ) -> ChatClientRequestSpec[OutputT]:
         """Return a request with the settings of `prompt` in place of the client's.
 
-        `who` has the arguments of `RunContext` about the principal and the actors.
+        `identity` has the arguments of `RunContext` about the principal and the actors.
         """
-        own = self._settings
-        added = _advisors(advisors)
+        settings = self._settings
+        extra = checked_advisors(advisors)
         if output is not None:
-            if any(isinstance(each, StructuredOutputAdvisor) for each in (*own["advisors"], *added)):
+            if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*settings.advisors, *extra)):
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
-            added = (*added, StructuredOutputAdvisor(output))
+            extra = (*extra, StructuredOutputAdvisor(output))
         completed = with_results(messages)
-        is_own = tool_calling is own["tool_calling"] and not added
-        chain = self._chain if is_own else self._chain_with(added, tool_calling=tool_calling)
+        is_own = tool_calling is settings.tool_calling and not extra
+        chain = self._chain if is_own else self._make_chain(extra, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
             unanswered=0 if completed is messages else len(open_calls(messages)),
-            has_own_agent=tools is None and _instructions(messages) == (own["system"] or ""),
-            tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
-            options=(own["options"] or NO_OPTIONS).merged(options),
-            context=_copied(checked_mapping("params", params)),
+            has_own_agent=tools is None and instructions_of(messages) == (settings.system or ""),
+            tools=self._tools if tools is None else ToolSelection(tools, settings.resolver),
+            options=(settings.options or NO_OPTIONS).merged(options),
+            context=copy_containers(checked_mapping("params", params)),
             state_key=self._state_keys[0] if self._state_keys else None,
-            pending_store=own["pending_store"],
+            pending_store=settings.pending_store,
             new_run=partial(
                 RunContext,
-                agent=own["name"],
-                version=own["version"],
-                agent_id=own["agent_id"],
+                agent=settings.name,
+                version=settings.version,
+                agent_id=settings.agent_id,
                 conversation_id=conversation_id,
-                **who,
-                tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
-                limits=limits or own["limits"] or DEFAULT_LIMITS,
-                tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
-                telemetry=own["telemetry"],
+                **identity,
+                tool_context={**settings.tool_context, **checked_mapping("tool_context", tool_context)},
+                limits=limits or settings.limits or DEFAULT_LIMITS,
+                tool_errors=tool_errors or settings.tool_errors or ANSWER_ERRORS,
+                telemetry=settings.telemetry,
                 tool_advisors=chain.tool_advisors,
                 approvers=chain.approvers,
                 listeners=chain.listeners,
-                resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
-                enforces_schema=own["model"].enforces_schema,
+                resolver_fallback=settings.resolver if settings.resolver_fallback else None,
+                enforces_schema=settings.model.enforces_schema,
                 transcripts=chain.transcripts,
-                context_window=own["model"].known_context_window,
-                attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
+                context_window=settings.model.known_context_window,
+                attributes=merge_attributes(settings.attributes, check_attributes(attributes)),
             ),
         )
 
-    def _chain_with(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
-        """Return the chain of this client's advisors and the `added` ones.
+    def _make_chain(self, extra: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
+        """Return the chain of this client's advisors and the `extra` ones.
 
         With `tool_calling`, a tool loop is added if the advisors contain none. Without it, tool loops are removed.
         """
-        advisors = [*self._settings["advisors"], *added]
+        advisors = [*self._settings.advisors, *extra]
         if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
-            advisors.append(_loop_for(self._settings["tool_calling_advisor"] or ToolCallingAdvisor(), advisors))
+            advisors.append(_choose_loop(self._settings.tool_calling_advisor or ToolCallingAdvisor(), advisors))
         if not tool_calling:
             advisors = [advisor for advisor in advisors if not isinstance(advisor, ToolLoopAdvisor)]
-        return AdvisorChain(advisors, self._settings["model"])
+        return AdvisorChain(advisors, self._settings.model)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __repr__(self) -> str:
-        return f"<ChatClient {self.name!r}: {len(self._tools)} tools, {len(self._settings['advisors'])} advisors>"
+        return f"<ChatClient {self.name!r}: {len(self._tools)} tools, {len(self._settings.advisors)} advisors>"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ChatClientRequestSpec(Generic[OutputT]):
-    """A request that is ready to run. It can run any number of times; the runs are independent."""
-
-    chain: AdvisorChain
-    messages: tuple[Message, ...]
-    unanswered: int
-    has_own_agent: bool
-    tools: ToolSelection
-    options: ChatOptions
-    context: Mapping[str, Any]
-    new_run: Callable[..., RunContext]
-    state_key: StateKey | None = None
-    pending_store: KeepsPausedRuns | None = None
-    resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
-    resumed_text: str = ""
-
-    def call(self) -> ChatClientResponse[OutputT]:
-        """Run the request, blocking, and return the answer. On an event loop, use `acall`."""
-        warn_if_blocking_loop("call", "acall")
-        return call(self._begin())
-
-    async def acall(self) -> ChatClientResponse[OutputT]:
-        """Run the request on asyncio and return the answer."""
-        return await acall(self._begin())
-
-    def stream(self) -> ChatStream[OutputT]:
-        """Return a stream that runs the request, blocking, and yields chunks as they arrive.
-
-        The run begins when the first chunk is requested, in the context of the code that requests it.
-        """
-
-        def begin() -> Flow[ChatClientResponse[OutputT]]:
-            warn_if_blocking_loop("stream", "astream")
-            return self._begin(streaming=True)
-
-        return ChatStream(begin)
-
-    def astream(self) -> AsyncChatStream[OutputT]:
-        """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
-        return AsyncChatStream(partial(self._begin, streaming=True))
-
-    def start(self) -> ChatRun[OutputT]:
-        """Return a run that the caller drives: it goes forward only when the caller performs a step.
-
-        The run begins when the first step is requested, in the context of the code that requests it.
-        """
-        return ChatRun(self._begin)
-
-    def _begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse[OutputT]]:
-        """Return the flow of a new run."""
-        run = self.new_run()
-        run.complete = self.messages
-        if streaming:
-            run.delivery = self.chain.new_delivery()
-        context = _copied(self.context) if self.context else {}  # a copy, because advisors may write to it
-        return self._run(ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run))
-
-    async def _run(self, request: ChatClientRequest) -> ChatClientResponse[OutputT]:
-        run = request.run
-        resumes = None if self.resumed is None else self.resumed[0].traceparent
-        with run, observe_run(run, self.chain.model, request, resumes=resumes) as observed:
-            run.trace_id = observed.trace_id
-            if self.pending_store is not None:
-                run.withdraw = partial(_withdrawn, self.pending_store)
-            request = request.replace(tools=await self._listed_tools(run))
-            self.chain.review(run, request.tools)
-            observed.began(request)
-            if run.telemetry.enabled:
-                run.telemetry.guarded(self._identify, observed, request.tools)
-            if self.resumed is not None:
-                self._resume(run, *self.resumed)
-            if self.unanswered:
-                observe_missing_results(run, not_run=0, unknown=self.unanswered, iteration=0)
-            try:
-                response = await self.chain.run(request)
-            except ResumeError as error:
-                if self.pending_store is not None and self.resumed is not None and error.lasting is not None:
-                    await _refused(self.pending_store, self.resumed_text, error.lasting)
-                raise
-            if response.stop_reason == "answered" and not run.totals.inference_calls:
-                response = replace(response, stop_reason="advisor")  # no model was called
-            if response.pending and run.pause is not None:
-                state, text = await self._keep(run, run.pause, observed.traceparent)
-                run.report_pause(NestedPause(state, response.pending))
-                response = replace(response, state=text)
-            observed.answered(response)
-        results = response.tool_results
-        if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
-            results = run.all_results()
-        usage = run.totals.usage.total
-        if run.resumption is not None:
-            together = UsageSum()
-            together.add(usage)
-            together.add(run.resumption.paused.usage)
-            usage = together.total
-        return replace(response, usage=usage, tool_results=results)
-
-    def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
-        """Record what the agent is sent."""
-        fingerprint = tools.fingerprint if tools else ""
-        digests = AgentDigests.of(_instructions(self.messages), fingerprint, self.chain.policy_digests())
-        observed.identified(digests, is_own=self.has_own_agent)
-
-    async def _listed_tools(self, run: RunContext) -> ToolSet:
-        """Return the tools of a run, and report those that differ from the pinned ones."""
-        try:
-            tools = await self.tools.tool_set()
-        except McpToolsChanged as error:
-            observe_changed_tools(run, error.server, error.changes, refused=True)
-            raise
-        if self.tools.providers and run.events.wanted:
-            for server, changes in tools.pin_changes.items():
-                observe_changed_tools(run, server, changes, refused=False)
-        return tools
-
-    def _resume(self, run: RunContext, state: RunState, decisions: Mapping[str, CallDecision | Denied]) -> None:
-        """Let a run start where the run of a state paused, with what it had used of its limits."""
-        run.report_resumption(state.id)
-        run.resumption = Resumption(state, partial(self._claim, state, decisions))
-        run.tally.record_seconds(state.seconds)
-        self.chain.restore(run, state.advisors)
-        if state.nested is not None:
-            run.totals.add_nested(state.nested)
-
-    async def _claim(
-        self, state: RunState, decisions: Mapping[str, CallDecision | Denied]
-    ) -> Mapping[str, CallDecision | Denied]:
-        """Return the decisions about the calls of a state; if there is a store, spend the state."""
-        if self.pending_store is None:
-            return decisions
-        given = {call_id: each for call_id, each in decisions.items() if not isinstance(each, Denied)}
-        return await self.pending_store.claim(state, given)
-
-    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
-        """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
-        is_kept = self.pending_store is not None
-        kept = self.chain.paused_states(run)
-        state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=kept)
-        text = state.to_text(self.state_key)
-        if self.pending_store is None:
-            return state, text
-        try:
-            await self.pending_store.keep(state, text)
-        except Exception as error:
-            failure = error
-        else:
-            return state, text
-        raise StateNotKept(text, failure)  # outside the `except`: a store's text may quote contents
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    def __repr__(self) -> str:
-        return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
-
-
-async def _refused(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:
-    """Record that a run can't resume, as a flow; if the store fails, a worker tries again."""
-    try:
-        await perform(store.refuse, state, reason)
-    except Exception as error:
-        _LOG.warning("a run that can't resume stays ready in the pending store: %s", error_type(error))
-
-
-async def _checked(check: PartCheck) -> CheckedPart:
+async def _run_check(check: PartCheck) -> CheckedPart:
     try:
         await check.run()
     except TracedToolsError as error:
@@ -728,30 +526,12 @@ async def _checked(check: PartCheck) -> CheckedPart:
     return CheckedPart(check.part)
 
 
-async def _withdrawn(store: KeepsPausedRuns, run_id: str) -> bool:
-    """Withdraw a run that waits, as a flow, and return whether it is certain that it never resumes.
-
-    If the store fails, the run that goes on does not, and nothing is certain.
-    """
-    try:
-        return bool(await perform(store.withdraw, run_id) or await perform(store.is_withdrawn, run_id))
-    except Exception as error:
-        _LOG.warning("a run that can no longer resume stays in the pending store: %s", error_type(error))
-        return False
-
-
-def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
+def _choose_loop(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
     """Return `loop`, or a copy that keeps no history if an advisor inside the loop keeps the transcript."""
-    if any(isinstance(each, TranscriptAdvisor) and each.order > loop.order for each in advisors):
+    if any(isinstance(advisor, TranscriptAdvisor) and advisor.order > loop.order for advisor in advisors):
         loop = copy.copy(loop)
         loop.keep_history = False
     return loop
-
-
-def _instructions(messages: Sequence[Message]) -> str:
-    """Return the instructions with which a conversation begins; empty for none."""
-    first = messages[0] if messages else None
-    return first.text if isinstance(first, SystemMessage) else ""
 
 
 def _conversation(system: str | None, messages: Iterable[Message], user: UserContent | None) -> tuple[Message, ...]:
@@ -760,9 +540,9 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     expect_each("messages", middle, MESSAGE_TYPES, ANY_MESSAGE)
     # a continued conversation already begins with the system message it was sent with
     for index, message in enumerate(middle):
-        _check_says_something(f"messages[{index}]", message)
-    before = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
-    conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
+        check_not_blank(f"messages[{index}]", message)
+    instructions = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
+    conversation = (*instructions, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: pass user=, messages= or system=")
     return conversation
@@ -774,50 +554,5 @@ def _user_message(user: UserContent) -> UserMessage:
         if not isinstance(user, str):
             expect_each("user", user, (TextPart, ImagePart), "a TextPart or an ImagePart")
         user = UserMessage(user)
-    _check_says_something("user", user)
+    check_not_blank("user", user)
     return user
-
-
-def _check_says_something(argument: str, message: Message) -> None:
-    """Raise `ValueError` if a user or system message is blank, because providers refuse it."""
-    if isinstance(message, UserMessage):
-        if not any(isinstance(part, ImagePart) or part.text.strip() for part in message.parts):
-            raise ValueError(f"{argument} must not be blank: it needs a text or an image")
-    elif isinstance(message, SystemMessage) and not message.text.strip():
-        raise ValueError(f"{argument} must not be blank: it needs a text; omit it for no instructions")
-
-
-def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
-    expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
-    found = tuple(advisors)
-    check_advisors(found)
-    return found
-
-
-def _check_settings(system: object, options: object, limits: object, tool_errors: object) -> None:
-    expect("system", system, (str, type(None)), "a str or None")
-    if isinstance(system, str):
-        _check_says_something("system", SystemMessage(system))
-    expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
-    expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
-    expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
-
-
-def _copied(value: Any, copies: dict[int, Any] | None = None) -> Any:
-    """Return `value` with each built-in container copied; `copies` maps ids to copies, so that cycles end."""
-    copies = {} if copies is None else copies
-    if id(value) in copies:
-        return copies[id(value)]
-    if type(value) is tuple:
-        return tuple(_copied(each, copies) for each in value)
-    if type(value) is set:
-        return copies.setdefault(id(value), set(value))
-    if type(value) is list:
-        elements = copies[id(value)] = []
-        elements.extend(_copied(each, copies) for each in value)
-        return elements
-    if type(value) is dict:
-        items = copies[id(value)] = {}
-        items.update((key, _copied(each, copies)) for key, each in value.items())
-        return items
-    return value

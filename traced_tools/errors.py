@@ -7,7 +7,7 @@
     ├── ToolDefinitionError       a tool that cannot be offered to a model
     ├── InvalidArguments          arguments that are invalid under a tool's schema
     ├── ToolTimeout               a tool took longer than its time-out
-    ├── ToolOutcomeUnknown        a tool had begun, and nobody can say how it ended
+    ├── ToolOutcomeUnknown        a tool had begun, and its outcome is unknown
     ├── InputRequired             a tool cannot finish before it is given input
     ├── NestedRunWaits            a tool returned although the run of an agent that it asked waits
     ├── ToolNotFoundError         no tool has this name
@@ -30,7 +30,7 @@
     │   └── McpToolsChanged       its tools differ from those that are pinned
     ├── ResumeError               a run that waits for approval cannot be resumed
     ├── PendingStoreError         runs that wait for approval cannot be read, or a decision cannot be taken
-    │   ├── AlreadyDecided        somebody has decided about the call before
+    │   ├── AlreadyDecided        the call was decided before
     │   ├── NotWaiting            no such call or run waits for a decision
     │   └── PendingStoreUnavailable  the store is down or fails
     ├── ExportFailed              events could not be sent (`traced_tools.events`)
@@ -119,7 +119,7 @@ class ToolTimeout(TracedToolsError, TimeoutError):
 
 
 class ToolOutcomeUnknown(TracedToolsError):
-    """A tool had begun, and nobody can say how it ended: it may have done its work, or a part of it.
+    """A tool had begun, and its outcome is unknown: it may have done its work, or a part of it.
 
     The call is not repeated. The result of the call has the outcome `unknown`.
     """
@@ -303,9 +303,9 @@ class McpToolsChanged(McpError):
     """
 
     def __init__(self, server: str, path: str, changes: Sequence[str]) -> None:
-        listed = ", ".join(changes)
+        summary = ", ".join(changes)
         advice = f"check them, and remove {server!r} from the file to pin them"  # the file may have other servers
-        super().__init__(server, f"offers other tools than {path} has pinned: {listed}; {advice}")
+        super().__init__(server, f"offers other tools than {path} has pinned: {summary}; {advice}")
         self.changes = tuple(changes)
 
 
@@ -348,8 +348,8 @@ class ModelError(TracedToolsError):
         self.body = body
         self.streamed = streamed
         facts = {"status": status_code, "code": self.code, "request id": self.request_id}
-        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-        super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({known})" if known else ""))
+        details = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({details})" if details else ""))
 
     @property
     def body(self) -> str | None:
@@ -503,7 +503,7 @@ class ChatMemoryError(TracedToolsError):
 
 
 class ConversationConflict(ChatMemoryError):
-    """The log of a conversation has another version than its caller expects: somebody has appended or deleted.
+    """The log of a conversation has another version than its caller expects: another caller has appended or deleted.
 
     Attributes:
         version: the version that the log has.

@@ -283,18 +283,19 @@ class ChatRun(Generic[OutputT]):
             if step.is_performed:
                 self._go_on(partial(self._execution.resume, results))
                 return
-            for index, each in enumerate(results):
-                step.refuse(index, "answered", each.content, each.value)
+            for index, tool_result in enumerate(results):
+                step.refuse(index, "answered", tool_result.content, tool_result.value)
             self.perform(step)
         else:
             accepted = step.normalize_response(result) if isinstance(step, CallModel) else result
             self._go_on(partial(self._execution.resume, accepted))
 
     def _checked_results(self, step: ExecuteTools, results: object) -> list[ToolResult]:
-        found = [each for each in results if isinstance(each, ToolResult)] if isinstance(results, Sequence) else []
-        if [each.call_id for each in found] != [call.id for call in step.calls]:
+        items = results if isinstance(results, Sequence) else ()
+        tool_results = [item for item in items if isinstance(item, ToolResult)]
+        if [tool_result.call_id for tool_result in tool_results] != [call.id for call in step.calls]:
             raise ValueError("the answer to ExecuteTools must be one ToolResult per call, in call order")
-        return found
+        return tool_results
 
     def _begin(self, step: Step[Any]) -> None:
         """Record how long the run has waited for its caller before the step."""

@@ -109,6 +109,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         lambda principal: {"team": object()},
         "pydantic_core._pydantic_core.PydanticSerializationError",
     ),
+    "returns a number that JSON does not have": (lambda principal: {"limit": float("nan")}, "ValueError"),
 }
 
 
@@ -187,3 +188,12 @@ def test_no_attribute_of_a_principal_is_recorded(
             wiretap.run(client.prompt("?", principal="ana"), mode)
             wiretap.check()
         assert MARKER not in repr(advisor) + repr(policy)
+
+
+def test_the_log_says_that_a_rule_compares_what_nobody_has(caplog: pytest.LogCaptureFixture) -> None:
+    rule = Rule("sales", then="deny", where={"principal.team": {"eq": "sales"}})
+    advisor = PolicyAdvisor(Policy([rule], default="allow"), principal_attributes=lambda principal: {})
+    assert codes(ask("call", advisor, None)) == [("denied", "policy_error")]
+    (record,) = caplog.records
+    said = "policy: rule sales compares a value that the call or its principal does not have; the call is denied"
+    assert record.getMessage() == said

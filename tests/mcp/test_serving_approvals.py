@@ -335,7 +335,7 @@ def test_spent_states_are_forgotten_when_they_have_expired(monkeypatch: pytest.M
         assert states.redeem(states.issue(["a"]), ["a"])
     monkeypatch.setattr(time, "time", lambda: now + 1000)
     assert states.redeem(states.issue(["a"]), ["a"])
-    assert len(states._spent) == 1
+    assert len(states._redeemed) == 1
 
 
 def test_the_client_of_the_sdk_asks_by_itself() -> None:

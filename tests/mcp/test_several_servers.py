@@ -200,7 +200,7 @@ def test_a_toolset_is_closed_while_a_missing_server_is_tried_again(monkeypatch: 
     monkeypatch.setattr(connection, "_PAUSES", (0.0,))
     with raw_server("silent", required=False, timeout=0.5) as toolset:
         assert tools_of(toolset) == tools_of(toolset) == {}
-        later = toolset._connections["raw"]._later
+        later = toolset._connections["raw"]._listing_task
         assert later is not None
     assert later.done() and tasks_left() == []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from opentelemetry.trace import StatusCode
 
 from tests.captured import Telemetry, total
+from tests.clock import SECOND, Clock
 from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import (
@@ -109,6 +111,46 @@ def test_an_error_of_on_event_ends_no_run_and_is_counted(mode: str) -> None:
     assert {each.status.status_code for each in others} == {StatusCode.UNSET}
     assert failed_models(telemetry) == []
     assert ("on_event", "hears", "KeyError") in hooks(telemetry)
+
+
+class FailsLate(Hears):
+    """Fails in one of two hooks, after eight seconds."""
+
+    def __init__(self, hook: str, clock: Clock) -> None:
+        self._hook, self._clock = hook, clock
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
+        self._fail("on_chunk")
+        return chunk
+
+    def on_event(self, event: Event) -> None:
+        if event.type == "model_responded":
+            self._fail("on_event")
+
+    def _fail(self, hook: str) -> None:
+        if hook == self._hook:
+            self._clock.take(8)
+            raise KeyError("mine")
+
+
+@pytest.mark.parametrize("hook", ["on_chunk", "on_event"])
+@pytest.mark.parametrize("detail", ["run", "hooks"])
+def test_a_hook_that_fails_late_has_its_time_once_and_its_span_within_the_run(
+    hook: str, detail: Any, clock: Clock
+) -> None:
+    telemetry = Telemetry(detail=detail)
+    client = ChatClient(ScriptedChatModel(["x"]), advisors=[FailsLate(hook, clock)], telemetry=telemetry.options)
+    with suppress(KeyError):
+        run("stream", client.prompt("?"))
+    failed, whole = telemetry.one(f"{hook} hears"), telemetry.one("invoke_agent assistant")
+    assert (failed.end_time or 0) - (failed.start_time or 0) == 8 * SECOND
+    assert (failed.end_time or 0) <= (whole.end_time or 0)
+    times = [
+        total(point)
+        for point in telemetry.metric(names.ADVISOR_DURATION.name)
+        if point.attributes[names.ADVISOR_HOOK] == hook
+    ]
+    assert sum(times) == 8
 
 
 @pytest.mark.parametrize("kind", ["model_responded", "tool_started", "tool_finished"])

@@ -96,8 +96,29 @@ def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None
     assert ledger(telemetry) == {"model": 128, "tool": 64, "hook": advisors, "approval": 4, **chunks}
     (models,) = [each for each in telemetry.metric(names.INFERENCE_DURATION.name) if total(each) > 0]
     assert total(models) == 128
+    assert [total(tools) for tools in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)] == [64]
     recorded = {point.attributes[names.TIME_KIND]: total(point) for point in telemetry.metric(names.RUN_TIME.name)}
     assert recorded == ledger(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_lasts_until_its_listeners_have_received_its_end(mode: str, clock: Clock) -> None:
+    class Slow(Advisor):
+        name, order = "slow", 400
+
+        def on_event(self, event: Event) -> None:
+            clock.take(8 if event.type == "run_finished" else 0)
+
+    def ask(request: ChatRequest) -> str:
+        clock.take(1)
+        return "done"
+
+    telemetry = Telemetry()
+    run(mode, ChatClient(ScriptedChatModel([ask]), advisors=[Slow()], telemetry=telemetry.options).prompt("?"))
+    assert ledger(telemetry) == {"model": 1, "hook": 8}
+    assert_adds_up(telemetry)
+    (duration,) = telemetry.metric(names.INVOKE_AGENT_DURATION.name)
+    assert total(duration) == 9
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])

@@ -110,13 +110,13 @@ class ApprovalAdvisor(Advisor):
             return Approve(by=standing.by, code=standing.id)
         try:
             with UsePool(_PEOPLE):
-                answer = await self._asked(request)
+                answer = await self._ask_in_time(request)
         except ToolTimeout:
             return Denied("nobody decided about it in time.", "approval_timeout")
         except Exception as error:
-            return self._failed(request, error_type(error))  # its text may quote arguments
+            return self._deny(request, error_type(error))  # its text may quote arguments
         if not isinstance(answer, Approve | Reject | Undecided):
-            return self._failed(
+            return self._deny(
                 request, f"it returned {type(answer).__name__}, and must return an Approve, a Reject or an Undecided"
             )
         if isinstance(answer, Approve):
@@ -128,31 +128,32 @@ class ApprovalAdvisor(Advisor):
         standing = self._of_runs.get(run)
         if standing is None:
             return None
-        kept = [
-            _KeptApproval(source=tool.source, definition=tool.definition, id=each.id, by=each.by)
-            for tool, each in standing.items()
+        approvals = [
+            _KeptApproval(source=tool.source, definition=tool.definition, id=approval.id, by=approval.by)
+            for tool, approval in standing.items()
         ]
-        return _Kept(approvals=tuple(kept)).model_dump(mode="json")
+        return _Kept(approvals=tuple(approvals)).model_dump(mode="json")
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the approvals for the rest of the run that `run` resumes."""
-        kept = _Kept.model_validate_json(json.dumps(state))
+        approvals = _Kept.model_validate_json(json.dumps(state)).approvals
         self._of_runs[run] = {
-            _Subject(each.source, each.definition): _StandingApproval(each.id, each.by) for each in kept.approvals
+            _Subject(entry.source, entry.definition): _StandingApproval(entry.id, entry.by) for entry in approvals
         }
 
-    async def _asked(self, request: ApprovalRequest) -> Any:
-        deadline, now = request.run.tally.deadline, time.monotonic()
-        left = [each for each in (self._timeout, None if deadline is None else deadline - now) if each is not None]
-        if not left:
+    async def _ask_in_time(self, request: ApprovalRequest) -> Any:
+        deadline = request.run.tally.deadline
+        remaining = None if deadline is None else deadline - time.monotonic()
+        timeouts = [timeout for timeout in (self._timeout, remaining) if timeout is not None]
+        if not timeouts:
             return await perform(self._ask, request)
         context = ToolContext(call_id=request.call_id, tool=request.tool)
-        return await Attempt(Call(self._ask, request), context, max(_NOT_LONG, min(left)), self._answered_late)
+        return await Attempt(Call(self._ask, request), context, max(_NOT_LONG, min(timeouts)), self._answered_late)
 
     def _answered_late(self) -> None:
         _LOG.warning("%s: an answer came after the time-out and has no effect: the call was denied", self.name)
 
-    def _failed(self, request: ApprovalRequest, problem: str) -> Denied:
+    def _deny(self, request: ApprovalRequest, problem: str) -> Denied:
         _LOG.warning("%s: asking about a call of %s failed: %s; the call is denied", self.name, request.tool, problem)
         return Denied("asking for approval failed.", "approval_failed")
 
@@ -161,12 +162,12 @@ class ApprovalAdvisor(Advisor):
     def _standing(self, request: ApprovalRequest) -> _StandingApproval | None:
         tool, exact = _subjects(request)
         of_run, run = self._of_runs.get(request.run, {}), request.run
-        if (found := of_run.get(tool)) is not None:
-            return found
+        if (approval := of_run.get(tool)) is not None:
+            return approval
         for subject in (tool, exact):
-            found = self._of_owners.get((run.agent, run.principal, subject))
-            if found is not None and (found.ends is None or time.monotonic() < found.ends):
-                return found
+            approval = self._of_owners.get((run.agent, run.principal, subject))
+            if approval is not None and (approval.ends is None or time.monotonic() < approval.ends):
+                return approval
         return None
 
     def _remember(self, request: ApprovalRequest, answer: Approve) -> None:
@@ -179,8 +180,8 @@ class ApprovalAdvisor(Advisor):
             self._of_runs.setdefault(request.run, {})[tool] = standing
             return
         run, now = request.run, time.monotonic()
-        for key, each in [*self._of_owners.items()]:
-            if each.ends is not None and each.ends <= now:
+        for key, approval in [*self._of_owners.items()]:
+            if approval.ends is not None and approval.ends <= now:
                 self._of_owners.pop(key, None)
         self._of_owners[run.agent, run.principal, tool if answer.scope == "tool" else exact] = standing
 

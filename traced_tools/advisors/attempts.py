@@ -31,7 +31,7 @@ class KeptAnswer(ChatResponse):
         return cls(iteration=response.iteration, **{name: getattr(answer, name) for name in ChatResponse.model_fields})
 
     def response(self, attempts: Attempts) -> ChatClientResponse:
-        """Return the response to the attempt as far as it is known, in the run that goes on."""
+        """Return the response to the attempt, with the fields that a state keeps, in the run that goes on."""
         answer = ChatResponse(**{name: getattr(self, name) for name in ChatResponse.model_fields})
         return ChatClientResponse(
             attempts.request.run,
@@ -66,21 +66,23 @@ class Attempts:
     Args:
         request: the request that the advisor received.
         asking: the request to send, with what the advisor has added.
-        kept: the attempts of the run that this one resumes; None if the first attempt begins.
+        earlier: the attempts of the run that this one resumes; None if the first attempt begins.
 
     Attributes:
         request: as above.
         exchanges: the tool calls of all attempts and their results.
     """
 
-    def __init__(self, request: ChatClientRequest, asking: ChatClientRequest, kept: KeptAttempts | None = None) -> None:
-        kept = kept or KeptAttempts()
+    def __init__(
+        self, request: ChatClientRequest, asking: ChatClientRequest, earlier: KeptAttempts | None = None
+    ) -> None:
+        earlier = earlier or KeptAttempts()
         self.request = request
         self._asking = self._sent = asking
-        self.exchanges: Sequence[Message] = kept.exchanges
-        self._correction: Sequence[Message] = kept.correction
+        self.exchanges: Sequence[Message] = earlier.exchanges
+        self._correction: Sequence[Message] = earlier.correction
         self._usage = UsageSum()
-        self._usage.add(kept.usage)
+        self._usage.add(earlier.usage)
         self._before: Sequence[Message] = ()
 
     def next_request(self) -> ChatClientRequest:
@@ -95,12 +97,12 @@ class Attempts:
         self._usage.add(response.usage)
         self._before = self.exchanges
         response = response.replace(usage=self._usage.total)
-        sent = self._sent.messages
-        if response.messages[: len(sent)] != sent:  # an advisor replaced them
+        request_messages = self._sent.messages
+        if response.messages[: len(request_messages)] != request_messages:  # an advisor replaced them
             return response
-        added = (*self.exchanges, *response.messages[len(sent) :])
-        self.exchanges = added[:-1] if added and isinstance(added[-1], AssistantMessage) else added
-        return response.replace(messages=(*self.request.messages, *added))
+        exchanges = (*self.exchanges, *response.messages[len(request_messages) :])
+        self.exchanges = exchanges[:-1] if exchanges and isinstance(exchanges[-1], AssistantMessage) else exchanges
+        return response.replace(messages=(*self.request.messages, *exchanges))
 
     def kept(self) -> KeptAttempts:
         """Return what to keep of the attempts if the response that was added last waits."""
@@ -112,8 +114,8 @@ class Attempts:
 
     def correct(self, response: ChatClientResponse, ask: str) -> None:
         """Set what the next attempt is about: the answer of `response`, and the text that asks for another one."""
-        shown = (response.message,) if response.content.strip() else ()  # providers refuse an empty message
-        self._correction = (*shown, UserMessage(ask))
+        answer = (response.message,) if response.content.strip() else ()  # providers refuse an empty message
+        self._correction = (*answer, UserMessage(ask))
 
 
 class RestartMark:

@@ -27,8 +27,8 @@ class CacheToolAdvisor(Advisor):
 
     Calls are equal if they have the same tool (function, definition and source), the same validated arguments and the
     same scope. Methods of two objects are two tools, and so are two custom `ToolCallback` objects. Only successful
-    results are kept. Calls that somebody approves, or that require approval, always run. Equal calls that run at the
-    same time all run.
+    results are kept. Calls that require approval, or have an approval, always run. Equal calls that run at the same
+    time all run.
 
     A cached result has the decision `answered`, with the advisor's name, in telemetry and in the audit trail. The model
     reads the text and the images of the earlier result; its `value` is None.
@@ -76,8 +76,8 @@ class CacheToolAdvisor(Advisor):
         if call.requires_approval or not self._tools.choose(call):
             return await call_next(call)
         key = (self._scope(call), call.metadata.source, _definition(call.definition), *_runs(call), call.arguments)
-        if (kept := self._results.get(key)) is not None:
-            return replace(call.answered(kept.content), images=kept.images, cut=kept.cut, ends_run=kept.ends_run)
+        if (entry := self._results.get(key)) is not None:
+            return replace(call.answered(entry.content), images=entry.images, cut=entry.cut, ends_run=entry.ends_run)
         result = await call_next(call)
         if result.ok and result.decision == "allowed":  # an approval is for one call
             self._results.put(key, replace(result, value=None))

@@ -57,12 +57,12 @@ class _KeptVerdict(Value):
     def of(cls, judged: ChatClientResponse) -> Self:
         """Return what is kept of an answer."""
         names = _KeptEvaluation.model_fields
-        found = [_KeptEvaluation(**{name: getattr(each, name) for name in names}) for each in judged.evaluations]
-        return cls(answer=KeptAnswer.of(judged), evaluations=tuple(found))
+        evaluations = [_KeptEvaluation(**{name: getattr(item, name) for name in names}) for item in judged.evaluations]
+        return cls(answer=KeptAnswer.of(judged), evaluations=tuple(evaluations))
 
     def response(self, attempts: Attempts) -> ChatClientResponse:
         """Return the answer as it was judged, in the run that goes on."""
-        evaluations = tuple(Evaluation(**each.model_dump()) for each in self.evaluations)
+        evaluations = tuple(Evaluation(**evaluation.model_dump()) for evaluation in self.evaluations)
         return self.answer.response(attempts).replace(evaluations=evaluations)
 
 
@@ -117,9 +117,9 @@ class EvaluationAdvisor(Advisor):
         self._judges = tuple(judge) if isinstance(judge, Iterable) else (judge,)
         if not self._judges:
             raise ValueError("judge must be a judge or a list of at least one")
-        for each in self._judges:
-            if not isinstance(each, ModelJudge) and not callable(each):
-                raise TypeError(f"judge must be a function or a ModelJudge, not {type(each).__name__}")
+        for item in self._judges:
+            if not isinstance(item, ModelJudge) and not callable(item):
+                raise TypeError(f"judge must be a function or a ModelJudge, not {type(item).__name__}")
         expect("threshold", threshold, (int, float), "a number from 0 to 1")
         if not 0 <= threshold <= 1:
             raise ValueError("threshold must be from 0 to 1")
@@ -134,9 +134,9 @@ class EvaluationAdvisor(Advisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an answer until one passes."""
-        run, kept = request.run, self._paused.pop(request.run, _Kept())
-        attempts, judged = Attempts(request, request, kept.attempts), kept.judged
-        best = None if kept.best is None else kept.best.response(attempts)
+        run, paused = request.run, self._paused.pop(request.run, _Kept())
+        attempts, judged = Attempts(request, request, paused.attempts), paused.judged
+        best = None if paused.best is None else paused.best.response(attempts)
         mark = self._streamed[run.id] = RestartMark()
         try:
             while True:
@@ -147,17 +147,17 @@ class EvaluationAdvisor(Advisor):
                     return response
                 if not _is_final(response):
                     if best is not None and response.stop_reason not in _NO_LIMITS:
-                        return _concluded(best, attempts, response, response.stop_reason)
+                        return _conclude(best, attempts, response, response.stop_reason)
                     return response
                 response = response.replace(evaluations=await self._evaluations(request, response))
-                if all(each.passed for each in response.evaluations):
+                if all(evaluation.passed for evaluation in response.evaluations):
                     return response
                 judged += 1
                 if best is None or _score(response) >= _score(best):
                     best = response
                 limit = None if judged == self.max_attempts else self._limit(request)
                 if limit is not None or judged == self.max_attempts:
-                    return _concluded(best, attempts, response, limit or "answered")
+                    return _conclude(best, attempts, response, limit or "answered")
                 observe_answer_retry(run, self.name, "evaluation")
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()
@@ -166,8 +166,8 @@ class EvaluationAdvisor(Advisor):
 
     def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
         """Return the attempts of a run that pauses during one of them, and the best answer so far."""
-        kept = self._paused.pop(run, None)
-        return None if kept is None else kept.model_dump(mode="json")
+        paused = self._paused.pop(run, None)
+        return None if paused is None else paused.model_dump(mode="json")
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the attempts of the run that `run` resumes."""
@@ -182,48 +182,49 @@ class EvaluationAdvisor(Advisor):
         return tuple([await self._evaluate(judge, request, response) for judge in self._judges])
 
     async def _evaluate(self, judge: Judge, request: ChatClientRequest, response: ChatClientResponse) -> Evaluation:
-        name, of_answer = _name_of(judge), response.chat_response
+        name, of_answer = _judge_name(judge), response.chat_response
         observed: dict[str, Any] = {
             "iteration": response.iteration,
             "response_id": None if of_answer is None else of_answer.id,
         }
         try:
             if isinstance(judge, ModelJudge):
-                found: Verdict = await judge.evaluate(request, response)
+                verdict: Verdict = await judge.evaluate(request, response)
             else:
-                found = await perform(judge, response)  # plain or async
-            evaluation = self._completed(found, name)
+                verdict = await perform(judge, response)  # plain or async
+            evaluation = self._complete(verdict, name)
         except Exception as error:
             observe_evaluation(request.run, self.name, name, error, **observed)
             raise
         observe_evaluation(request.run, self.name, evaluation.name or name, evaluation, **observed)
         return evaluation
 
-    def _completed(self, found: object, name: str) -> Evaluation:
+    def _complete(self, verdict: object, name: str) -> Evaluation:
         """Return what a judge found as an evaluation with a name, a label, and whether it passed."""
-        if not isinstance(found, Evaluation):
-            expect(f"the result of the judge {name}", found, (bool, int, float), "an Evaluation, a bool or a score")
-            found = Evaluation(found)  # type: ignore[arg-type]
-        passed = found.score >= self.threshold
-        label = found.label or ("pass" if passed else "fail")
-        return replace(found, name=found.name or name, label=label, passed=passed)
+        if not isinstance(verdict, Evaluation):
+            expect(f"the result of the judge {name}", verdict, (bool, int, float), "an Evaluation, a bool or a score")
+            verdict = Evaluation(verdict)  # type: ignore[arg-type]
+        passed = verdict.score >= self.threshold
+        label = verdict.label or ("pass" if passed else "fail")
+        return replace(verdict, name=verdict.name or name, label=label, passed=passed)
 
     def _limit(self, request: ChatClientRequest) -> StopReason | None:
         """Return the limit that prevents another attempt. With `on_limit="raise"`, the loop raises it."""
         run = request.run
-        if request.iteration or run.limits.on_limit == "raise":  # inside the loop, an attempt is no iteration
+        # inside the loop, an attempt doesn't count as an iteration
+        if request.iteration or run.limits.on_limit == "raise":
             return None
         return run.tally.limit_before(run.next_iteration(), run.spent())
 
     def _feedback(self, evaluations: Sequence[Evaluation]) -> str:
         """Return the text that tells the model what is wrong with its answer and asks for another one."""
         score = "the score is {:g}, and at least {:g} is required"
-        listed = "\n".join(
-            f"- {each.name}: {each.feedback or score.format(each.score, self.threshold)}"
-            for each in evaluations
-            if not each.passed
+        lines = "\n".join(
+            f"- {evaluation.name}: {evaluation.feedback or score.format(evaluation.score, self.threshold)}"
+            for evaluation in evaluations
+            if not evaluation.passed
         )
-        return f"The answer is not good enough:\n{listed}\nAnswer again in full, without mentioning this feedback."
+        return f"The answer is not good enough:\n{lines}\nAnswer again in full, without mentioning this feedback."
 
 
 def _is_final(response: ChatClientResponse) -> bool:
@@ -232,23 +233,23 @@ def _is_final(response: ChatClientResponse) -> bool:
 
 
 def _score(judged: ChatClientResponse) -> float:
-    return min(each.score for each in judged.evaluations)
+    return min(evaluation.score for evaluation in judged.evaluations)
 
 
-def _concluded(
+def _conclude(
     best: ChatClientResponse, attempts: Attempts, last: ChatClientResponse, stop_reason: StopReason
 ) -> ChatClientResponse:
     """Return the best of the judged answers as the response of all attempts; `last` is the last response."""
     messages = best.messages if best is last else attempts.conversation_with(best.message)
     if best.validated is None and (read := best.run.read_output) is not None:  # a state holds its text alone
-        found = read(best.content)
+        output = read(best.content)
         best = best.replace(
-            validated=None if isinstance(found, InvalidOutput) else ValidatedOutput(best.content, found)
+            validated=None if isinstance(output, InvalidOutput) else ValidatedOutput(best.content, output)
         )
     return best.replace(messages=messages, usage=last.usage, stop_reason=stop_reason, tool_results=last.tool_results)
 
 
-def _name_of(judge: Judge) -> str:
+def _judge_name(judge: Judge) -> str:
     if isinstance(judge, ModelJudge):
         return judge.name
     name: str = getattr(judge, "__name__", type(judge).__name__)

@@ -69,13 +69,13 @@ class LoggingAdvisor(Advisor):
         try:
             response = await call_next(request)
         except BaseException as error:
-            arrived = ChatClientResponse(
+            partial_response = ChatClientResponse(
                 run,
                 ChatResponse(AssistantMessage("".join(pieces))) if pieces else None,
                 stop_reason=stop_reason_of(error),
                 iteration=request.iteration,
             )
-            self._log_end(request, arrived, perf_counter() - began, error_type(error))
+            self._log_end(request, partial_response, perf_counter() - began, error_type(error))
             raise
         finally:
             self._pieces.pop(run.id, None)
@@ -93,7 +93,7 @@ class LoggingAdvisor(Advisor):
 
     def _log_request(self, request: ChatClientRequest) -> None:
         facts = {"messages": len(request.messages), "tools": len(request.tools)}
-        captured = _captured(request, None, names.INPUT_MESSAGES)
+        captured = _capture_messages(request, None, names.INPUT_MESSAGES)
         self._log("request", request, facts, "input_messages", captured)
 
     def _log_end(
@@ -120,20 +120,20 @@ class LoggingAdvisor(Advisor):
             "output_tokens": None if usage is None else usage.output_tokens,
             "duration": round(seconds, 3),
         }
-        captured = _captured(request, response, names.OUTPUT_MESSAGES)
+        captured = _capture_messages(request, response, names.OUTPUT_MESSAGES)
         self._log("response", request, facts, "output_messages", captured)
 
     def _log(
-        self, what: str, request: ChatClientRequest, facts: dict[str, Any], content: str, captured: str | None
+        self, subject: str, request: ChatClientRequest, facts: dict[str, Any], content: str, captured: str | None
     ) -> None:
         run = request.run
-        known = {name: value for name, value in facts.items() if value is not None}
-        shown = ", ".join(f"{name} {value}" for name, value in known.items())
+        fields = {name: value for name, value in facts.items() if value is not None}
+        summary = ", ".join(f"{name} {value}" for name, value in fields.items())
         text = "" if captured is None else f": {readable_json(captured, len(captured))}"
-        extra = {**known, **_identity(run, request.iteration)}
+        extra = {**fields, **_identity(run, request.iteration)}
         if captured is not None:
             extra[content] = captured
-        self._logger.log(self._level, "%s of %s: %s%s", what, run.agent, shown, text, extra=extra)
+        self._logger.log(self._level, "%s of %s: %s%s", subject, run.agent, summary, text, extra=extra)
 
 
 def _identity(run: RunContext, iteration: int) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _identity(run: RunContext, iteration: int) -> dict[str, Any]:
     return {name: value for name, value in identity.items() if value is not None}
 
 
-def _captured(request: ChatClientRequest, response: ChatClientResponse | None, name: str) -> str | None:
+def _capture_messages(request: ChatClientRequest, response: ChatClientResponse | None, name: str) -> str | None:
     """Return messages as JSON; None unless the run captures content on events."""
     run = request.run
     content = run.telemetry.content_on_events()

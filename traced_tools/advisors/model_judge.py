@@ -98,14 +98,14 @@ class ModelJudge:
 def _as_text(response: ChatClientResponse) -> str:
     """Return the conversation and its last answer as text."""
     messages = response.messages
-    before = messages[:-1] if messages and isinstance(messages[-1], AssistantMessage) else messages
-    said = "\n\n".join(text for message in before for text in _texts(message))
-    return f"<conversation>\n{said}\n</conversation>\n\n<answer>\n{response.content}\n</answer>"
+    history = messages[:-1] if messages and isinstance(messages[-1], AssistantMessage) else messages
+    conversation = "\n\n".join(text for message in history for text in _texts(message))
+    return f"<conversation>\n{conversation}\n</conversation>\n\n<answer>\n{response.content}\n</answer>"
 
 
 def _texts(message: Message) -> Iterator[str]:
     if isinstance(message, ToolMessage):
-        yield from (f"Result of the tool {each.name}:\n{each.content}" for each in message.results)
+        yield from (f"Result of the tool {result.name}:\n{result.content}" for result in message.results)
     elif isinstance(message, UserMessage | AssistantMessage) and message.text.strip():
         yield f"{message.role.capitalize()}:\n{message.text}"
 
@@ -113,7 +113,7 @@ def _texts(message: Message) -> Iterator[str]:
 def _observable(asking: ChatClientRequest, messages: Iterable[Message]) -> ChatClientRequest:
     """Return the request as it may be captured: without the conversation if a tool result in it may not be."""
     content = asking.run.telemetry.content
-    results = [each for message in messages if isinstance(message, ToolMessage) for each in message.results]
-    if content is None or all(content.may_capture_calls_of(each.name) for each in results):
+    results = [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
+    if content is None or all(content.may_capture_calls_of(result.name) for result in results):
         return asking
     return asking.replace(messages=(*asking.messages[:1], *_WITHHELD))

@@ -21,14 +21,14 @@ Blocks = Callable[[str], bool | Awaitable[bool]]
 class SafeguardAdvisor(Advisor):
     """Blocks requests and answers that contain sensitive words, or that your own function rejects.
 
-    If a text of the prompt matches, the model is not called and the response is a fixed answer. What a memory adds to
-    the prompt is not checked again. If the model's answer
-    matches, the fixed answer replaces it. Either way, the stop reason is `advisor` and the finish reason
-    `content_filter`. A stream delivers no part of an answer that could still become a sensitive word, and no reasoning.
+    If a text of the prompt matches, the model is not called and the response is a fixed answer. Messages that a memory
+    adds to the prompt are not checked again. If the model's answer matches, the fixed answer replaces it. Either way,
+    the stop reason is `advisor` and the finish reason `content_filter`. A stream delivers no part of an answer that
+    could still become a sensitive word, and no reasoning.
 
     Words are compared without regard to case, accents' encoding, width and locale (Unicode case folding and NFKC).
-    They match anywhere, also inside longer words. This is no moderation: synonyms, misspellings, invisible characters,
-    images, and the arguments of tool calls pass.
+    They match anywhere, also inside longer words. The advisor does not replace moderation: synonyms, misspellings,
+    invisible characters, images, and the arguments of tool calls pass.
 
     Args:
         words: the sensitive words or phrases.
@@ -54,13 +54,13 @@ class SafeguardAdvisor(Advisor):
         if isinstance(words, str):
             raise TypeError("words must be a list of words, not a str: pass [word] for a single one")
         expect("words", words, Iterable, "a list of words")
-        given = tuple(words)
-        for index, word in enumerate(given):
+        entries = tuple(words)
+        for index, word in enumerate(entries):
             expect(f"words[{index}]", word, str, "a str")
             if not _starters(word).strip():
                 raise ValueError(f"words[{index}] must not be blank")
         expect_callable("blocks", blocks)
-        if not given and blocks is None:
+        if not entries and blocks is None:
             raise ValueError("a SafeguardAdvisor needs words or blocks=")
         expect("answer", answer, str, "a str")
         if not answer.strip():
@@ -68,7 +68,7 @@ class SafeguardAdvisor(Advisor):
         expect_whole("order", order, -sys.maxsize)
         self.order = order
         self.name = name
-        self._words = SensitiveWords(given)
+        self._words = SensitiveWords(entries)
         self._blocks = blocks
         self._answer = AssistantMessage(answer)
         self._streamed: dict[str, _GuardedAnswer] = {}
@@ -76,7 +76,7 @@ class SafeguardAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Answer a blocked request without the model, and replace a blocked answer."""
         run = request.run
-        if await self._matches([text for message in _new_in(request) for text in _texts(message)]):
+        if await self._matches([text for message in _new_messages(request) for text in _texts(message)]):
             observe_block(run, self.name, "request", request.iteration)
             return ChatClientResponse(
                 run,
@@ -95,14 +95,14 @@ class SafeguardAdvisor(Advisor):
             return response
         if not answer.is_blocked:  # else it is recorded already
             observe_block(run, self.name, "response", response.iteration)
-        return self._replaced(response)
+        return self._replace_answer(response)
 
     async def _matches(self, texts: Sequence[str]) -> bool:
         if any(map(self._words.are_in, texts)):
             return True
         return self._blocks is not None and any(texts) and bool(await perform(self._blocks, "\n".join(texts)))
 
-    def _replaced(self, response: ChatClientResponse) -> ChatClientResponse:
+    def _replace_answer(self, response: ChatClientResponse) -> ChatClientResponse:
         messages = response.messages
         if messages and isinstance(messages[-1], AssistantMessage):
             messages = messages[:-1]
@@ -119,10 +119,10 @@ class SafeguardAdvisor(Advisor):
         if answer is None or chunk.delta is None:
             return chunk
         was_blocked = answer.is_blocked
-        shown = answer.pass_on(chunk)
+        released = answer.pass_on(chunk)
         if answer.is_blocked and not was_blocked:
             observe_block(chunk.run, self.name, "response", chunk.iteration)
-        return shown
+        return released
 
 
 class SensitiveWords:
@@ -133,9 +133,9 @@ class SensitiveWords:
     """
 
     def __init__(self, words: Iterable[str]) -> None:
-        given = [*words]
-        self._folded = tuple(map(_folded, given))
-        self._starters = tuple(map(_starters, given))
+        entries = [*words]
+        self._folded = tuple(map(_folded, entries))
+        self._starters = tuple(map(_starters, entries))
         self._longest = max(map(len, self._starters), default=0)
 
     def are_in(self, text: str) -> bool:
@@ -145,14 +145,14 @@ class SensitiveWords:
 
     def held_from(self, text: str) -> int:
         """Return the index from which the end of a text is one of the words or could become one with more text."""
-        end, begin, held = "", len(text), len(text)
+        end, begin, start = "", len(text), len(text)
         while begin and len(end) < self._longest:
             begin -= 1
             letters = _starters(text[begin])  # several for a character such as ß, and a word may begin with any of them
             end = letters + end
             if any(self._begins_with(end[index:]) for index in range(len(letters))):
-                held = begin
-        return held
+                start = begin
+        return start
 
     def _begins_with(self, letters: str) -> bool:
         return any(word.startswith(letters) for word in self._starters)
@@ -161,7 +161,8 @@ class SensitiveWords:
 class _GuardedAnswer:
     """A streamed answer on its way to the reader.
 
-    The end of a text beside tool calls stays held back if it could begin a word: nothing tells whether it goes on.
+    If an answer has tool calls, the end of its text stays held back if it could begin a word, because more text may
+    follow.
     """
 
     def __init__(self, words: SensitiveWords | None) -> None:
@@ -180,8 +181,9 @@ class _GuardedAnswer:
         parts = tuple(part for part in delta.parts if not isinstance(part, TextPart | ReasoningPart))
         if not released and (chunk.text or delta.reasoning or len(parts) < len(delta.parts)):
             return None
-        shown = chunk.replace(delta=replace(delta, text=released, reasoning="", parts=parts))
-        return shown.replace(partial_output=None) if self._held else shown  # which contains what is held back
+        visible = chunk.replace(delta=replace(delta, text=released, reasoning="", parts=parts))
+        # the partial output would contain the text that is held back
+        return visible.replace(partial_output=None) if self._held else visible
 
     def _release(self, text: str) -> str:
         """Add a piece of text, and return the text that no word can begin in anymore."""
@@ -197,16 +199,16 @@ class _GuardedAnswer:
         return "" if self.is_blocked else text[:place]
 
 
-def _new_in(request: ChatClientRequest) -> list[Message]:
+def _new_messages(request: ChatClientRequest) -> list[Message]:
     """Return the messages that no memory has added to a request: the others were checked when they were new."""
-    known = {id(message) for message in request.run.remembered or ()}
-    return [each for each in request.messages if id(each) not in known]
+    remembered_ids = {id(message) for message in request.run.remembered or ()}
+    return [message for message in request.messages if id(message) not in remembered_ids]
 
 
 def _texts(message: Message) -> Iterator[str]:
     """Yield the texts of a message: also reasoning and the results of tools."""
     if isinstance(message, ToolMessage):
-        yield from (each.content for each in message.results)
+        yield from (result.content for result in message.results)
         return
     yield message.text
     yield from (part.text for part in getattr(message, "parts", ()) if isinstance(part, ReasoningPart))
@@ -224,4 +226,4 @@ def _starters(text: str) -> str:
     Each character of a text can be converted alone, so this decides what a text could become.
     """
     folded = unicodedata.normalize("NFKD", _folded(text))
-    return "".join(each for each in folded if not unicodedata.combining(each))
+    return "".join(character for character in folded if not unicodedata.combining(character))

@@ -86,16 +86,16 @@ class StructuredOutputAdvisor(Advisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
-        form, run = self._format_for(request), request.run
-        kept = self._paused.pop(run, _Kept())
-        attempts = Attempts(request, _asking(request, form), kept.attempts)
+        form, run = self._choose_format(request), request.run
+        paused = self._paused.pop(run, _Kept())
+        attempts = Attempts(request, _asking(request, form), paused.attempts)
         streamed = self._streamed[run.id] = _StreamedOutput(form)
-        attempt, last = kept.made, ChatClientResponse(run) if kept.last is None else kept.last.response(attempts)
-        problems = InvalidOutput(kept.problems, kept.places)
+        attempt, last = paused.made, ChatClientResponse(run) if paused.last is None else paused.last.response(attempts)
+        problems = InvalidOutput(paused.problems, paused.places)
         run.read_output = form.read
         try:
             while attempt < self.max_attempts:
-                if attempt > kept.made:
+                if attempt > paused.made:
                     observe_answer_retry(run, self.name, "invalid_output")
                 response = attempts.add(await call_next(attempts.next_request()))
                 if response.pending:
@@ -109,16 +109,15 @@ class StructuredOutputAdvisor(Advisor):
                     return response
                 if response.tool_calls and response.stop_reason == "answered":
                     return response  # for the loop around this advisor, or for the caller
-                if (
-                    response.chat_response is None and response.stop_reason != "answered"
-                ):  # a limit prevented the attempt
+                # a limit prevented the attempt
+                if response.chat_response is None and response.stop_reason != "answered":
                     last = last.replace(usage=response.usage, stop_reason=response.stop_reason) if attempt else response
                     break
                 attempt, last = attempt + 1, response
-                found = self._read(response, form)
-                if not isinstance(found, InvalidOutput):
-                    return response.replace(validated=ValidatedOutput(response.content, found))
-                problems = found
+                output = self._read(response, form)
+                if not isinstance(output, InvalidOutput):
+                    return response.replace(validated=ValidatedOutput(response.content, output))
+                problems = output
                 if response.stop_reason != "answered":
                     break
                 attempts.correct(response, _correction(response, problems))
@@ -129,14 +128,14 @@ class StructuredOutputAdvisor(Advisor):
 
     def paused_state(self, run: RunContext) -> Mapping[str, Any] | None:
         """Return the attempts of a run that pauses during one of them."""
-        kept = self._paused.pop(run, None)
-        return None if kept is None else kept.model_dump(mode="json")
+        paused = self._paused.pop(run, None)
+        return None if paused is None else paused.model_dump(mode="json")
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the attempts of the run that `run` resumes."""
         self._paused[run] = _Kept.model_validate_json(json.dumps(state))
 
-    def _format_for(self, request: ChatClientRequest) -> OutputFormat[Any]:
+    def _choose_format(self, request: ChatClientRequest) -> OutputFormat[Any]:
         enforces = self._native
         if enforces is None and (ask := request.run.enforces_schema) is not None:
             enforces = ask(self._enforced.schema, with_tools=bool(request.tools))
@@ -192,5 +191,5 @@ def _asking(request: ChatClientRequest, form: OutputFormat[Any]) -> ChatClientRe
 def _correction(response: ChatClientResponse, invalid: InvalidOutput) -> str:
     """Return the text that tells the model what is wrong with its answer and asks for another one."""
     problems = [_CUT_OFF] if response.finish_reason == "length" else invalid.problems
-    listed = "\n".join(f"- {each}" for each in problems)
-    return f"The answer is invalid:\n{listed}\nAnswer again, with the corrected JSON only."
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return f"The answer is invalid:\n{lines}\nAnswer again, with the corrected JSON only."

@@ -32,14 +32,14 @@ class ToolPatterns:
     """
 
     def __init__(self, tools: str | Sequence[str], is_safe: Callable[[ToolAnnotations], bool]) -> None:
-        given: Any = (tools,) if isinstance(tools, str) else tools
-        expect("tools", given, Iterable, "a str or a list of str")
-        self._patterns = tuple(given)
+        patterns: Any = (tools,) if isinstance(tools, str) else tools
+        expect("tools", patterns, Iterable, "a str or a list of str")
+        self._patterns = tuple(patterns)
         expect_each("tools", self._patterns, str, "a str")
         if not self._patterns or "" in self._patterns:
             raise ConfigurationError("tools must have at least one name or pattern, and no empty one")
         self._is_safe = is_safe
-        self._unseen = {each for each in self._patterns if not _WILDCARD.search(each)}
+        self._unseen = {pattern for pattern in self._patterns if not _WILDCARD.search(pattern)}
 
     def choose(self, call: ToolInvocation) -> bool:
         """Return whether the tool of `call` is chosen.

@@ -101,8 +101,8 @@ class WaitingApproval:
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
-        found: dict[str, Any] = json.loads(self.arguments)
-        return found
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
 
 
 class PendingStore:
@@ -147,7 +147,7 @@ class PendingStore:
         """Spend a state, and return the decisions about its calls, by the call's id. This is a flow.
 
         The given decisions are recorded beside those that the store has. A call that has expired without a decision is
-        denied. A call without a decision that has not expired waits on, so it is not in what is returned.
+        denied. A call without a decision that has not expired keeps waiting, and is not returned.
 
         Args:
             state: the state of the run.
@@ -175,7 +175,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._listed(_waiting(_now()), agent, principal, limit)
+        return self._select_calls(_waiting(_now()), agent, principal, limit)
 
     async def apending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -197,7 +197,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._listed(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
+        return self._select_calls(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
 
     async def arefused(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -205,7 +205,7 @@ class PendingStore:
         """Return the calls of runs that can't resume, on asyncio; see `refused`."""
         return await Call[list[WaitingApproval]](self.refused, agent=agent, principal=principal, limit=limit).arun()
 
-    def _listed(
+    def _select_calls(
         self, query: Select[Any], agent: str | None, principal: str | None, limit: int | None
     ) -> list[WaitingApproval]:
         query = query.order_by(CALLS.c.requested_at, CALLS.c.state_id, CALLS.c.call_id).limit(_most(limit))
@@ -233,7 +233,7 @@ class PendingStore:
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(_of_waiting_runs(now := _now()).where(of_call)).one()
             if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
-                raise _expired(call_id)
+                raise _expiry_error(call_id)
         return _waiting_approval(row)
 
     async def afind(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -242,7 +242,7 @@ class PendingStore:
 
     @_without_texts
     def decide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
-        """Decide about a call. If several callers decide at once, the decision of one of them is taken.
+        """Decide about a call. If several callers decide at once, one of the decisions is recorded.
 
         Args:
             call_id: the call's id.
@@ -256,15 +256,17 @@ class PendingStore:
             ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
-        decided = _columns_of(decision, now := _now())
+        values = _decision_columns(decision, now := _now())
         with self._database.transaction() as connection:
-            states = _states_of_call(call_id, run_id).with_for_update()  # so that no run resumes from it meanwhile
+            # The lock keeps a run from resuming between the checks and the decision.
+            states = _states_of_call(call_id, run_id).with_for_update()
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(select(CALLS).where(of_call)).one()
+            # The update decides between callers that decide at once: only the first one still meets its condition.
             check_decision(call_id, _questions(row) or None, decision)
-            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(decided)).rowcount != 1:
-                raise _late(connection, state_id, call_id)
+            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(values)).rowcount != 1:
+                raise _late_error(connection, state_id, call_id)
 
     async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
         """Decide about a call, on asyncio; see `decide`."""
@@ -284,10 +286,10 @@ class PendingStore:
             ResumeError: if the text is not the state of a run that a store keeps.
         """
         expect("state", state, str, "a str: the `state` of a StateNotKept")
-        found = RunState.unverified(state)
-        if not found.is_kept:
+        run_state = RunState.unverified(state)
+        if not run_state.is_kept:
             raise ResumeError("the run was paused without a store: resume it without one")
-        self._keep(found, state)
+        self._keep(run_state, state)
 
     async def aput(self, state: str) -> None:
         """Keep a run that the store could not keep, on asyncio; see `put`."""
@@ -326,10 +328,10 @@ class PendingStore:
         """
         query = select(RUNS.c.state).where(or_(RUNS.c.state_id == id, RUNS.c.run_id == id), RUNS.c.spent_at.is_(None))
         with self._database.connect() as connection:
-            found: str | None = connection.execute(query).scalars().first()
-        if found is None:
+            text: str | None = connection.execute(query).scalars().first()
+        if text is None:
             raise NotWaiting(f"no run with the id {id!r} waits: it is unknown, or has resumed")
-        return found
+        return text
 
     async def astate(self, id: str) -> str:
         """Return the state of a run that waits, on asyncio; see `state`."""
@@ -380,7 +382,7 @@ class PendingStore:
 
     @_without_texts
     def withdraw(self, run_id: str) -> bool:
-        """Withdraw a run that waits, so that nobody can decide about its calls and it never resumes.
+        """Withdraw a run that waits, so that its calls can no longer be decided and it never resumes.
 
         A client does so if the user says something else in the run's conversation.
 
@@ -462,7 +464,7 @@ class PendingStore:
         """Return whether the database has the tables of the store. This creates none of them."""
         return self._database.exists()
 
-    # For those on call.
+    # Metrics for operators.
 
     def report_metrics(self, telemetry: TelemetryOptions | None = None) -> None:
         """Report the calls that wait, the runs that are ready, and the runs that can't resume, as metrics by agent.
@@ -533,45 +535,50 @@ class PendingStore:
             "created_at": _now(),
         }
         calls = []
-        for call_id, path, each in state.leaves():
-            if each.held:
+        for call_id, path, call in state.leaves():
+            if call.held:
                 continue
-            requested_at = round(each.requested_at * 1_000_000)
+            requested_at = round(call.requested_at * 1_000_000)
             calls.append(
                 {
                     "state_id": state.id,
                     "call_id": call_id,
                     "path": canonical_text(path) if path else None,
-                    "tool": each.tool,
-                    "arguments": each.arguments,
-                    "rule": each.rule,
-                    "reason": each.reason,
-                    "intent": each.intent,
-                    "input": None if each.input is None else _questions_text(each.input),
+                    "tool": call.tool,
+                    "arguments": call.arguments,
+                    "rule": call.rule,
+                    "reason": call.reason,
+                    "intent": call.intent,
+                    "input": None if call.input is None else _questions_text(call.input),
                     "requested_at": requested_at,
                     "expires_at": None if self.expires is None else requested_at + self.expires // _MICROSECOND,
                 }
             )
         with self._database.transaction() as connection:
-            known = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
-            known_before = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
-            if connection.execute(known.union_all(known_before)).first() is None:
+            # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
+            existing = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
+            deleted = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
+            if connection.execute(existing.union_all(deleted)).first() is None:
                 connection.execute(insert(RUNS).values(run))
                 connection.execute(insert(CALLS), calls)
 
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
         now = _now()
-        columns = {call_id: _columns_of(decision, now) for call_id, decision in decisions.items()}
+        columns = {call_id: _decision_columns(decision, now) for call_id, decision in decisions.items()}
         with self._database.transaction() as connection:
+            # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
+            # rolls it back, so that the state is not spent.
             _spend(connection, state.id, now)
             query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
-            known = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if known != {(call_id, each.tool, each.arguments) for call_id, _, each in state.leaves() if not each.held}:
+            stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
+            if stored_calls != {
+                (call_id, call.tool, call.arguments) for call_id, _, call in state.leaves() if not call.held
+            }:
                 raise ResumeError(
                     "the state has other calls than the store: resume with the text that the store returns",
-                    lasting="state_invalid",  # of the text of the store
+                    lasting="state_invalid",  # `refuse` ignores it if the store has another text
                 )
             if strange := decisions.keys() - {row.call_id for row in rows}:
                 raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
@@ -579,17 +586,17 @@ class PendingStore:
                 if row.is_open and row.call_id in columns:
                     of_call = and_(CALLS.c.state_id == state.id, CALLS.c.call_id == row.call_id)
                     connection.execute(change(CALLS).where(of_call).values(columns[row.call_id]))
-            merged = {row.call_id: _merged(row, decisions.get(row.call_id)) for row in rows}
+            merged = {row.call_id: _merge_decisions(row, decisions.get(row.call_id)) for row in rows}
         return {call_id: decision for call_id, decision in merged.items() if decision is not None}
 
     @_without_texts
     def _delete(self, condition: ColumnElement[bool]) -> int:
         with self._database.transaction() as connection:
-            removed = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
-            for each in removed:
-                connection.execute(delete(CALLS).where(CALLS.c.state_id == each))
-                connection.execute(insert(DELETED).values(state_id=each))
-        return len(removed)
+            state_ids = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
+            for state_id in state_ids:
+                connection.execute(delete(CALLS).where(CALLS.c.state_id == state_id))
+                connection.execute(insert(DELETED).values(state_id=state_id))
+        return len(state_ids)
 
 
 def _now() -> int:
@@ -609,7 +616,7 @@ _IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
 
 def _is_ready(now: int) -> ColumnElement[bool]:
     """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
-    calls = CALLS.alias()  # the calls are part of some of the queries themselves
+    calls = CALLS.alias()  # some of the queries also select from CALLS
     has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls, now))
     return and_(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, ~has_open)
 
@@ -652,25 +659,25 @@ def _states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
 
 
 def _only_state(connection: Connection, states: Select[Any], call_id: str) -> str:
-    found: Sequence[str] = connection.execute(states).scalars().all()
-    if not found:
+    state_ids: Sequence[str] = connection.execute(states).scalars().all()
+    if not state_ids:
         raise NotWaiting(f"no call with the id {call_id!r} waits: it is unknown, or its run has resumed")
-    if len(found) > 1:
+    if len(state_ids) > 1:
         raise PendingStoreError(
-            f"{len(found)} runs that wait have a call with the id {call_id!r}: pass the run as run_id= or --run"
+            f"{len(state_ids)} runs that wait have a call with the id {call_id!r}: pass the run as run_id= or --run"
         )
-    return found[0]
+    return state_ids[0]
 
 
-def _late(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
-    """Return why a call of a state that waits cannot be decided."""
+def _late_error(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
+    """Return the error for a call that cannot be decided, of a state that waits."""
     of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
     if connection.execute(select(CALLS.c.decided_at).where(of_call)).scalar() is not None:
         return AlreadyDecided(call_id)
-    return _expired(call_id)
+    return _expiry_error(call_id)
 
 
-def _expired(call_id: str) -> NotWaiting:
+def _expiry_error(call_id: str) -> NotWaiting:
     return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
 
 
@@ -678,10 +685,10 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
     unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
     if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
         return
-    found = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
-    if found is not None and found.withdrawn_at is not None:
+    run = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
+    if run is not None and run.withdrawn_at is not None:
         raise ResumeError("the run was withdrawn: the conversation went on without it, or somebody withdrew it")
-    if found is None:
+    if run is None:
         raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
     raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")
 
@@ -689,23 +696,23 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
 # Rows.
 
 
-def _merged(row: Row[Any], given: CallDecision | None) -> CallDecision | Denied | None:
-    """Return the decision about a call of a state that is being spent; None if the call waits on."""
+def _merge_decisions(row: Row[Any], decision: CallDecision | None) -> CallDecision | Denied | None:
+    """Return the decision about a call of a state that is being spent; None if the call keeps waiting."""
     if row.decided_at is not None:
-        stored = _decision_of(row)
-        if given is not None and _verdict(given) != _verdict(stored):
+        earlier = _stored_decision(row)
+        if decision is not None and _verdict(decision) != _verdict(earlier):
             raise ResumeError(
                 f"the call {row.call_id!r} was decided otherwise before: resume without a decision about it"
             )
-        return stored
+        return earlier
     if row.is_open:
-        return given
-    if given is not None:
+        return decision
+    if decision is not None:
         raise ResumeError(f"the call {row.call_id!r} has expired: resume without a decision about it")
     return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
 
 
-def _columns_of(decision: CallDecision, now: int) -> Mapping[str, Any]:
+def _decision_columns(decision: CallDecision, now: int) -> Mapping[str, Any]:
     """Return the columns of a decision.
 
     Raises:
@@ -735,7 +742,7 @@ def _as_json(arguments: Mapping[str, Any] | None) -> Any:
     return None if arguments is None else json.loads(json.dumps(dict(arguments)))
 
 
-def _decision_of(row: Row[Any]) -> CallDecision:
+def _stored_decision(row: Row[Any]) -> CallDecision:
     """Return the decision about a call that was decided."""
     try:
         match json.loads(row.decision):
@@ -746,13 +753,13 @@ def _decision_of(row: Row[Any]) -> CallDecision:
             case {"decision": "provide", "answers": answers}:
                 return Provide(answers, by=row.decided_by, decided_at=row.decided_at / 1_000_000)
     except (TypeError, ValueError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its decision is none of this version")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its decision is none of this version")
 
 
-def _questions_text(asked: KeptInput) -> str:
+def _questions_text(kept_input: KeptInput) -> str:
     """Return the questions of a call as JSON, without what its tool gets back."""
-    return json.dumps([each.model_dump(mode="json") for each in asked.requests])
+    return json.dumps([question.model_dump(mode="json") for question in kept_input.requests])
 
 
 def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
@@ -760,11 +767,11 @@ def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
     if row.input is None:
         return ()
     try:
-        kept = [KeptQuestion.model_validate_json(json.dumps(each)) for each in json.loads(row.input)]
-        return tuple(each.question() for each in kept)
+        questions = [KeptQuestion.model_validate_json(json.dumps(value)) for value in json.loads(row.input)]
+        return tuple(question.question() for question in questions)
     except (TypeError, ValueError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its questions are none of this version")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its questions are none of this version")
 
 
 def _waiting_approval(row: Row[Any]) -> WaitingApproval:
@@ -786,16 +793,16 @@ def _waiting_approval(row: Row[Any]) -> WaitingApproval:
                 expires_at=None if row.expires_at is None else time_of(row.expires_at),
                 is_last=bool(row.is_last),
                 input=_questions(row),
-                decision=None if row.decided_at is None else _decision_of(row),
+                decision=None if row.decided_at is None else _stored_decision(row),
                 refusal=row.refusal,
                 path=() if row.path is None else tuple(json.loads(row.path)),
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
-        pass  # their texts may quote the row
-    raise _unreadable(row, "its arguments or times are invalid")
+        pass  # the texts of these errors may quote the row
+    raise _unreadable_row(row, "its arguments or times are invalid")
 
 
-def _unreadable(row: Row[Any], problem: str) -> PendingStoreError:
+def _unreadable_row(row: Row[Any], problem: str) -> PendingStoreError:
     return PendingStoreError(
         f"the row of the call {row.call_id!r} in the state {row.state_id!r} cannot be read, {problem}: "
         "restore the row, or delete the state from the store"

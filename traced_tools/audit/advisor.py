@@ -145,12 +145,13 @@ class AuditAdvisor(Advisor, ToolCallListener):
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Record the intent, then pass the call on; with `on_failure="deny"`, refuse the call if recording fails."""
-        asked = self._asked(call)
-        if not asked.intended:
-            asked.write = self._trail.write(asked.intent(call.arguments, call.intent), self._patience())
-        if not asked.durable and asked.write is not None:  # again, if an outer advisor retries after an outage
-            asked.durable = await self._is_durable(asked.write)
-        if not asked.durable and self._on_failure == "deny":
+        recorded_call = self._get_call(call)
+        if not recorded_call.intended:
+            recorded_call.write = self._trail.write(recorded_call.intent(call.arguments, call.intent), self._patience())
+        # An outer advisor that retries the call after an outage awaits the same write again.
+        if not recorded_call.durable and recorded_call.write is not None:
+            recorded_call.durable = await self._is_durable(recorded_call.write)
+        if not recorded_call.durable and self._on_failure == "deny":
             return call.denied("the audit trail cannot be written", code="audit_unavailable")
         return await call_next(call)
 
@@ -158,12 +159,12 @@ class AuditAdvisor(Advisor, ToolCallListener):
         """Return how many seconds to wait for an intent: 0 with `warn` in a known outage, None for the default."""
         return 0.0 if self._on_failure == "warn" and self._trail.problem is not None else None
 
-    def _asked(self, call: ToolInvocation) -> _Asked:
+    def _get_call(self, call: ToolInvocation) -> _RecordedCall:
         run = self._runs.get(call.context.run_id or "")
-        found = None if run is None else run.calls.get((call.iteration, call.batch_index))
-        if found is None:  # this advisor did not receive the call, so nothing would be recorded
+        recorded_call = None if run is None else run.calls.get((call.iteration, call.batch_index))
+        if recorded_call is None:  # this advisor did not receive the call, so nothing would be recorded
             raise _outside(self.name, self.order)
-        return found
+        return recorded_call
 
     async def _is_durable(self, write: Step[None]) -> bool:
         try:
@@ -179,8 +180,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
             self._is_out = True
             consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
             ours = isinstance(error, AuditUnavailable)  # the text of other errors may quote content
-            why = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
-            _LOG.warning("%s: %s; %s", self.name, why, consequence)
+            problem = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
+            _LOG.warning("%s: %s; %s", self.name, problem, consequence)
 
     def on_event(self, event: Event) -> None:
         """Queue the decisions and outcomes of calls, and compactions, for the trail, without waiting."""
@@ -195,7 +196,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
     def on_tool_call(self, call: ObservedCall, event: ToolIntended) -> None:
         """Register a tool call of the model."""
         if (run := self._runs.get(event.run_id)) is not None:
-            run.calls[event.iteration, event.batch_index] = _Asked(call, event, run)
+            run.calls[event.iteration, event.batch_index] = _RecordedCall(call, event, run)
 
     def _take(self, run: _Run, event: Event) -> None:
         run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # the only events outside the loop
@@ -205,8 +206,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
             case ModelResponded():
                 run.answered(event)
             case ToolDecided() | ToolStarted() | ToolFinished():
-                if (asked := run.calls.get((event.iteration, event.batch_index))) is not None:
-                    self._record(asked, event)
+                if (recorded_call := run.calls.get((event.iteration, event.batch_index))) is not None:
+                    self._record(recorded_call, event)
                     self._forget(run, event.run_id)
             case MemoryCompacted():
                 self._trail.submit(_compaction(event))
@@ -220,27 +221,27 @@ class AuditAdvisor(Advisor, ToolCallListener):
             case RunFinished():
                 self._end(run, event)
 
-    def _record(self, asked: _Asked, event: ToolDecided | ToolStarted | ToolFinished) -> None:
+    def _record(self, recorded_call: _RecordedCall, event: ToolDecided | ToolStarted | ToolFinished) -> None:
         if isinstance(event, ToolStarted):
-            asked.running = True
+            recorded_call.running = True
             return
-        if not asked.intended:
-            self._trail.submit(asked.intent())
+        if not recorded_call.intended:
+            self._trail.submit(recorded_call.intent())
         if isinstance(event, ToolFinished):
-            asked.running = False
-            self._trail.submit(asked.outcome(event))
+            recorded_call.running = False
+            self._trail.submit(recorded_call.outcome(event))
             return
-        self._trail.submit(asked.decision(event))
+        self._trail.submit(recorded_call.decision(event))
         if event.decision == _INVALID:
-            self._trail.submit(asked.invalid_outcome(event))
+            self._trail.submit(recorded_call.invalid_outcome(event))
 
     def _sweep(self, run: _Run, iteration: int | None = None) -> None:
         """Record intents without a decision, and forget the calls of an iteration, or all, unless their tools run."""
-        for key, asked in [*run.calls.items()]:
+        for key, recorded_call in [*run.calls.items()]:
             if iteration in (None, key[0]):
-                if not asked.intended:
-                    self._trail.submit(asked.intent())
-                if not asked.running:
+                if not recorded_call.intended:
+                    self._trail.submit(recorded_call.intent())
+                if not recorded_call.running:
                     del run.calls[key]
 
     def _end(self, run: _Run, event: RunFinished) -> None:
@@ -252,7 +253,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
 
     def _forget(self, run: _Run, run_id: str) -> None:
         """Forget a run that has ended, once its last tool has; an interrupted run may leave tools running."""
-        if run.ended and not any(asked.running for asked in run.calls.values()):
+        if run.ended and not any(recorded_call.running for recorded_call in run.calls.values()):
             self._runs.pop(run_id, None)
 
     def __repr__(self) -> str:
@@ -270,7 +271,7 @@ class _Run:
         self.provider: str | None = None
         self.response_id: str | None = None
         self.principal: Content | None = None
-        self.calls: dict[tuple[int, int], _Asked] = {}
+        self.calls: dict[tuple[int, int], _RecordedCall] = {}
         self.inside = False
         self.ended = False
         self.by_hand = False
@@ -287,7 +288,7 @@ class _Run:
         self.response_id = event.response_id
 
 
-class _Asked:
+class _RecordedCall:
     """State of a tool call of the model.
 
     Attributes:
@@ -336,11 +337,11 @@ class _Asked:
             reason: the model's reason as this advisor receives it; None for the reason that the model stated, if any.
         """
         self.intended = True
-        written = self._observed.call.arguments
-        self._arguments = text = written if arguments is None else arguments
+        requested = self._observed.call.arguments
+        self._arguments = text = requested if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
-        if text != written:  # the trail records both only if they stand for different values
-            contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
+        if text != requested:  # the trail records both only if they stand for different values
+            contents[REQUESTED_ARGUMENTS] = self._content(requested, is_json=True)
         definition = self._observed.definition
         if (
             definition is None
@@ -396,8 +397,8 @@ class _Asked:
     def _draft(
         self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None
     ) -> Draft:
-        given = {name: value for name, value in fields.items() if value is not None}
-        return Draft(kind, time, self._subject, given, contents or {})
+        present = {name: value for name, value in fields.items() if value is not None}
+        return Draft(kind, time, self._subject, present, contents or {})
 
 
 def _compaction(event: MemoryCompacted) -> Draft:
@@ -413,8 +414,8 @@ def _compaction(event: MemoryCompacted) -> Draft:
         "tokens_after": event.tokens_after,
         "tokens_estimated": event.estimated or None,
     }
-    given = {name: value for name, value in fields.items() if value is not None}
-    return Draft("compaction", unix_nanoseconds(event.time), _subject(event), given)
+    present = {name: value for name, value in fields.items() if value is not None}
+    return Draft("compaction", unix_nanoseconds(event.time), _subject(event), present)
 
 
 def _changed_tools(event: ToolsChanged) -> Draft:
@@ -444,7 +445,7 @@ def _digest_and_names(definition: ToolDefinition) -> tuple[str, frozenset[str]]:
     return definition_digest(definition), field_names(definition.input_schema)
 
 
-_known = IdentityCache(_digest_and_names)
+_digest_and_names_cache = IdentityCache(_digest_and_names)
 
 
 def _tool_fields(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
@@ -452,15 +453,15 @@ def _tool_fields(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
 
     Arguments that the definition does not contain are only counted, because the model invented their names.
     """
-    digest, known = _known(definition)
+    digest, names = _digest_and_names_cache(definition)
     fields: dict[str, Any] = {"definition_digest": digest}
     try:
-        given = from_json(arguments)
+        values = from_json(arguments)
     except ValueError:
         return fields
-    if isinstance(given, dict):
-        fields["argument_names"] = sorted(known & given.keys())
-        fields["unknown_arguments"] = len(given.keys() - known) or None
+    if isinstance(values, dict):
+        fields["argument_names"] = sorted(names & values.keys())
+        fields["unknown_arguments"] = len(values.keys() - names) or None
     return fields
 
 

@@ -1,7 +1,7 @@
 """Keyed digests of contents, which only a holder of the key can make or compare.
 
 With a plain hash, short arguments could be found by trying all candidates. So the digest is HMAC-SHA-256 with a key. It
-does not hide the length of a content, nor that two contents are equal. For JSON, the message is `json`, a zero byte and
+does not hide the length of a text, nor that two texts are equal. For JSON, the message is `json`, a zero byte and
 RFC 8785 of the value. For other texts, and JSON that RFC 8785 does not cover, it is `text`, a zero byte and the text in
 UTF-8.
 """
@@ -40,7 +40,7 @@ class AuditKey(SecretKey):
     _purpose = "audit key"
 
     def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
-        """Return the fields of a content without its text: `digest`, `form`, `size` (UTF-8 bytes) and `key_id`.
+        """Return the fields for a text that is not stored itself: `digest`, `form`, `size` (UTF-8 bytes) and `key_id`.
 
         `size` reveals the exact length even without the key, which distinguishes `yes` from `no`. Equal digests reveal
         equal contents.
@@ -51,12 +51,12 @@ class AuditKey(SecretKey):
         """
         canonical = canonical_json(text) if is_json else None
         form: ContentForm = "text" if canonical is None else "json"
-        written = utf8(text)
-        digest = self._digest(form, written if canonical is None else canonical)
-        return {"digest": digest, "form": form, "size": len(written), "key_id": self.id}
+        encoded_text = utf8(text)
+        digest = self._digest(form, encoded_text if canonical is None else canonical)
+        return {"digest": digest, "form": form, "size": len(encoded_text), "key_id": self.id}
 
     def committed(self, text: str, *, cut: bool) -> dict[str, Any]:
-        """Return the fields of a content whose text is stored: `text`, `salt`, `text_hash`, and `cut` if it is cut.
+        """Return the fields for a text that is stored: `text`, `salt`, `text_hash`, and `cut` if it is cut.
 
         The salt is derived from the text, so two records of the same text are equal.
 
@@ -64,10 +64,10 @@ class AuditKey(SecretKey):
             text: the text to store.
             cut: whether `text` is only the beginning of the content.
         """
-        stored: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
+        content: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
         if cut:
-            stored["cut"] = True
-        return {**stored, "text_hash": text_hash(stored)}
+            content["cut"] = True
+        return {**content, "text_hash": text_hash(content)}
 
     def matches(self, content: Mapping[str, Any], text: str) -> bool:
         """Whether `text` has the digest of a recorded content, with this key and in the recorded form.

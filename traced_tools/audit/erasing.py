@@ -90,43 +90,43 @@ def targets(
             makes, if a record is not what was written, or if its hash covers its texts, as those of earlier versions
             do.
     """
-    wanted = None if contents is None else {each for name in contents for each in _INCLUDED.get(name, (name,))}
-    found: list[Target] = []
-    known = False
+    selection = None if contents is None else {member for name in contents for member in _INCLUDED.get(name, (name,))}
+    erasable: list[Target] = []
+    is_in_trail = False
     with open_for_reading(store) as opened_store:
         if opened_store.difference() is not None:  # such as a trigger that keeps erased texts
             raise AuditError(
                 "the audit store has another structure than this version of traced_tools creates, so nothing is "
                 "erased: run verify, which reports the difference"
             )
-        for chain_id, sequence, when, hash_, body, fields in _records(opened_store, run_id, call_id):
-            known = True
+        for chain_id, sequence, recorded_at, hash_, body, fields in _records(opened_store, run_id, call_id):
+            is_in_trail = True
             texts = [name for name, value in fields.items() if _is_content(value)]
-            asked = tuple(name for name in texts if wanted is None or name in wanted)
-            if not asked:
+            selected = tuple(name for name in texts if selection is None or name in selection)
+            if not selected:
                 continue
             place = f"record {sequence} of the chain {printable_id(chain_id)}"
-            is_erasable = all(commits_to_text(fields[name]) for name in asked)
+            is_erasable = all(commits_to_text(fields[name]) for name in selected)
             if fields.get("schema_version") != ERASABLE_VERSION or not is_erasable:
                 raise AuditError(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
                     "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
                 )
-            target = Target(chain_id, sequence, when, hash_, asked)
+            target = Target(chain_id, sequence, recorded_at, hash_, selected)
             _without_target_texts(target, body)
-            found.append(target)
-    if not known:
+            erasable.append(target)
+    if not is_in_trail:
         raise AuditError(
             f"the audit store has no {'run' if call_id is None else 'such call in the run'} {run_id[:64]!a}"
         )
-    return found
+    return erasable
 
 
 def _records(store: ReadConnection, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
-    for _, _, _, chain_id, sequence, when, _, hash_, body in store.rows(queries.records_of_run(run_id)):
+    for _, _, _, chain_id, sequence, recorded_at, _, hash_, body in store.rows(queries.records_of_run(run_id)):
         fields = parsed(body) or {}
         if call_id is None or fields.get("call_id") == call_id:
-            yield chain_id, sequence, when, hash_, body, fields
+            yield chain_id, sequence, recorded_at, hash_, body, fields
 
 
 def _without_target_texts(target: Target, body: str | None) -> str:
@@ -150,12 +150,12 @@ def _is_content(value: object) -> bool:
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text"), str)
 
 
-def drafts(found: Sequence[Target], run_id: str, requested_by: str, reason: str) -> Iterator[Draft]:
+def drafts(erasures: Sequence[Target], run_id: str, requested_by: str, reason: str) -> Iterator[Draft]:
     """Yield the erasure records for these targets."""
-    for start in range(0, len(found), _BATCH):
+    for start in range(0, len(erasures), _BATCH):
         erased = [
-            {"chain_id": each.chain_id, "sequence": each.sequence, "hash": each.hash, "contents": [*each.names]}
-            for each in found[start : start + _BATCH]
+            {"chain_id": target.chain_id, "sequence": target.sequence, "hash": target.hash, "contents": [*target.names]}
+            for target in erasures[start : start + _BATCH]
         ]
         fields = {
             "schema_version": ERASABLE_VERSION,
@@ -194,14 +194,14 @@ def check_may_change(store: Store, timeout: float) -> None:
         raise AuditError(f"the role of {store.name} may not change records: erase as the owner of the table")
 
 
-def remove(store: Store, found: Sequence[Target], timeout: float) -> None:
+def remove(store: Store, erasures: Sequence[Target], timeout: float) -> None:
     """Remove texts from the records and, in an embedded store, their bytes from its files.
 
     PostgreSQL keeps the bytes on disk until the table is rewritten; see deploy/audit/README.md.
 
     Args:
         store: the store.
-        found: the records; empty to remove only the remaining bytes of earlier erasures.
+        erasures: the records; empty to remove only the remaining bytes of earlier erasures.
         timeout: seconds to wait for other processes.
 
     Raises:
@@ -214,10 +214,10 @@ def remove(store: Store, found: Sequence[Target], timeout: float) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if store.path is not None else "BEGIN")
         # Read again in the transaction, so that a concurrent erasure of the same record is not undone.
         select = sql(_SELECT if store.path is not None else f"{_SELECT} FOR UPDATE")
-        for each in found:
-            place = {"chain_id": each.chain_id, "sequence": each.sequence, "time": each.time}
+        for target in erasures:
+            place = {"chain_id": target.chain_id, "sequence": target.sequence, "time": target.time}
             connection.execute(
-                _UPDATE, {**place, "body": _without_target_texts(each, connection.execute(select, place).scalar())}
+                _UPDATE, {**place, "body": _without_target_texts(target, connection.execute(select, place).scalar())}
             )
         connection.exec_driver_sql("COMMIT")
         if store.path is not None:

@@ -1,6 +1,6 @@
 """Checks that other users can neither read nor replace the keys of a trail.
 
-A process that runs as root may use files of other users. `core/file_access.py` says what is checked.
+A process that runs as root may use files of other users. `core/file_access.py` lists the checks.
 """
 
 from __future__ import annotations
@@ -115,15 +115,15 @@ def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
 
 def _folders(path: Path) -> Iterable[Path]:
     """Return the folder of a file and, if the file is a link, the folders of all files it leads to."""
-    found = {os.path.realpath(path.parent): path.parent}
+    folders = {os.path.realpath(path.parent): path.parent}
     for _ in range(_MOST_LINKS):
         try:
             path = path.parent / os.readlink(path)
         except OSError:  # not a link
             break
         folder = os.path.realpath(path.parent)
-        found.setdefault(folder, Path(folder))
-    return found.values()
+        folders.setdefault(folder, Path(folder))
+    return folders.values()
 
 
 def _report(problem: str, tolerated: bool) -> None:

@@ -29,8 +29,8 @@ def load_key(key: bytes | str | None, store_path: str | os.PathLike[str] | None,
     Raises:
         ConfigurationError: if there is no key, or it cannot be used. The message never contains any part of the key.
     """
-    if (found := given_key(key)) is not None:
-        return found
+    if (explicit_key := given_key(key)) is not None:
+        return explicit_key
     if store_path is None:
         raise no_key()
     return AuditKey(_from_file(_key_beside(store_path), create))
@@ -47,8 +47,8 @@ def _key_beside(store_path: str | os.PathLike[str]) -> Path:
 
 def given_key(key: bytes | str | None) -> AuditKey | None:
     """Return the key from the argument or the environment; None if neither has one."""
-    found = key if key is not None else os.environ.get(KEY_VARIABLE) or None
-    return None if found is None else AuditKey(_secret(found))
+    secret = key if key is not None else os.environ.get(KEY_VARIABLE) or None
+    return None if secret is None else AuditKey(_secret(secret))
 
 
 def no_key() -> ConfigurationError:

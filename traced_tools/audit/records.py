@@ -193,7 +193,7 @@ _ERASABLE: Final = ("text", "salt", "cut")
 
 
 def commits_to_text(value: object) -> bool:
-    """Whether a field of a record is a content with a `text_hash`."""
+    """Whether a field of a record has a `text_hash`, so that its text can be erased."""
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
@@ -209,7 +209,7 @@ def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a content without its erasable text."""
+    """Return a field without its erasable text."""
     return {name: value for name, value in content.items() if name not in _ERASABLE}
 
 
@@ -224,17 +224,17 @@ def person_of(fields: Mapping[str, Any], content: str = "by") -> str | None:
 
     Args:
         fields: the fields of a record.
-        content: the content that names somebody: `by`, or `principal` for on whose behalf the run is.
+        content: the content that names a person: `by`, or `principal` for on whose behalf the run is.
     """
-    by = fields.get(content)
-    if not isinstance(by, Mapping):
-        return by if isinstance(by, str) else None
-    known = (by.get(name) for name in ("text", "pseudonym"))
-    return next((each for each in known if isinstance(each, str)), pseudonym_by(str(by.get("digest"))))
+    person = fields.get(content)
+    if not isinstance(person, Mapping):
+        return person if isinstance(person, str) else None
+    representations = (person.get(name) for name in ("text", "pseudonym"))
+    return next((text for text in representations if isinstance(text, str)), pseudonym_by(str(person.get("digest"))))
 
 
 def text_hash(content: Mapping[str, Any]) -> str:
-    """Return the hash of a content's text, its salt and whether it was cut."""
+    """Return the hash of a field's text, its salt and whether it was cut."""
     return hash_of(body_of({name: content[name] for name in _ERASABLE if name in content}))
 
 

@@ -89,9 +89,9 @@ def difference(connection: Connection) -> str | None:
             return f"the table {name} is unlogged"
         if has_policies:
             return f"the table {name} has row security"
-        for what, found in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
-            if found is not None:
-                return f"the {what} {found} of the table {name} is no part of a trail"
+        for noun, addition in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
+            if addition is not None:
+                return f"the {noun} {addition} of the table {name} is no part of a trail"
     return next(_column_differences(connection, names), None) or next(_index_differences(connection, names), None)
 
 
@@ -104,14 +104,14 @@ def damage(connection: Connection) -> str | None:
     _set(connection, ["max_parallel_workers_per_gather"], "0")
     for name, find in _checks(connection):
         try:
-            found = find(connection)
+            problem = find(connection)
         except DBAPIError as error:
             state = str(getattr(error.orig, "sqlstate", ""))
             if not state.startswith(_CORRUPT):
                 raise
-            found = f"PostgreSQL finds {name} damaged (SQLSTATE {state})"
-        if found is not None:
-            return found
+            problem = f"PostgreSQL finds {name} damaged (SQLSTATE {state})"
+        if problem is not None:
+            return problem
     return None
 
 
@@ -121,10 +121,10 @@ def _column_differences(connection: Connection, names: dict[int, str]) -> Iterat
         column.name: (column.type.compile(dialect=dialect).lower(), not column.nullable, True, True)
         for column in RECORDS.columns
     }
-    found: dict[int, dict[str, Any]] = {oid: {} for oid in names}
+    columns_of_tables: dict[int, dict[str, Any]] = {oid: {} for oid in names}
     for oid, name, *declaration in connection.execute(text(_TABLE_COLUMNS)):
-        found[oid][name] = tuple(declaration)
-    for oid, columns in found.items():
+        columns_of_tables[oid][name] = tuple(declaration)
+    for oid, columns in columns_of_tables.items():
         for name in {**expected, **columns}:
             if name not in columns:
                 yield f"the table {names[oid]} has no column {name}"
@@ -135,17 +135,17 @@ def _column_differences(connection: Connection, names: dict[int, str]) -> Iterat
 
 
 def _index_differences(connection: Connection, names: dict[int, str]) -> Iterator[str]:
-    expected = {_definition(columns, where): name for name, columns, where in _indexes()}
+    expected = {_definition(columns, condition): name for name, columns, condition in _indexes()}
     missing = {oid: {*expected} for oid in names}
     for oid, _, name, _, is_primary, is_usable, beginning, sql in connection.execute(text(_TABLE_INDEXES)):
-        definition = _normalized(sql.removeprefix(beginning))
+        definition = _normalize(sql.removeprefix(beginning))
         if definition not in missing[oid] or (expected[definition] == _PRIMARY_KEY) is not is_primary:
             yield f"the index {name} of the table {names[oid]} is no part of a trail"
         if not is_usable:
             yield f"the index {name} of the table {names[oid]} is invalid"
         missing[oid].discard(definition)
-    for oid, lacking in missing.items():
-        for definition in sorted(lacking):
+    for oid, definitions in missing.items():
+        for definition in sorted(definitions):
             yield f"the table {names[oid]} lacks the index {expected[definition]}"
 
 
@@ -164,24 +164,24 @@ def _indexes() -> Iterator[tuple[str, list[str], str]]:
         )
 
 
-def _definition(columns: list[str], where: str) -> str:
-    return _normalized(f"btree ({', '.join(columns)})" + ("" if where == "true" else f" WHERE {where}"))
+def _definition(columns: list[str], condition: str) -> str:
+    return _normalize(f"btree ({', '.join(columns)})" + ("" if condition == "true" else f" WHERE {condition}"))
 
 
-def _normalized(sql: str) -> str:
+def _normalize(sql: str) -> str:
     """Return a definition without the casts and parentheses that PostgreSQL adds; AND joins all conditions."""
     return " ".join(re.sub(r"::text|[()]", " ", sql.replace('"', "")).split())
 
 
 def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection], str | None]]]:
     """Yield each check: what it examines, and a function that returns the damage or None."""
-    yield "a table", _misplaced
+    yield "a table", _find_misplaced_record
     expected: list[Sum] = []
     yield "a table", partial(_sum_up, into=expected)
-    for (name, columns, where), sum_of_table in zip(_indexes(), expected, strict=True):
+    for (name, columns, condition), sum_of_table in zip(_indexes(), expected, strict=True):
         yield (
             f"the index {name}",
-            partial(_disagreement, name=name, columns=columns, where=where, expected=sum_of_table),
+            partial(_find_disagreement, name=name, columns=columns, where=condition, expected=sum_of_table),
         )
     if (amcheck := connection.execute(text(_AMCHECK)).scalar()) is not None:
         for _, oid, name, kind, *_ in connection.execute(text(_TABLE_INDEXES)).all():
@@ -189,37 +189,37 @@ def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection]
                 yield f"the index {name}", partial(_amcheck, function=amcheck, index=oid)
 
 
-def _misplaced(connection: Connection) -> str | None:
+def _find_misplaced_record(connection: Connection) -> str | None:
     """Return a message if a record is in the wrong partition: a query for a time reads only that time's partition."""
     partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
     cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
-    outside = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
-    found = connection.exec_driver_sql(outside.replace("%", "%%")).scalar() if partitions else None
-    name = next((row[2] for row in partitions if row[0] == found), None)
+    query = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
+    partition = connection.exec_driver_sql(query.replace("%", "%%")).scalar() if partitions else None
+    name = next((row[2] for row in partitions if row[0] == partition), None)
     return None if name is None else f"the partition {name} holds records of other times than its own"
 
 
 def _sum_up(connection: Connection, into: list[Sum]) -> None:
     """Sum up the expected entries of all indexes in one pass over the tables."""
     sums = ", ".join(
-        f"count(*) FILTER (WHERE {where}), sum({_hashed(columns)}) FILTER (WHERE {where})"
-        for _, columns, where in _indexes()
+        f"count(*) FILTER (WHERE {condition}), sum({_hashed(columns)}) FILTER (WHERE {condition})"
+        for _, columns, condition in _indexes()
     )
     without_indexes(connection, begin=True)
-    found = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()
+    row = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()
     without_indexes(connection, begin=False)
-    into.extend(zip(found[::2], found[1::2], strict=True))
+    into.extend(zip(row[::2], row[1::2], strict=True))
 
 
-def _disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
+def _find_disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
     """Return a message if the values of an index, or of the records it points to, don't add up to the table's."""
     words = {"columns": ", ".join(columns), "hashed": _hashed(columns), "where": where}
     _set(connection, _BY_INDEX, "off")
-    held = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
+    sums_of_index = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
     _set(connection, ["enable_indexonlyscan"], "off")
-    *reached, disordered = connection.execute(text(_SUM_OF_RECORDS.format(**words))).one()
+    *sums_of_records, disordered = connection.execute(text(_SUM_OF_RECORDS.format(**words))).one()
     _set(connection, [*_BY_INDEX, "enable_indexonlyscan"], "on")
-    agrees = (*held,) == (*reached,) == expected and not disordered
+    agrees = (*sums_of_index,) == (*sums_of_records,) == expected and not disordered
     return None if agrees else f"the index {name} disagrees with the records"
 
 

@@ -54,7 +54,7 @@ def _object(*values: object) -> SqliteObject:
 
 def holds_records(objects: Iterable[SqliteObject]) -> bool:
     """Return whether a file has the table or a view of the same name."""
-    return any(_lower(each.name) == RECORDS.name for each in objects if each.type in ("table", "view"))
+    return any(_lower(entry.name) == RECORDS.name for entry in objects if entry.type in ("table", "view"))
 
 
 def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteObject]) -> str | None:
@@ -62,19 +62,19 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
 
     Other objects may be in the file as long as they don't refer to the trail.
     """
-    expected = dict(_expected())
-    known = {*expected}
-    for each in objects:
-        if not each.is_plain:
-            return f"the schema's entry {each.name} holds a BLOB, a NULL or a NUL character where a text belongs"
-        wanted = expected.pop(each.name, None)
-        if wanted is not None:
-            if (difference := _difference(wanted, each)) is not None:
+    expected = dict(_expected_objects())
+    names = {*expected}
+    for entry in objects:
+        if not entry.is_plain:
+            return f"the schema's entry {entry.name} holds a BLOB, a NULL or a NUL character where a text belongs"
+        declared = expected.pop(entry.name, None)
+        if declared is not None:
+            if (difference := _difference(declared, entry)) is not None:
                 return difference
-        elif each.name in known:
-            return f"{each.name} is there twice"
-        elif not known.isdisjoint(map(_lower, (each.name, each.table, *_WORD.findall(each.sql or "")))):
-            return f"the {each.type} {each.name} isn't part of a trail but refers to it"
+        elif entry.name in names:
+            return f"{entry.name} is there twice"
+        elif not names.isdisjoint(map(_lower, (entry.name, entry.table, *_WORD.findall(entry.sql or "")))):
+            return f"the {entry.type} {entry.name} isn't part of a trail but refers to it"
     if (missing := next(iter(expected.values()), None)) is not None:
         return f"the {missing.type} {missing.name} is missing"
     encoding = _answer(connection, "PRAGMA encoding")
@@ -88,8 +88,8 @@ def sqlite_damage(connection: sqlite3.Connection) -> str | None:
 
     Other tables are not checked: SQLite would evaluate their constraints and indexes, which may never end.
     """
-    found = _answer(connection, f"PRAGMA integrity_check({RECORDS.name})")  # the first one is enough
-    return None if found == "ok" else found
+    answer = _answer(connection, f"PRAGMA integrity_check({RECORDS.name})")  # the first one is enough
+    return None if answer == "ok" else answer
 
 
 _MALFORMED: Final = "SQLite finds the file malformed"
@@ -97,47 +97,49 @@ _MALFORMED: Final = "SQLite finds the file malformed"
 
 def _answer(connection: sqlite3.Connection, pragma: str) -> str:
     try:
-        (found,) = connection.execute(pragma).fetchone()
+        (answer,) = connection.execute(pragma).fetchone()
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
         return _MALFORMED
-    return " ".join(str(found).split())
+    return " ".join(str(answer).split())
 
 
 @cache
-def _expected() -> tuple[tuple[str, SqliteObject], ...]:
+def _expected_objects() -> tuple[tuple[str, SqliteObject], ...]:
     """Return the schema that this version creates, by object name."""
     dialect = sqlite.dialect()
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(str(CreateTable(RECORDS).compile(dialect=dialect)))
         for index in INDEXES:
             connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
-        return tuple((each.name, each) for each in sqlite_objects(connection))
+        return tuple((entry.name, entry) for entry in sqlite_objects(connection))
 
 
-def _difference(expected: SqliteObject, found: SqliteObject) -> str | None:
-    if found.type != expected.type:
-        return f"{found.name} is a {found.type}, not a {expected.type}"
-    if found.table != expected.table:
-        return f"{found.name} belongs to {found.table}, not to {expected.table}"
-    wanted, there = (_tokens(each.sql or "") for each in (expected, found))
-    if wanted == there:
+def _difference(expected: SqliteObject, actual: SqliteObject) -> str | None:
+    if actual.type != expected.type:
+        return f"{actual.name} is a {actual.type}, not a {expected.type}"
+    if actual.table != expected.table:
+        return f"{actual.name} belongs to {actual.table}, not to {expected.table}"
+    expected_tokens, actual_tokens = (_tokens(entry.sql or "") for entry in (expected, actual))
+    if expected_tokens == actual_tokens:
         return None
-    return f"the {found.type} {found.name} {_first_difference(wanted, there)}"
+    return f"the {actual.type} {actual.name} {_first_difference(expected_tokens, actual_tokens)}"
 
 
-def _first_difference(wanted: list[str], there: list[str]) -> str:
-    place = next((n for n, (one, other) in enumerate(zip(wanted, there, strict=False)) if one != other), None)
-    place = min(len(wanted), len(there)) if place is None else place
-    found, expected = [(each[place] if place < len(each) else "nothing") for each in (there, wanted)]
-    behind = there[place - 1] if place else "nothing"
-    return f"is declared otherwise: {found} follows {behind}, where {expected} belongs"
+def _first_difference(expected_tokens: list[str], actual_tokens: list[str]) -> str:
+    pairs = enumerate(zip(actual_tokens, expected_tokens, strict=False))
+    shorter = min(len(expected_tokens), len(actual_tokens))
+    place = next((place for place, (actual, expected) in pairs if actual != expected), shorter)
+    both = (actual_tokens, expected_tokens)
+    actual, expected = [(tokens[place] if place < len(tokens) else "nothing") for tokens in both]
+    previous_token = actual_tokens[place - 1] if place else "nothing"
+    return f"is declared otherwise: {actual} follows {previous_token}, where {expected} belongs"
 
 
 def _tokens(sql: str) -> list[str]:
     """Return the tokens of a statement without white space, quotes of names and the case of words."""
-    return [each if each.startswith("'") else _lower(each.strip(_QUOTES)) for each in _TOKEN.findall(sql)]
+    return [token if token.startswith("'") else _lower(token.strip(_QUOTES)) for token in _TOKEN.findall(sql)]
 
 
 def _lower(text: str) -> str:

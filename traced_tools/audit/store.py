@@ -147,8 +147,8 @@ class WriteConnection(ABC):
         """Return the last sequence number, hash and time of a chain; None if the store has no record of it."""
         columns = RECORDS.c.sequence, RECORDS.c.hash, RECORDS.c.time
         query = select(*columns).where(RECORDS.c.chain_id == chain_id).order_by(RECORDS.c.sequence.desc()).limit(1)
-        found = self._connection.execute(query).first()
-        return None if found is None else (found[0], found[1], found[2])
+        row = self._connection.execute(query).first()
+        return None if row is None else (row[0], row[1], row[2])
 
     def heads(self) -> Heads:
         """Return the heads of the 32 newest chains; their ids sort by when they began."""
@@ -268,24 +268,24 @@ def _identities(path: Path) -> list[tuple[int, int] | None]:
 
 def _identity(path: Path | str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _url(store: str | os.PathLike[str]) -> URL:
-    given = os.fspath(store)
-    if not isinstance(given, str):
-        raise TypeError(f"store must be a path or a URL as str, not {type(given).__name__}")
-    if isinstance(store, os.PathLike) or "://" not in given:
-        return URL.create("sqlite", database=given)
-    return _checked(given)
+    location = os.fspath(store)
+    if not isinstance(location, str):
+        raise TypeError(f"store must be a path or a URL as str, not {type(location).__name__}")
+    if isinstance(store, os.PathLike) or "://" not in location:
+        return URL.create("sqlite", database=location)
+    return _check_url(location)
 
 
-def _checked(given: str) -> URL:
+def _check_url(location: str) -> URL:
     try:
-        url: URL | None = make_url(given)
+        url: URL | None = make_url(location)
     except (ArgumentError, ValueError):
         url = None  # the error's text may hold the password
     if url is None:

@@ -110,11 +110,11 @@ class AuditTrail:
         expect_positive("checkpoint_interval", checkpoint_interval)
         expect_positive("timeout", timeout)
         self.store: Final = Store(store)
-        self._given = self.store.path or store  # resolved now, because the current folder may change
+        self._location = self.store.path or store  # resolved now, because the current folder may change
         self._secret: Callable[[], bytes | str | None] = lambda: key  # hidden from every repr
         self._lines = checkpoints if checkpoints is None or callable(checkpoints) else Path(checkpoints).absolute()
-        found = given_key(key)
-        if found is None:
+        explicit_key = given_key(key)
+        if explicit_key is None:
             if self.store.path is None:
                 raise no_key()
             check_key_beside(self.store.path)  # now, because a later failure would deny each call
@@ -122,11 +122,11 @@ class AuditTrail:
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
         files = (self.store.path, publish.path if isinstance(publish, CheckpointFile) else None)
-        self._digest_of = _NameDigest(found, self.store.path)
-        self._make_maker = partial(_record_maker, found, files, content, redactor, common)
+        self._digest_of = _NameDigest(explicit_key, self.store.path)
+        self._make_maker = partial(_record_maker, explicit_key, files, content, redactor, common)
         losses = mirror.CheckpointLosses(telemetry)
-        outside = None if publish is None else Publisher(publish, self.store.name, losses)
-        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, outside)
+        publisher = None if publish is None else Publisher(publish, self.store.name, losses)
+        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, publisher)
         self._timeout = timeout
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
@@ -138,8 +138,8 @@ class AuditTrail:
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
-        stored, started = partial(_mirror, self._telemetry), partial(_watch, self._telemetry)
-        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started, mirror.flush)
+        on_stored, started = partial(_mirror, self._telemetry), partial(_watch, self._telemetry)
+        self._writer = Writer(self.store.name, appender, self._checkpoints, on_stored, started, mirror.flush)
         self._finalizer = weakref.finalize(self, self._writer.begin_close, _LEFT_ALONE)
         self._finalizer.atexit = False
 
@@ -210,7 +210,7 @@ class AuditTrail:
         """
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
-        if not self._reached("checkpoint", seconds):
+        if not self._await_control("checkpoint", seconds):
             raise self.unavailable(seconds)
         if not self._checkpoints.wait(max(0.0, deadline - time.monotonic())):
             raise AuditUnavailable(
@@ -220,9 +220,9 @@ class AuditTrail:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all records so far are durable, and return whether they are after `timeout` seconds. Blocks."""
-        return self._reached("flush", timeout)
+        return self._await_control("flush", timeout)
 
-    def _reached(self, control: ControlKind, timeout: float | None) -> bool:
+    def _await_control(self, control: ControlKind, timeout: float | None) -> bool:
         if not self._writer.started:
             return True
         entry = QueueEntry(None, control)
@@ -251,12 +251,12 @@ class AuditTrail:
         Pending records are written first, if that succeeds within the trail's timeout.
         """
         reader = self._reader()
-        who = None if principal is None else PrincipalFilter(principal, self._given, self._secret())
-        wanted = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+        principal_filter = None if principal is None else PrincipalFilter(principal, self._location, self._secret())
+        call_filter = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
-        return find_calls(reader, wanted, limit)
+        return find_calls(reader, call_filter, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""
@@ -277,7 +277,7 @@ class AuditTrail:
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         lines = None if callable(self._lines) else self._lines
         return verify(
-            self._given,
+            self._location,
             checkpoints=lines,
             public_key=public_key,
             archived_before=archived_before,
@@ -296,7 +296,7 @@ class AuditTrail:
         """Return whether `text` is the recorded content of a call; see `traced_tools.audit.match`."""
         self.flush()
         return match(
-            self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
+            self._location, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
         )
 
     def erase(
@@ -338,24 +338,24 @@ class AuditTrail:
                 characters.
         """
         check_erasure_texts(requested_by=requested_by, reason=reason)
-        if unknown := [each for each in contents or () if each not in get_args(ContentName)]:
+        if unknown := [name for name in contents or () if name not in get_args(ContentName)]:
             raise ConfigurationError(f"contents must be any of {', '.join(get_args(ContentName))}, not {unknown[0]!a}")
         seconds = self._timeout if timeout is None else timeout
         if not self.flush(seconds):  # pending texts of the run would follow the erasure
             raise self.unavailable(seconds)
-        erased = targets(self._given, run_id, call_id, contents)
+        erased = targets(self._location, run_id, call_id, contents)
         check_may_change(self.store, seconds)
         for draft in drafts(erased, run_id, requested_by, reason):
             self.write(draft, seconds).run()
         if erased:
             self.checkpoint(seconds)
         remove(self.store, erased, seconds)
-        texts = sum(len(each.names) for each in erased)
+        texts = sum(len(target.names) for target in erased)
         return Erasure(run_id, texts, len(erased), requested_by, reason)
 
     def _reader(self) -> AuditReader:
         self.flush()
-        return AuditReader(self._given)
+        return AuditReader(self._location)
 
     def close(self, timeout: float = 5.0) -> None:
         """Write pending records and a final checkpoint, and deliver its line to `checkpoints=`.
@@ -369,10 +369,10 @@ class AuditTrail:
         """Return the error that explains why a record is not durable."""
         seconds = self._timeout if timeout is None else timeout
         if self._writer.closed:
-            why = "the trail is closed: record before you close it"
+            problem = "the trail is closed: record before you close it"
         else:
-            why = self._writer.problem or "it takes too long: pass a longer timeout="
-        return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({why})")
+            problem = self._writer.problem or "it takes too long: pass a longer timeout="
+        return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({problem})")
 
     def __enter__(self) -> Self:
         return self
@@ -455,9 +455,9 @@ def _record_maker(
 
     `files` are the paths of the store and of its checkpoints, each None if it is not a file.
     """
-    used = key or load_key(None, files[0], create=True)
-    maker = RecordMaker(used, mode, redactor, common)
-    offer_digest(lambda name: str(used.content(name)["digest"]))
+    audit_key = key or load_key(None, files[0], create=True)
+    maker = RecordMaker(audit_key, mode, redactor, common)
+    offer_digest(lambda name: str(audit_key.content(name)["digest"]))
     store, checkpoints = files
     checked = [*(() if store is None else sqlite_files(store)), *(() if checkpoints is None else (checkpoints,))]
     warn_of_access(_log, "the audit trail", *checked)
@@ -489,13 +489,13 @@ def _check_content(content: ContentMode, redactor: Redactor | None) -> None:
 def _common(service: str | None, tags: Mapping[str, str] | None) -> dict[str, Any]:
     expect("service", service, (str, type(None)), "a str or None")
     expect("tags", tags, (Mapping, type(None)), "a mapping of texts or None")
-    found: dict[str, Any] = {} if service is None else {"service": searchable(service)}
+    common: dict[str, Any] = {} if service is None else {"service": searchable(service)}
     if not tags:
-        return found
+        return common
     for name, value in tags.items():
         expect("a tag's name", name, str, "a str")
         expect(f"the tag {name!r}", value, str, "a str")
-    return {**found, "tags": {searchable(name): searchable(value) for name, value in tags.items()}}
+    return {**common, "tags": {searchable(name): searchable(value) for name, value in tags.items()}}
 
 
 def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store) -> Publish | None:

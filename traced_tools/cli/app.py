@@ -27,8 +27,8 @@ app.add_typer(policy, name="policy")
 app.command()(doctor)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"traced-tools {__version__}")
         raise typer.Exit
 

@@ -35,11 +35,11 @@ def exit_statuses(command: str, *, printing: bool = True) -> Iterator[ExitStatus
         command: the name of the group of commands, which begins each line.
         printing: whether the command writes to standard output.
     """
-    found = ExitStatus()
+    exit_status = ExitStatus()
     try:
         if printing and sys.stdout is None:
             exit_with(command, FAILED, "standard output cannot be written: it is closed")
-        yield found
+        yield exit_status
         if sys.stdout is not None:
             sys.stdout.flush()
     except (typer.Exit, typer.BadParameter):
@@ -54,8 +54,8 @@ def exit_statuses(command: str, *, printing: bool = True) -> Iterator[ExitStatus
         exit_with(command, FAILED, f"{cannot}: {error.strerror or type(error).__name__}")
     except Exception as error:  # whose text may hold content
         exit_with(command, FAILED, f"unexpected {type(error).__name__}; please report it")
-    if found.status:
-        raise typer.Exit(found.status)
+    if exit_status.status:
+        raise typer.Exit(exit_status.status)
 
 
 def exit_with(command: str, status: int, message: str) -> NoReturn:

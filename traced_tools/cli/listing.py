@@ -16,19 +16,19 @@ Limit = Annotated[
 ]
 
 
-def listed_of(listed: int, total: int | None, order: str) -> str:
+def listed_of(count: int, total: int | None, order: str) -> str:
     """Return how many calls are listed, such as `3 calls` or `the newest 100 of 150 calls`.
 
     Args:
-        listed: how many are listed.
+        count: how many are listed.
         total: how many there are; None if that is not known, but more than are listed.
         order: which of them are listed, such as `newest`.
     """
-    if total == listed:
-        return pluralize(listed, "call")
-    return f"the {order} {listed:,} of {f'more than {listed:,}' if total is None else f'{total:,}'} calls"
+    if total == count:
+        return pluralize(count, "call")
+    return f"the {order} {count:,} of {f'more than {count:,}' if total is None else f'{total:,}'} calls"
 
 
-def advice(listed: int, total: int | None) -> str:
+def advice(count: int, total: int | None) -> str:
     """Return how to list the other calls; empty if there are none."""
-    return "" if total == listed else f"; list more with --limit {listed * 10}"
+    return "" if total == count else f"; list more with --limit {count * 10}"

@@ -88,7 +88,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The answer that nobody can decide now: the run ends, and the call waits in `response.pending`."""
+    """The answer if no person can decide now: the run ends, and the call waits in `response.pending`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def nested_id(call_id: str, inner: str) -> str:
 
 ApprovalAnswer = Approve | Reject | Undecided | Denied
 CallDecision = Approve | Reject | Provide
-"""What somebody decides about a call that waits."""
+"""A decision about a call that waits."""
 
 
 class WaitingRun(Protocol):
@@ -157,7 +157,7 @@ class DecidedPause:
 
     Attributes:
         run: the state of the run.
-        decisions: the decisions about its calls, by their ids in the run; a call without one waits on.
+        decisions: the decisions about its calls, by their ids in the run; a call without a decision keeps waiting.
         arguments: the arguments of the call that began the run, as canonical JSON (RFC 8785).
     """
 
@@ -182,7 +182,7 @@ class PendingCall:
         reason: why the call requires approval, in words; None if only the tool says so.
         rule: the reason code of the advisor that requires approval, such as the id of a policy's rule; None if only the
             tool requires it.
-        policy_rule: the id of the policy's rule that is for the call; None if there is none.
+        policy_rule: the id of the policy's rule for the call; None if no rule matches.
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
@@ -213,7 +213,7 @@ class PendingCall:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the tool of the call has begun, so that nobody can say that the call was not run."""
+        """Whether the tool of the call has begun, so that it cannot be reported as not run."""
         return self.input is not None or self.nested is not None
 
     def leaves(self) -> tuple[PendingCall, ...]:
@@ -221,15 +221,15 @@ class PendingCall:
         if self.nested is None:
             return (self,)
         return tuple(
-            replace(each, call_id=nested_id(self.call_id, each.call_id), path=(self.tool, *each.path))
-            for each in self.nested.calls
+            replace(call, call_id=nested_id(self.call_id, call.call_id), path=(self.tool, *call.path))
+            for call in self.nested.calls
         )
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments that the tool would receive, as a JSON object."""
-        found: dict[str, Any] = json.loads(self.arguments)
-        return found
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return arguments
 
     @property
     def readable_arguments(self) -> str:

@@ -18,7 +18,7 @@ _WIDE: Final = re.compile("[\ud800-\U0010ffff]")
 class CanonicalJson(str):
     """JSON text in canonical form (RFC 8785) that stays the same when it is parsed and written again.
 
-    The canonical form of 2.0**53 is not such a text: it is parsed as an integer, which has no canonical form.
+    The canonical form of 2.0**53 is not itself canonical: it is parsed as an integer, which has no canonical form.
     """
 
     __slots__ = ()
@@ -69,10 +69,10 @@ def is_nested_deeply(text: str, value: object) -> bool:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; raise `ValueError` for a repeated key, which readers interpret differently."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("repeated key")
-    return found
+    return members
 
 
 def _no_number(_: str) -> Any:
@@ -136,4 +136,4 @@ def _is_deeper(value: object, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return False
     children = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in children)
+    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)

@@ -26,23 +26,23 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     Providers reject a conversation in which a call has no result. Only results directly after the calls count. If no
     result is missing, the same tuple is returned.
     """
-    found: list[Message] = []
-    after = 0  # index of the first message that is not in `found`
+    completed: list[Message] = []
+    after = 0  # index of the first message that is not in `completed`
     for index, message in enumerate(messages):
         if not isinstance(message, AssistantMessage) or not message.tool_calls:
             continue
         calls, end = message.tool_calls, _end_of_results(messages, index)
-        results = _results_in(messages[index + 1 : end])
+        results = _get_results(messages[index + 1 : end])
         if [call.id for call in calls] == [result.call_id for result in results]:  # the common case
             continue
         answers = answers_to(calls, results)
         if None in answers:
-            used = {id(each) for each in answers}
-            strays = [result for result in results if id(result) not in used]
-            complete = [each or _unknown_result(call) for call, each in zip(calls, answers, strict=True)]
-            found += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
+            paired_ids = {id(answer) for answer in answers}
+            strays = [result for result in results if id(result) not in paired_ids]
+            complete = [answer or _unknown_result(call) for call, answer in zip(calls, answers, strict=True)]
+            completed += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
             after = end
-    return (*found, *messages[after:]) if found else messages
+    return (*completed, *messages[after:]) if completed else messages
 
 
 def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -59,27 +59,27 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     loose: list[tuple[int, ToolResultPart]] = []
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             rounds[index] = message.tool_calls, answers_to(message.tool_calls, results)
-    taken = {id(answer) for _, answers in rounds.values() for answer in answers}
+    paired_ids = {id(answer) for _, answers in rounds.values() for answer in answers}
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            loose += [(index, result) for result in message.results if id(result) not in taken]
+            loose += [(index, result) for result in message.results if id(result) not in paired_ids]
     paired: list[Message] = []
     for index, message in enumerate(messages):
         if not isinstance(message, ToolMessage):
             paired.append(message)
         if index in rounds:
             calls, answers = rounds[index]
-            found = [
+            strays = [
                 _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-            paired[-1:] = _identified(paired[-1], index, found)
+            paired[-1:] = _with_ids(paired[-1], index, strays)
     return tuple(paired)
 
 
-def _identified(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:
+def _with_ids(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:
     """Return an answer and the results of its calls, in which each call has an id of its own.
 
     Args:
@@ -92,8 +92,8 @@ def _identified(answer: Message, index: int, results: Sequence[ToolResultPart]) 
     for place, call in enumerate(answer.tool_calls):
         ids.append(call.id if call.id and call.id not in ids else f"{MADE_UP_ID}{index}_{place}")
     if ids != [call.id for call in answer.tool_calls]:
-        left = iter(ids)
-        parts = [part.replace(id=next(left)) if isinstance(part, ToolCall) else part for part in answer.parts]
+        remaining_ids = iter(ids)
+        parts = [part.replace(id=next(remaining_ids)) if isinstance(part, ToolCall) else part for part in answer.parts]
         answer = answer.replace(parts=parts)
     return answer, ToolMessage([part.replace(call_id=ids[place]) for place, part in enumerate(results)])
 
@@ -130,23 +130,23 @@ def _take_loose(
     """
     if not call.id or (answer is not None and answer.content != _NO_RESULT):
         return None
-    fitting = [each for each in loose if (each[1].call_id, each[1].name) == (call.id, call.name)]
+    fitting = [entry for entry in loose if (entry[1].call_id, entry[1].name) == (call.id, call.name)]
     if not fitting:
         return None
-    nearest = next((each for each in fitting if each[0] > index), fitting[-1])
+    nearest = next((entry for entry in fitting if entry[0] > index), fitting[-1])
     loose.remove(nearest)
     return nearest[1]
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Return the calls of a conversation that have no result directly after them."""
-    found: list[ToolCall] = []
+    unanswered: list[ToolCall] = []
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             answers = answers_to(message.tool_calls, results)
-            found += [call for call, answer in zip(message.tool_calls, answers, strict=True) if answer is None]
-    return tuple(found)
+            unanswered += [call for call, answer in zip(message.tool_calls, answers, strict=True) if answer is None]
+    return tuple(unanswered)
 
 
 def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> list[ToolResultPart | None]:
@@ -154,10 +154,10 @@ def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> 
     by_id: defaultdict[str, deque[ToolResultPart]] = defaultdict(deque)
     for result in results:
         by_id[result.call_id].append(result)
-    found = [(call, by_id[call.id].popleft() if call.id and by_id[call.id] else None) for call in calls]
+    pairs = [(call, by_id[call.id].popleft() if call.id and by_id[call.id] else None) for call in calls]
     unused = {id(result) for waiting in by_id.values() for result in waiting}
-    left = iter([result for result in results if id(result) in unused])
-    return [next(left, None) if result is None and not call.id else result for call, result in found]
+    remaining = iter([result for result in results if id(result) in unused])
+    return [next(remaining, None) if result is None and not call.id else result for call, result in pairs]
 
 
 def exchanges_of_run(messages: Sequence[Message]) -> Iterator[Exchange]:
@@ -166,7 +166,7 @@ def exchanges_of_run(messages: Sequence[Message]) -> Iterator[Exchange]:
     for index in range(places[-1] + 1 if places else 0, len(messages)):
         message = messages[index]
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
             yield message.tool_calls, answers_to(message.tool_calls, results)
 
 
@@ -178,7 +178,7 @@ def _end_of_results(messages: Sequence[Message], index: int) -> int:
     return end
 
 
-def _results_in(messages: Iterable[Message]) -> list[ToolResultPart]:
+def _get_results(messages: Iterable[Message]) -> list[ToolResultPart]:
     return [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
 
 

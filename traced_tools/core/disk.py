@@ -26,7 +26,7 @@ def create_private(path: Path) -> None:
 
 
 def write_draft(path: Path, content: bytes, mode: int = PRIVATE) -> Path:
-    """Write a new, synced file beside `path` and return its path, which nobody can guess and prepare a link for."""
+    """Write a new, synced file beside `path` and return its path. No other process can guess it to prepare a link."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     try:

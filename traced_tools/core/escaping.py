@@ -14,18 +14,20 @@ def escaped(text: str) -> str:
 
     A backslash is `\\`.
     """
-    stored = text.replace("\\", "\\\\").replace("\0", "\\0")
-    return stored if stored.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):x}", stored)
+    encodable_text = text.replace("\\", "\\\\").replace("\0", "\\0")
+    if encodable_text.isascii():
+        return encodable_text
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):x}", encodable_text)
 
 
 def unescaped(text: str) -> str:
     """Return the text that was escaped."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(_meant, text)
+    return _ESCAPE.sub(_unescape, text)
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     if len(escape[1]) > 1:
         return chr(int(escape[1][1:], 16))
     return "\0" if escape[1] == "0" else escape[1]

@@ -57,7 +57,7 @@ class Ttl(Eviction):
     def evicted(self, last_used: Mapping[Any, float], key: Hashable) -> Iterable[Any]:
         """Return the keys of idle entries."""
         expired = last_used[key] - self._seconds
-        return takewhile(lambda each: last_used[each] <= expired, last_used)
+        return takewhile(lambda entry: last_used[entry] <= expired, last_used)
 
     def __repr__(self) -> str:
         return f"Ttl({self._seconds:g})"
@@ -74,7 +74,7 @@ class Composite(Eviction):
 
     def evicted(self, last_used: Mapping[Any, float], key: Hashable) -> Iterable[Any]:
         """Return the keys that any rule returns."""
-        return {each for rule in self._rules for each in rule.evicted(last_used, key)}
+        return {entry for rule in self._rules for entry in rule.evicted(last_used, key)}
 
     def __repr__(self) -> str:
         return f"Composite({', '.join(map(repr, self._rules))})"

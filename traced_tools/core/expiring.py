@@ -36,27 +36,27 @@ class ExpiringStore(Generic[K, V]):
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._stored: dict[K, tuple[float, V]] = {}  # in the order of storing, which is the order of expiring
+        self._entries: dict[K, tuple[float, V]] = {}  # in the order of storing, which is the order of expiring
 
     def get(self, key: K) -> V | None:
         """Return the value of `key`; None if there is none or it has expired."""
-        found = self._stored.get(key)
-        return None if found is None or found[0] <= time.monotonic() else found[1]
+        entry = self._entries.get(key)
+        return None if entry is None or entry[0] <= time.monotonic() else entry[1]
 
     def put(self, key: K, value: V) -> None:
         """Store `value` from now on, instead of an earlier value of `key`."""
         with self._lock:
             now = time.monotonic()
-            self._stored.pop(key, None)
-            while self._stored:
-                oldest, (expires, _) = next(iter(self._stored.items()))
-                if expires > now and len(self._stored) < self._most:
+            self._entries.pop(key, None)
+            while self._entries:
+                oldest, (expires, _) = next(iter(self._entries.items()))
+                if expires > now and len(self._entries) < self._most:
                     break
-                del self._stored[oldest]
-            self._stored[key] = (now + self._seconds, value)
+                del self._entries[oldest]
+            self._entries[key] = (now + self._seconds, value)
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._entries)
 
     def __repr__(self) -> str:
         return f"<ExpiringStore of {len(self)} values, each for {self._seconds:g} s>"

@@ -38,8 +38,8 @@ def warn_of_access(log: logging.Logger, content: str, *files: Path, forbidden: i
             continue
         if (problem := foreign(info)) is not None:
             warn_once(log, f"{path} {problem}, who can change {content}: {owner_remedy()}")
-        if found := info.st_mode & forbidden:
-            danger = "change" if found & WRITABLE else "read"
+        if excess := info.st_mode & forbidden:
+            danger = "change" if excess & WRITABLE else "read"
             warn_once(log, f"{path} {open_to(info, forbidden)}, who can {danger} {content}: chmod 600 it")
     for folder in dict.fromkeys(path.parent for path in files):
         for problem in folder_problems(folder):
@@ -92,8 +92,8 @@ def owner_remedy() -> str:
 
 def open_to(info: os.stat_result, forbidden: int) -> str:
     """Return what others can do with a file, by those bits of its mode that are forbidden."""
-    found = info.st_mode & forbidden
-    verbs = [verb for verb, bits in (("read", 0o044), ("written", WRITABLE), ("run", 0o011)) if found & bits]
+    excess = info.st_mode & forbidden
+    verbs = [verb for verb, bits in (("read", 0o044), ("written", WRITABLE), ("run", 0o011)) if excess & bits]
     return f"may be {' and '.join(verbs)} by others (mode {stat.S_IMODE(info.st_mode):o})"
 
 

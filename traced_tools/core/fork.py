@@ -101,7 +101,7 @@ class ForkSafeLock:
 
 def _call_in_child() -> None:
     _finalized.clear()  # `multiprocessing` forgets in a child what its parent registered
-    _call_each([action for found in [*_in_child.values()] if (action := found()) is not None])
+    _call_each([action for get_action in [*_in_child.values()] if (action := get_action()) is not None])
 
 
 def _call_each(actions: list[Action]) -> None:

@@ -18,7 +18,7 @@ _MOST_NAME: Final = 128
 
 
 def check_principal(argument: str, principal: object) -> None:
-    """Raise `TypeError` or `ValueError` unless `principal` is None or can name somebody; the text never has the value.
+    """Raise `TypeError` or `ValueError` unless `principal` is None or a valid name; the message never has the value.
 
     Memory keeps the same rule for the owners of conversations.
     """
@@ -51,14 +51,14 @@ def checked_actors(actors: Iterable[str]) -> tuple[str, ...]:
     Raises:
         TypeError: for anything but a sequence of str.
     """
-    found = () if isinstance(actors, str) or not isinstance(actors, Iterable) else tuple(actors)
-    if isinstance(actors, str) or not all(isinstance(each, str) for each in found):
+    names = () if isinstance(actors, str) or not isinstance(actors, Iterable) else tuple(actors)
+    if isinstance(actors, str) or not all(isinstance(name, str) for name in names):
         raise TypeError("actors must be a sequence of str, such as ['agent:planner', 'tool:ask_billing']")
-    return actor_chain(*(_printable(each[: _MOST_NAME + len("client:")]) for each in found))
+    return actor_chain(*(_printable(name[: _MOST_NAME + len("client:")]) for name in names))
 
 
 def _printable(text: str) -> str:
     """Return a text with `?` for each character that hides, moves or turns what is around it."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if is_seen(each) else "?" for each in text)
+    return "".join(character if is_seen(character) else "?" for character in text)

@@ -20,14 +20,14 @@ class IdentityCache(Generic[T, V]):
 
     def __init__(self, make: Callable[[T], V]) -> None:
         self._make = make
-        self._made: dict[int, tuple[T, V]] = {}
+        self._entries: dict[int, tuple[T, V]] = {}
 
     def __call__(self, item: T) -> V:
         """Return `make(item)`, from the cache if it is there."""
-        made = self._made.get(id(item))
-        if made is None:
-            if len(self._made) >= _MAX_ENTRIES:
-                self._made.clear()
+        entry = self._entries.get(id(item))
+        if entry is None:
+            if len(self._entries) >= _MAX_ENTRIES:
+                self._entries.clear()
             # the entry keeps the item alive, so that no other object gets its id
-            made = self._made[id(item)] = (item, self._make(item))
-        return made[1]
+            entry = self._entries[id(item)] = (item, self._make(item))
+        return entry[1]

@@ -29,10 +29,10 @@ def time_ordered_id() -> str:
 def time_of_id(text: object) -> int | None:
     """Return the Unix milliseconds in a UUID of version 7; None for any other value."""
     try:
-        found = UUID(text) if isinstance(text, str) else None
+        uuid = UUID(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return None if found is None or found.version != 7 else found.int >> 80
+    return None if uuid is None or uuid.version != 7 else uuid.int >> 80
 
 
 on_fork(_RANDOM.seed)

@@ -22,8 +22,8 @@ def detect_image_type(data: bytes) -> str | None:
 
 def decode_data_url(url: str) -> tuple[str, bytes] | None:
     """Return the media type and bytes of an image in a `data:` URL (RFC 2397), None for any other URL."""
-    found = _DATA_URL.fullmatch(url)
-    if found is not None:
+    match = _DATA_URL.fullmatch(url)
+    if match is not None:
         with suppress(ValueError):
-            return found["type"], b64decode(found["data"])
+            return match["type"], b64decode(match["data"])
     return None

@@ -147,7 +147,7 @@ class LimitTally:
         self._calls += 1
         self._per_tool[call.name] += 1
         max_repeated = None if repeatable else limits.max_repeated_calls
-        if max_repeated is not None and self._repeated(call, answer, additional) > max_repeated:
+        if max_repeated is not None and self._count_repetitions(call, answer, additional) > max_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -156,16 +156,16 @@ class LimitTally:
             return self._break("max_tool_calls")
         return None
 
-    def _repeated(self, call: ToolCall, answer: object, additional: Collection[str]) -> int:
+    def _count_repetitions(self, call: ToolCall, answer: object, additional: Collection[str]) -> int:
         key = (call.name, call.arguments)
-        found = self._repetitions.get(key)
-        if found is None:
+        repetition = self._repetitions.get(key)
+        if repetition is None:
             canonical = (call.name, _canonical(call.arguments, additional))
-            found = self._repetitions[key] = self._repetitions.setdefault(canonical, _Repetition())
-        if answer is None or found.answer is not answer:
-            found.answer = answer
-            found.calls += 1
-        return found.calls
+            repetition = self._repetitions[key] = self._repetitions.setdefault(canonical, _Repetition())
+        if answer is None or repetition.answer is not answer:
+            repetition.answer = answer
+            repetition.calls += 1
+        return repetition.calls
 
     def record_seconds(self, seconds: float) -> None:
         """Count time that the run took before, in another process."""
@@ -182,13 +182,13 @@ class LimitTally:
 
         Only a digest of the result is stored.
         """
-        found = self._repetitions.get((call.name, call.arguments))
-        if found is None:  # the limit is off, or the tool is repeatable
+        repetition = self._repetitions.get((call.name, call.arguments))
+        if repetition is None:  # the limit is off, or the tool is repeatable
             return
         digest = _digest(result)
-        if found.digest is not None and found.digest != digest:
-            found.calls = 1
-        found.digest = digest
+        if repetition.digest is not None and repetition.digest != digest:
+            repetition.calls = 1
+        repetition.digest = digest
 
     def record_iteration(self, failed: bool) -> None:
         """Record the end of an iteration, and whether all its calls failed or were refused."""
@@ -224,16 +224,16 @@ class LimitTally:
         self.broken = self.broken_by = None  # the past calls have already run
         return iterations
 
-    def exhausted_budget(self, used: UsageSum) -> StopReason | None:
+    def exhausted_budget(self, usage: UsageSum) -> StopReason | None:
         """Return the budget, of tokens or of time, that is used up, or None."""
         max_tokens = self.limits.max_tokens
-        if max_tokens is not None and _tokens(used.total) >= max_tokens:
+        if max_tokens is not None and _tokens(usage.total) >= max_tokens:
             return self._break("token_budget")
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return self._break("deadline")
         return None
 
-    def limit_before(self, iteration: int, used: UsageSum) -> StopReason | None:
+    def limit_before(self, iteration: int, usage: UsageSum) -> StopReason | None:
         """Return the limit that prevents the iteration with this number (from 1), or None."""
         limit = self.limits.max_iterations
         if limit is not None and iteration > limit:
@@ -241,7 +241,7 @@ class LimitTally:
         max_errors = self.limits.max_consecutive_errors
         if max_errors is not None and self._errors >= max_errors:
             self._break("consecutive_errors")
-        return self.broken or self.exhausted_budget(used)
+        return self.broken or self.exhausted_budget(usage)
 
     def _break(self, limit: StopReason, tool: str | None = None) -> StopReason:
         if self.broken is None:
@@ -269,14 +269,14 @@ def _canonical(arguments: str, additional: Collection[str]) -> str:
     try:
         value = _DECODER.decode(text)
         if additional and isinstance(value, dict):
-            value = {name: each for name, each in value.items() if name not in additional}
+            value = {name: item for name, item in value.items() if name not in additional}
         return _ENCODER.encode(value)
     except (ValueError, RecursionError):
         return text
 
 
-def _number(written: str) -> float:
-    number = float(written)
+def _number(literal: str) -> float:
+    number = float(literal)
     return int(number) if number.is_integer() else number
 
 

@@ -50,10 +50,10 @@ class Value(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated like a new object; raises `TypeError` for an unknown field."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}
-        known = type(self).model_fields
-        if not changes.keys() <= known.keys():
-            unknown = ", ".join(changes.keys() - known.keys())
-            raise TypeError(f"{type(self).__name__} has no {unknown} to replace; it has {', '.join(known)}")
+        field_names = type(self).model_fields
+        if not changes.keys() <= field_names.keys():
+            unknown = ", ".join(changes.keys() - field_names.keys())
+            raise TypeError(f"{type(self).__name__} has no {unknown} to replace; it has {', '.join(field_names)}")
         return type(self).model_validate({**fields, **changes})
 
 
@@ -61,8 +61,8 @@ def _discriminator(field: str, *tags: str, accepted: str) -> Discriminator:
     """Return the discriminator of a union by `field`. An unknown tag becomes None, so that errors don't quote it."""
 
     def tag(value: Any) -> str | None:
-        found = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
-        return found if found in tags else None
+        tag_value = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
+        return tag_value if tag_value in tags else None
 
     return Discriminator(tag, custom_error_type="unknown_kind", custom_error_message=f"Input should be {accepted}")
 
@@ -121,8 +121,8 @@ class ImagePart(Value):
         if not isinstance(fields, dict):
             return fields
         url, data = fields.get("url"), fields.get("data")
-        if isinstance(url, str) and data is None and (found := decode_data_url(url)):
-            return {**fields, "url": None, "media_type": found[0], "data": found[1]}
+        if isinstance(url, str) and data is None and (decoded_url := decode_data_url(url)):
+            return {**fields, "url": None, "media_type": decoded_url[0], "data": decoded_url[1]}
         if isinstance(data, bytes) and "media_type" not in fields:
             return {**fields, "media_type": detect_image_type(data) or "image/png"}
         return fields
@@ -387,10 +387,10 @@ class Usage(Value):
 class UsageSum:
     """Adds up the usage of model calls; the sum is computed when it is read."""
 
-    __slots__ = ("_counted",)
+    __slots__ = ("_total_and_pending",)
 
     def __init__(self) -> None:
-        self._counted: tuple[Usage | None, list[Usage]] = (
+        self._total_and_pending: tuple[Usage | None, list[Usage]] = (
             None,
             [],
         )  # one tuple: threads see a consistent state
@@ -398,25 +398,25 @@ class UsageSum:
     def add(self, usage: Usage | None) -> None:
         """Count the usage of a model call, if it reported one."""
         if usage is not None:
-            self._counted[1].append(usage)
+            self._total_and_pending[1].append(usage)
 
     @property
     def total(self) -> Usage | None:
         """The sum so far; None if no call has reported usage."""
-        total, added = self._counted
-        if added:
-            counted = added if total is None else [total, *added]
-            total = counted[0] if len(counted) == 1 else _add_usages(counted)
-            self._counted = total, []
+        total, pending = self._total_and_pending
+        if pending:
+            usages = pending if total is None else [total, *pending]
+            total = usages[0] if len(usages) == 1 else _add_usages(usages)
+            self._total_and_pending = total, []
         return total
 
     def peek(self) -> Usage | None:
         """Return the sum so far without storing it; safe in a thread other than the one that adds."""
-        total, added = self._counted
-        counted = [*added] if total is None else [total, *added]
-        if len(counted) < 2:  # fast path: a run reads the sums of all its nested runs, which mostly have one call
-            return counted[0] if counted else None
-        return _add_usages(counted)
+        total, pending = self._total_and_pending
+        usages = [*pending] if total is None else [total, *pending]
+        if len(usages) < 2:  # fast path: a run reads the sums of all its nested runs, which mostly have one call
+            return usages[0] if usages else None
+        return _add_usages(usages)
 
 
 _set_fields, _set_names, _set_extra, _set_private = (
@@ -425,27 +425,27 @@ _set_fields, _set_names, _set_extra, _set_private = (
 )
 
 
-def _unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
+def _make_unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
     """Return an object of valid `fields`: all of them, in order.
 
     The loop creates two such objects per tool call. pydantic's `model_construct` takes longer than validation.
     """
-    made = object.__new__(kind)
-    _set_fields(made, fields)
-    _set_names(made, set(fields))
-    _set_extra(made, None)
-    _set_private(made, None)
-    return made
+    instance = object.__new__(kind)
+    _set_fields(instance, fields)
+    _set_names(instance, set(fields))
+    _set_extra(instance, None)
+    _set_private(instance, None)
+    return instance
 
 
 def tool_message_of(results: Iterable[ToolResultPart]) -> ToolMessage:
     """Return the message of results that are known to be valid."""
-    return _unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
+    return _make_unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
 
 
 def result_part_of_text(call_id: str, name: str, content: str, *, is_error: bool) -> ToolResultPart:
     """Return a result without images, of arguments that are known to be valid."""
-    return _unvalidated(
+    return _make_unvalidated(
         ToolResultPart,
         {
             "type": "tool_result",
@@ -470,8 +470,8 @@ def encodable_json(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
-        return {encodable(key): encodable_json(each) for key, each in value.items()}
-    return [encodable_json(each) for each in value] if isinstance(value, list) else value
+        return {encodable(key): encodable_json(item) for key, item in value.items()}
+    return [encodable_json(item) for item in value] if isinstance(value, list) else value
 
 
 def _to_parts(content: Any) -> tuple[Any, ...]:
@@ -488,20 +488,20 @@ def _content_as_parts(
         return changes
     if "parts" in changes:
         raise TypeError(f"parts cannot be combined with {' or '.join(kinds)}")
-    added = {kind: tuple(_parts_of_kind(kind, changes[kind])) for kind in kinds if kind in changes}
-    kept: list[tuple[str, Any]] = [(_kind_of(part), part) for part in message.parts]
+    parts_of_kinds = {kind: tuple(_parts_of_kind(kind, changes[kind])) for kind in kinds if kind in changes}
+    placed: list[tuple[str, Any]] = [(_part_kind(part), part) for part in message.parts]
     place = {kind: kinds.index(kind) for kind in kinds}
     parts: list[Any] = []
     for kind in kinds:
-        if kind in added and kind not in [known for known, _ in kept]:
-            later = next((at for at, (known, _) in enumerate(kept) if place[known] > place[kind]), len(kept))
-            kept.insert(later, (kind, None))
-    for kind, part in kept:
-        parts += added.pop(kind) if kind in added else [] if kind in changes else [part]
+        if kind in parts_of_kinds and kind not in [present for present, _ in placed]:
+            later = next((at for at, (present, _) in enumerate(placed) if place[present] > place[kind]), len(placed))
+            placed.insert(later, (kind, None))
+    for kind, part in placed:
+        parts += parts_of_kinds.pop(kind) if kind in parts_of_kinds else [] if kind in changes else [part]
     return {**{name: value for name, value in changes.items() if name not in kinds}, "parts": tuple(parts)}
 
 
-def _kind_of(part: object) -> str:
+def _part_kind(part: object) -> str:
     return "tool_calls" if isinstance(part, ToolCall) else "reasoning" if isinstance(part, ReasoningPart) else "content"
 
 
@@ -517,8 +517,8 @@ def _join_text(parts: Iterable[object]) -> str:
 
 def sum_known(*counts: int | None) -> int | None:
     """Return the sum of the counts that aren't None, None if all are."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None
 
 
 def _add_usages(usages: Sequence[Usage]) -> Usage:

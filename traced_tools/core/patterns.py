@@ -8,7 +8,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a pattern is found in a text; it is found in no text with a lone surrogate.
+    """Return a function that searches a text for a pattern; it never matches a text with a lone surrogate.
 
     Args:
         pattern: a regular expression in the syntax of Rust's regex crate.

@@ -70,5 +70,5 @@ def decision_with(
     by_policy = was == "denied" and enforced is not None and enforced != "allow"
     if policy == "require_approval":
         return "pending" if was == "allowed" or by_policy else was
-    waited = enforced == "require_approval" and was in ("approved", "rejected", "pending")
-    return "allowed" if by_policy or waited else was
+    needed_approval = enforced == "require_approval" and was in ("approved", "rejected", "pending")
+    return "allowed" if by_policy or needed_approval else was

@@ -102,15 +102,15 @@ class GenaiPrices:
 
     def price(self, provider: str, model: str, usage: Usage) -> float | None:
         """Return the cost of a call in US dollars; None if the model has no price or the usage is incomplete."""
-        found = self._find(provider, model)
+        model_info = self._find(provider, model)
         try:
-            return None if found is None else _cost(found.get_prices(datetime.now(UTC)), usage)
+            return None if model_info is None else _cost(model_info.get_prices(datetime.now(UTC)), usage)
         except OverflowError:  # more tokens than a float can hold
             return None
 
     def _look_up(self, provider: str, model: str) -> ModelInfo | None:
-        found = _find_model(self._listed, provider, model)
-        return found if found and found.prices else None
+        model_info = _find_model(self._listed, provider, model)
+        return model_info if model_info and model_info.prices else None
 
 
 @lru_cache(_MAX_CACHED_MODELS)
@@ -122,15 +122,15 @@ def listed_context_window(provider: str, model: str) -> int | None:
         model: the model's name.
     """
     try:
-        found = _find_model(_load_prices(), provider, model)
+        model_info = _find_model(_load_prices(), provider, model)
     except ConfigurationError:  # the package is not installed
         return None
-    return found.context_window if found else None
+    return model_info.context_window if model_info else None
 
 
-def _find_model(listed: DataSnapshot, provider: str, model: str) -> ModelInfo | None:
+def _find_model(snapshot: DataSnapshot, provider: str, model: str) -> ModelInfo | None:
     try:
-        return listed.find_provider_model(model, None, _PROVIDERS.get(provider, provider), None)[1]
+        return snapshot.find_provider_model(model, None, _PROVIDERS.get(provider, provider), None)[1]
     except LookupError:
         return None
 
@@ -172,11 +172,11 @@ def _side(tokens: int, rate: float | None, parts: Iterable[tuple[float | None, i
     """
     if tokens == 0:
         return 0.0
-    priced = [(own, count) for own, count in parts if own is not None and count]
+    priced = [(part_rate, count) for part_rate, count in parts if part_rate is not None and count]
     rest = tokens - sum(count for _, count in priced)
     if rate is None or rest < 0 or any(count < 0 for _, count in priced):
         return nan
-    return rate * rest + sum(own * count for own, count in priced)
+    return rate * rest + sum(part_rate * count for part_rate, count in priced)
 
 
 def _rate(prices: ModelPrice, key: str, input_tokens: int) -> float | None:
@@ -184,5 +184,5 @@ def _rate(prices: ModelPrice, key: str, input_tokens: int) -> float | None:
     price: Decimal | TieredPrices | None = vars(prices).get(key)
     if price is None or isinstance(price, Decimal):
         return None if price is None else float(price)
-    reached = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
-    return float(next(reached, price.base))
+    tier_prices = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
+    return float(next(tier_prices, price.base))

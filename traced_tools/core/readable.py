@@ -21,7 +21,7 @@ def is_seen(character: str) -> bool:
     """Return whether a character leaves ink or is a space, and changes nothing but its own place."""
     if character.isascii():
         return character.isprintable()
-    is_selector = any(ord(character) in each for each in _SELECTORS)
+    is_selector = any(ord(character) in selectors for selectors in _SELECTORS)
     return character.isprintable() and character not in _UNSEEN and not is_selector
 
 
@@ -32,7 +32,7 @@ def readable_text(text: str, most: int) -> str:
         text: the text.
         most: the maximum number of characters before it is cut.
     """
-    return _cut(text, most, _escaped)
+    return _cut(text, most, _escape)
 
 
 def readable_json(text: str, most: int) -> str:
@@ -53,25 +53,27 @@ def readable_arguments(arguments: str) -> str:
     Args:
         arguments: the arguments as a JSON object.
     """
-    shown = json.dumps(_shortened(json.loads(arguments)), ensure_ascii=False)
-    seen = readable_json(shown, len(shown))
-    return seen if len(seen) <= _LONGEST_ARGUMENTS else f"{seen[:_LONGEST_ARGUMENTS]}… ({len(arguments):,} characters)"
+    shortened = json.dumps(_shorten(json.loads(arguments)), ensure_ascii=False)
+    readable = readable_json(shortened, len(shortened))
+    if len(readable) <= _LONGEST_ARGUMENTS:
+        return readable
+    return f"{readable[:_LONGEST_ARGUMENTS]}… ({len(arguments):,} characters)"
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_STRING else f"{value[:_LONGEST_STRING]}… ({len(value):,} characters)"
     if isinstance(value, dict):
-        return {key: _shortened(each) for key, each in value.items()}
-    return [_shortened(each) for each in value] if isinstance(value, list) else value
+        return {key: _shorten(item) for key, item in value.items()}
+    return [_shorten(item) for item in value] if isinstance(value, list) else value
 
 
 def _cut(text: str, most: int, escaped: Callable[[str], str]) -> str:
-    seen = "".join(escaped(each) for each in text[:most])
-    return seen if len(text) <= most else f"{seen}… ({len(text):,} characters)"
+    prefix = "".join(escaped(character) for character in text[:most])
+    return prefix if len(text) <= most else f"{prefix}… ({len(text):,} characters)"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if is_seen(character) and character != "\\":
         return character
     return character.encode("unicode_escape").decode("ascii")

@@ -88,33 +88,33 @@ def content_from_converter(value: Any, tool: str) -> ToolContent:
         expect_each(returned, _parts(value), _PARTS, "a str, a TextPart or an ImagePart")
     else:
         expect(returned, value, _PARTS, "a str, a TextPart, an ImagePart or a list of these")
-    return _joined(_parts(value))
+    return _join_parts(_parts(value))
 
 
 def collect(items: Iterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
-    found = Collected()
+    collected = Collected()
     for item in items:
-        if len(found) == MOST_ITEMS:
-            found.cut = True
+        if len(collected) == MOST_ITEMS:
+            collected.cut = True
             break
-        found.append(item)
-    if found.cut and hasattr(items, "close"):
+        collected.append(item)
+    if collected.cut and hasattr(items, "close"):
         items.close()
-    return found
+    return collected
 
 
 async def acollect(items: AsyncIterator[Any]) -> Collected:
     """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
-    found = Collected()
+    collected = Collected()
     async for item in items:
-        if len(found) == MOST_ITEMS:
-            found.cut = True
+        if len(collected) == MOST_ITEMS:
+            collected.cut = True
             break
-        found.append(item)
-    if found.cut and hasattr(items, "aclose"):
+        collected.append(item)
+    if collected.cut and hasattr(items, "aclose"):
         await items.aclose()
-    return found
+    return collected
 
 
 def truncate_content(content: ToolContent, max_characters: int) -> ToolContent:
@@ -122,22 +122,22 @@ def truncate_content(content: ToolContent, max_characters: int) -> ToolContent:
     text = content.text
     if len(text) <= max_characters:
         return content
-    kept = max_characters - len(_cut_notice(max_characters, len(text)))
-    short = text[:max_characters] if kept < 0 else text[:kept] + _cut_notice(kept, len(text))
+    length = max_characters - len(_cut_notice(max_characters, len(text)))
+    short = text[:max_characters] if length < 0 else text[:length] + _cut_notice(length, len(text))
     return content._replace(text=short)
 
 
-def _cut_notice(kept: int, total: int) -> str:
-    return f"\n[cut: {kept:,} of {total:,} characters are shown]"
+def _cut_notice(length: int, total: int) -> str:
+    return f"\n[cut: {length:,} of {total:,} characters are shown]"
 
 
 def _content_of_object(value: Any) -> ToolContent:
     if isinstance(value, str) or _holds_parts(value):
-        return _joined(_parts(value))
+        return _join_parts(_parts(value))
     if isinstance(value, bytes | bytearray | memoryview):
         return _content_of_bytes(bytes(value))
     if isinstance(value, getattr(sys.modules.get("PIL.Image"), "Image", ())):
-        return _joined([_png(value)])
+        return _join_parts([_png(value)])
     return ToolContent(_json(value))
 
 
@@ -155,20 +155,22 @@ def _holds_parts(value: Any) -> bool:
     return isinstance(value, ToolContent) or not all(isinstance(part, str) for part in parts)
 
 
-def _joined(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
+def _join_parts(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
     """Return the content of parts. If there is no text, it describes the images, because some providers require one."""
     images = tuple(part for part in parts if isinstance(part, ImagePart))
     texts = [part.text if isinstance(part, TextPart) else part for part in parts if not isinstance(part, ImagePart)]
-    return ToolContent("\n".join(texts) or "\n".join(map(_described, images)), images)
+    return ToolContent("\n".join(texts) or "\n".join(map(_describe, images)), images)
 
 
-def _described(image: ImagePart) -> str:
+def _describe(image: ImagePart) -> str:
     return "[image]" if image.data is None else f"[{image.media_type}, {len(image.data):,} bytes]"
 
 
 def _content_of_bytes(data: bytes) -> ToolContent:
     media_type = detect_image_type(data)
-    return ToolContent(_text(data)) if media_type is None else _joined([ImagePart(data=data, media_type=media_type)])
+    return (
+        ToolContent(_text(data)) if media_type is None else _join_parts([ImagePart(data=data, media_type=media_type)])
+    )
 
 
 def _text(data: bytes) -> str:
@@ -228,7 +230,7 @@ def _with_valid_text(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_with_valid_text(key): _with_valid_text(item) for key, item in value.items()}
     if isinstance(value, _COLLECTIONS):
-        return tuple([_with_valid_text(each) for each in value])
+        return tuple([_with_valid_text(item) for item in value])
     if hasattr(value, "__next__"):  # the first attempt has consumed it
         raise _Unwritable(value)
     return value

@@ -27,9 +27,9 @@ class StateKey(SecretKey):
                 separated by commas.
         """
         if secrets is None:
-            secrets = [each.strip() for each in os.environ.get(KEY_VARIABLE, "").split(",") if each.strip()]
+            secrets = [secret.strip() for secret in os.environ.get(KEY_VARIABLE, "").split(",") if secret.strip()]
         several = (secrets,) if isinstance(secrets, bytes | str) else secrets
-        return tuple(cls(each.encode() if isinstance(each, str) else each) for each in several)
+        return tuple(cls(secret.encode() if isinstance(secret, str) else secret) for secret in several)
 
     def digest(self, canonical: bytes) -> str:
         """Return the HMAC of a canonical state, in hex."""

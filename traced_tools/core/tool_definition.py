@@ -94,8 +94,8 @@ def remember_reader(definition: ToolDefinition, reader: ArgumentReader) -> None:
 
 def reader_of(definition: ToolDefinition) -> ArgumentReader | None:
     """Return the argument reader of a definition, or None if it does not come from a typed function."""
-    known = _READERS.get(id(definition))
-    return None if known is None else known[1]
+    entry = _READERS.get(id(definition))
+    return None if entry is None else entry[1]
 
 
 class ToolAnnotations(Value):
@@ -143,8 +143,8 @@ class ToolMetadata(Value):
             exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
             logged.
         sequential: the tool runs alone: earlier calls of the same answer finish first, and later ones wait.
-        requires_approval: whether the tool runs only if somebody approves the call, or a plain or async predicate over
-            the validated arguments. If nobody can decide, the run ends, and the call waits. A predicate that fails or
+        requires_approval: whether the tool runs only if the call is approved, or a plain or async predicate over
+            the validated arguments. If no approver decides, the run ends, and the call waits. A predicate that fails or
             returns anything but False requires approval.
         repeatable: the tool may be called with the same arguments any number of times, such as a tool that polls.
             `LoopLimits(max_repeated_calls=...)` does not count its calls.

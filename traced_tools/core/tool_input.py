@@ -30,24 +30,24 @@ class InputRequest:
 
     @property
     def message(self) -> str | None:
-        """What a user is told; None if no user is asked."""
+        """The message to the user; None if no user is asked."""
         return self._text("message")
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
         """The JSON Schema of what a user enters; None if no user is asked to enter anything here."""
-        found = self._of_elicitation("requestedSchema")
-        return found if isinstance(found, Mapping) else None
+        schema = self._of_elicitation("requestedSchema")
+        return schema if isinstance(schema, Mapping) else None
 
     @property
     def url(self) -> str | None:
         """The page that a user is sent to, and that this process does not see; None if there is none that is safe."""
-        found = self._text("url")
-        return found if found is not None and found.startswith(_SAFE_URLS) else None
+        url = self._text("url")
+        return url if url is not None and url.startswith(_SAFE_URLS) else None
 
     def _text(self, name: str) -> str | None:
-        found = self._of_elicitation(name)
-        return found if isinstance(found, str) else None
+        value = self._of_elicitation(name)
+        return value if isinstance(value, str) else None
 
     def _of_elicitation(self, name: str) -> object:
         return self.params.get(name) if self.method == "elicitation/create" else None

@@ -34,8 +34,8 @@ class ToolResult:
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by the caller),
             `approved`, `rejected`, `pending` (it waits for approval), `limited`, `repeated`, `unknown_tool` or
             `invalid_arguments`.
-        outcome: how the tool finished: `ok`, `error`, `timeout`, or `unknown` if nobody can say (`ToolOutcomeUnknown`);
-            None for a call that did not run.
+        outcome: how the tool finished: `ok`, `error`, `timeout`, or `unknown` (`ToolOutcomeUnknown`); None for
+            a call that did not run.
         error_type: the class of the error, or the value `timeout`, `unknown_tool` or `invalid_arguments`.
         error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
         advisor: the name of the advisor that denied or answered the call, if one did.
@@ -43,7 +43,7 @@ class ToolResult:
         rule: the id of the policy's rule that decided about the call; None if no rule did.
         policy: the verdict of the policy that decided about the call; None if no policy did.
         by: the person or service that approved or refused the call, as named by the application.
-        edited: the arguments, as JSON text, that somebody approved instead of the model's; None if nobody did. The
+        edited: the arguments, as JSON text, that were approved instead of the model's; None if none were edited. The
             model reads them before the content.
         ends_run: whether the result is the run's answer because an advisor called `call.end`.
         pending: the call, if it waits for approval; else None.
@@ -78,7 +78,7 @@ class ToolResult:
         return replace(self, value=deepcopy(self.value, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
         return _unpickled_result, ({**state, "value": picklable(self.value), "error": picklable(self.error)},)
 
     @property
@@ -100,12 +100,12 @@ class ToolResult:
 
     def part(self) -> ToolResultPart:
         """Return this result as the part of a message that the model reads."""
-        failed = self.outcome != "ok" and self.decision != "answered"
+        is_error = self.outcome != "ok" and self.decision != "answered"
         content = self.content if self.edited is None else f"{_EDITED.format(encodable(self.edited))}\n{self.content}"
         if type(content) is str and not self.images:  # an advisor may have set content of another type
-            return result_part_of_text(self.call_id, self.tool, content, is_error=failed)
+            return result_part_of_text(self.call_id, self.tool, content, is_error=is_error)
         return ToolResultPart(
-            call_id=self.call_id, name=self.tool, content=content, images=self.images, is_error=failed
+            call_id=self.call_id, name=self.tool, content=content, images=self.images, is_error=is_error
         )
 
 
@@ -139,4 +139,4 @@ class ToolExecutionResult:
         """The calls of the batch that wait, in call order."""
         if self.ended_by is not None:
             return ()
-        return tuple(each.pending for each in self.results if each.pending is not None)
+        return tuple(result.pending for result in self.results if result.pending is not None)

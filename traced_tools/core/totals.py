@@ -69,34 +69,34 @@ class Totals:
         """The tokens of the run and of all runs nested in it."""
         if not self.nested:
             return self.usage
-        together = UsageSum()
-        together.add(self.usage.total)
-        for each in self._below():
-            together.add(each.usage.peek())
-        return together
+        usage_sum = UsageSum()
+        usage_sum.add(self.usage.total)
+        for totals in self._below():
+            usage_sum.add(totals.usage.peek())
+        return usage_sum
 
     @property
     def nested_tool_calls(self) -> int:
         """How many calls the models of nested runs asked for."""
-        return sum(each.tool_calls for each in self._below()) if self.nested else 0
+        return sum(totals.tool_calls for totals in self._below()) if self.nested else 0
 
     def nested_usage(self) -> NestedUsage | None:
         """Return what all nested runs have used so far; None if there are none."""
         if not self.nested:
             return None
-        below, together = [*self._below()], UsageSum()
-        for each in below:
-            together.add(each.usage.peek())
-        costs = [each.cost for each in below if each.cost is not None]
-        model_calls, tool_calls = (sum(getattr(each, name) for each in below) for name in _CALLS)
-        return NestedUsage(model_calls, tool_calls, together.total, sum(costs) if costs else None)
+        descendants, usage_sum = [*self._below()], UsageSum()
+        for totals in descendants:
+            usage_sum.add(totals.usage.peek())
+        costs = [totals.cost for totals in descendants if totals.cost is not None]
+        model_calls, tool_calls = (sum(getattr(totals, name) for totals in descendants) for name in _CALLS)
+        return NestedUsage(model_calls, tool_calls, usage_sum.total, sum(costs) if costs else None)
 
     def _below(self) -> Iterator[Totals]:
         """Yield the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""
-        for each in self.nested:
-            yield each
-            if each.nested:
-                yield from (deeper for deeper in each._below() if not deeper.is_carried)
+        for totals in self.nested:
+            yield totals
+            if totals.nested:
+                yield from (deeper for deeper in totals._below() if not deeper.is_carried)
 
 
 _CALLS = ("inference_calls", "tool_calls")

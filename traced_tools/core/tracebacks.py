@@ -28,32 +28,32 @@ def is_debugging() -> bool:
 
 def shorten_traceback(error: BaseException) -> None:
     """Remove this package's frames except the last from the traceback of `error` and of its causes and contexts."""
-    seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        _TRACEBACK.__set__(each, _shortened(traceback_of(each)))
-        each = _CAUSE.__get__(each) or (None if _SUPPRESSES_CONTEXT.__get__(each) else _CONTEXT.__get__(each))
+    visited: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
+        _TRACEBACK.__set__(link, _shorten(traceback_of(link)))
+        link = _CAUSE.__get__(link) or (None if _SUPPRESSES_CONTEXT.__get__(link) else _CONTEXT.__get__(link))
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error, even if its class shadows `__traceback__`."""
-    found: TracebackType | None = _TRACEBACK.__get__(error)
-    return found
+    traceback: TracebackType | None = _TRACEBACK.__get__(error)
+    return traceback
 
 
-def _shortened(traceback: TracebackType | None) -> TracebackType | None:
+def _shorten(traceback: TracebackType | None) -> TracebackType | None:
     entries = []
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
     last_own = max((place for place, entry in enumerate(entries) if _is_own(entry)), default=0)
-    shown = None
+    shortened = None
     for place in range(len(entries) - 1, -1, -1):
         entry = entries[place]
         if place == last_own or not _is_own(entry):
-            shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return shown
+            shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shortened
 
 
 def _is_own(entry: TracebackType) -> bool:

@@ -65,8 +65,8 @@ def _table(points: Iterable[MetricPoint]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, justify in (("metric", "left"), ("", "left"), ("count", "right"), ("total", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    counted = [point for point in points if point.count or point.value]
-    for (name, part), group in groupby(sorted(counted, key=_row), _row):
+    active_points = [point for point in points if point.count or point.value]
+    for (name, part), group in groupby(sorted(active_points, key=_row), _row):
         table.add_row(name, part, *_numbers(list(group)))
     return table
 
@@ -84,9 +84,9 @@ def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
 
 def _destination() -> str:
     collector = urlsplit(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
-    where = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
+    destination = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
     return (
         "No telemetry has left this process. traced_tools.configure(otlp=True) would\n"
-        f"send it to {where} (set OTEL_EXPORTER_OTLP_ENDPOINT to change it), and\n"
+        f"send it to {destination} (set OTEL_EXPORTER_OTLP_ENDPOINT to change it), and\n"
         "configure(prometheus=9464) would serve the metrics."
     )

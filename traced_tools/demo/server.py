@@ -49,14 +49,14 @@ def _reply(request: Received) -> Reply:
 
 
 def _stream(turn: int) -> Iterator[bytes]:
-    text, calls, (read, written) = _SCENE[turn]
+    text, calls, (prompt_tokens, completion_tokens) = _SCENE[turn]
     deltas = itertools.chain(_text_deltas(text), *(_call_deltas(*call) for call in enumerate(calls)))
     time.sleep(0.08)
     for delta in deltas:
         time.sleep(0.008)
         yield _event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     yield _event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]})
-    yield _event({"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": written}})
+    yield _event({"choices": [], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}})
     yield b"data: [DONE]\n\n"
 
 

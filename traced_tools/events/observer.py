@@ -51,25 +51,25 @@ class ObserverAdvisor(Advisor):
         queue_size: int = CAPACITY,
     ) -> None:
         expect("exporters", exporters, Iterable, "a sequence of EventExporter objects")
-        chosen = [*exporters]
-        expect_each("exporters", chosen, EventExporter, "an EventExporter")
+        exporter_list = [*exporters]
+        expect_each("exporters", exporter_list, EventExporter, "an EventExporter")
         expect("deltas", deltas, bool, "True or False")
         expect_whole("queue_size", queue_size, 1)
-        _check(chosen)
+        _check(exporter_list)
         self.name = name
         self.order = order
         self.watches_deltas = deltas
-        self._processors = [EventProcessor(each, capacity=queue_size) for each in chosen]
+        self._processors = [EventProcessor(exporter, capacity=queue_size) for exporter in exporter_list]
         finalizer = weakref.finalize(self, processor.close_in_background, self._processors)
         finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
         """Queue the exported form of an event for each exporter. Never waits; exporter errors are not raised here."""
         if isinstance(event, RunStarted):
-            show_exports_here([each.stats for each in self._processors])
+            show_exports_here([event_processor.stats for event_processor in self._processors])
         exported = event.for_export()
-        for each in self._processors:
-            each.submit(exported)
+        for event_processor in self._processors:
+            event_processor.submit(exported)
 
     def flush(self, timeout: float = PATIENCE) -> bool:
         """Send all queued events, and return whether all were sent and none was dropped.
@@ -96,21 +96,21 @@ class ObserverAdvisor(Advisor):
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(each.stats.name for each in self._processors)
+        names = ", ".join(event_processor.stats.name for event_processor in self._processors)
         return f"<ObserverAdvisor {self.name!r}: {names or 'no exporters'}>"
 
 
 def _check(exporters: list[EventExporter]) -> None:
-    for index, each in enumerate(exporters):
-        what = f"exporters[{index}]"
-        if any(each is other for other in exporters[:index]):
-            raise ValueError(f"{what} is a duplicate: pass each exporter once")
-        name = getattr(each, "name", None)
-        expect(f"{what}.name", name, str, "a str: set it on your EventExporter")
+    for index, exporter in enumerate(exporters):
+        place = f"exporters[{index}]"
+        if any(exporter is earlier for earlier in exporters[:index]):
+            raise ValueError(f"{place} is a duplicate: pass each exporter once")
+        name = getattr(exporter, "name", None)
+        expect(f"{place}.name", name, str, "a str: set it on your EventExporter")
         if not str(name).strip():
-            raise ValueError(f"{what}.name must not be blank: it names the exporter in telemetry")
-        expect_whole(f"{what}.max_batch", each.max_batch, 1)
-        number = () if isinstance(each.interval, bool) else (int, float)
-        expect(f"{what}.interval", each.interval, number, "a number of seconds")
-        if not each.interval >= 0:
-            raise ValueError(f"{what}.interval must be at least 0")
+            raise ValueError(f"{place}.name must not be blank: it names the exporter in telemetry")
+        expect_whole(f"{place}.max_batch", exporter.max_batch, 1)
+        number = () if isinstance(exporter.interval, bool) else (int, float)
+        expect(f"{place}.interval", exporter.interval, number, "a number of seconds")
+        if not exporter.interval >= 0:
+            raise ValueError(f"{place}.interval must be at least 0")

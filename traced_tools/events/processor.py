@@ -44,10 +44,10 @@ _NO_COUNT: Final = float("inf")
 
 
 class _Command(NamedTuple):
-    """A flush or a close, for the thread to do after it has sent the events queued before; `done` gets the success."""
+    """A flush or a close, for the thread to do after it has sent the events queued before; `reply` gets the success."""
 
     closes: bool
-    done: SimpleQueue[bool]
+    reply: SimpleQueue[bool]
 
 
 class EventProcessor:
@@ -61,7 +61,7 @@ class EventProcessor:
         clock: the time.
 
     Attributes:
-        stats: counts what was sent and what is lost.
+        stats: counts the events that were sent and those that are lost.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class EventProcessor:
         if self._close_by is not None:  # the thread may have ended before it saw the command
             return self._worker.join(deadline)
         try:
-            return command.done.get(timeout=seconds_until(deadline))
+            return command.reply.get(timeout=seconds_until(deadline))
         except Empty:
             return False
 
@@ -160,8 +160,8 @@ class EventProcessor:
     def _await(self, count: int, deadline: float | None = None) -> None:
         """Sleep until `count` events wait, there is a command, or the deadline is over."""
         while len(self._events) < count and not self._commands:
-            left = None if deadline is None else deadline - self._clock.now()
-            if (left is not None and left <= 0) or not self._sleep(count, left):
+            remaining = None if deadline is None else deadline - self._clock.now()
+            if (remaining is not None and remaining <= 0) or not self._sleep(count, remaining):
                 return
 
     def _sleep(self, count: float, seconds: float | None) -> bool:
@@ -182,16 +182,16 @@ class EventProcessor:
 
     def _send_batch(self, batch: Sequence[Event]) -> None:
         until, attempts = self._clock.now() + self._retry_for, 0
-        while (failure := self._failure_of(batch)) is not None:
+        while (failure := self._try_export(batch)) is not None:
             attempts += 1
-            left = min(until - self._clock.now(), self._time_left())
-            if not _is_worth_another(failure) or left <= 0:
+            remaining = min(until - self._clock.now(), self._time_left())
+            if not _is_worth_another(failure) or remaining <= 0:
                 self._give_up(batch, f"{self._problem}, {attempts} time{'s' if attempts > 1 else ''}")
                 return
-            self._rest(min(pause_after(failure, attempts), left))
+            self._rest(min(pause_after(failure, attempts), remaining))
         self.stats.record_batch(len(batch), 0, "")
 
-    def _failure_of(self, batch: Sequence[Event]) -> BaseException | None:
+    def _try_export(self, batch: Sequence[Event]) -> BaseException | None:
         """Try to export, and return what was raised, whatever it is, because no exporter must end this thread."""
         try:
             self._exporter.export(batch)
@@ -201,9 +201,9 @@ class EventProcessor:
         self._problem = None
         return None
 
-    def _give_up(self, batch: Sequence[Event], why: str) -> None:
+    def _give_up(self, batch: Sequence[Event], cause: str) -> None:
         self._problem = None
-        self.stats.record_batch(0, len(batch), why)
+        self.stats.record_batch(0, len(batch), cause)
         self._quietly(self._exporter.on_undeliverable, batch)
 
     def _time_left(self) -> float:
@@ -212,16 +212,16 @@ class EventProcessor:
 
     def _rest(self, seconds: float) -> None:
         """Sleep before the next attempt; a flush or a close that comes meanwhile has it made at once."""
-        deadline, known = self._clock.now() + seconds, len(self._commands)
-        while len(self._commands) == known and (left := deadline - self._clock.now()) > 0:
-            self._sleep(_NO_COUNT, left)
+        deadline, command_count = self._clock.now() + seconds, len(self._commands)
+        while len(self._commands) == command_count and (remaining := deadline - self._clock.now()) > 0:
+            self._sleep(_NO_COUNT, remaining)
 
     def _obey(self, commands: Sequence[_Command]) -> bool:
         """Flush or close the exporter if a command says so, and return whether to go on."""
         closes = any(command.closes for command in commands)
         succeeded = bool(commands) and self._quietly(self._exporter.close if closes else self._exporter.flush)
         for command in commands:
-            command.done.put(succeeded)
+            command.reply.put(succeeded)
         return not closes
 
     def _quietly(self, action: Callable[..., object], *arguments: object) -> bool:
@@ -242,28 +242,28 @@ def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:
     """Send what waits, in all processors side by side, and return whether nothing was lost."""
     deadline = deadline_in(timeout)
     run_deferred()
-    begun = [each.begin_flush() for each in processors]
-    outcomes = [succeeded(deadline) for succeeded in begun]  # waits for each, also when one failed
+    flushes = [processor.begin_flush() for processor in processors]
+    outcomes = [succeeded(deadline) for succeeded in flushes]  # waits for each, also when one failed
     return all(outcomes)
 
 
 def close(processors: Iterable[EventProcessor], timeout: float) -> None:
-    """Send what waits, in all processors side by side, and close their exporters; what is not sent in time is lost."""
+    """Send the queued events of all processors in parallel and close their exporters; unsent events are then lost."""
     run_deferred()
     close_all(processors, timeout)
 
 
 def close_in_background(processors: Iterable[EventProcessor]) -> None:
     """Close processors without waiting, because their owner is gone; the garbage collector may call this."""
-    for each in processors:
-        each.begin_close(PATIENCE)
+    for processor in processors:
+        processor.begin_close(PATIENCE)
 
 
 def pause_after(failure: BaseException, attempts: int) -> float:
     """Return how many seconds to rest after the failure of attempt number `attempts`: exponential, with jitter."""
     pause = jittered(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(attempts - 1, 10)), 0.5)
-    asked = failure.retry_after if isinstance(failure, ExportFailed) else None
-    return asked if isinstance(asked, int | float) and asked > pause else pause
+    requested_pause = failure.retry_after if isinstance(failure, ExportFailed) else None
+    return requested_pause if isinstance(requested_pause, int | float) and requested_pause > pause else pause
 
 
 def _is_worth_another(failure: BaseException) -> bool:

@@ -58,10 +58,10 @@ def json_schema() -> dict[str, Any]:
 
     Fields that are null may be absent, and later releases may add fields without changing `schema_version`.
     """
-    made = TypeAdapter(AnyEvent).json_schema(mode="serialization")
-    for name, definition in made["$defs"].items():
+    schema = TypeAdapter(AnyEvent).json_schema(mode="serialization")
+    for name, definition in schema["$defs"].items():
         definition.pop("additionalProperties", None)  # usage may have additional counts
         definition["description"] = definition["description"].partition("\n")[0]
         if name not in ("Usage", "PolicyVerdict"):
             definition["required"] = [*_ALWAYS, *definition["required"]]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event of traced_tools", **made}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event of traced_tools", **schema}

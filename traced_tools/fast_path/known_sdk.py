@@ -20,10 +20,12 @@ def is_known_version() -> bool:
 
 def are_original(*functions: Callable[..., Any]) -> bool:
     """Return whether functions are the SDK's own. Instrumentation can replace them at run time to see each call."""
-    return all(type(each) is FunctionType and each.__globals__ is _globals_of(each) for each in functions)
+    return all(
+        type(function) is FunctionType and function.__globals__ is _get_globals(function) for function in functions
+    )
 
 
-def _globals_of(function: Callable[..., Any]) -> dict[str, Any] | None:
+def _get_globals(function: Callable[..., Any]) -> dict[str, Any] | None:
     module = sys.modules.get(function.__module__)
     is_of_sdk = function.__module__.startswith("opentelemetry.sdk.")
     return vars(module) if module is not None and is_of_sdk else None

@@ -71,7 +71,10 @@ _MAX_SERIES: Final = 2048
 _NEW: Final = object()
 _RECORD, _ADD = Histogram.record, Counter.add
 _Cache: TypeAlias = "tuple[Mapping[MetricReader, MetricReaderStorage], dict[tuple[Any, ...], object], _Targets]"
-"""The storages of the readers, which the SDK replaces if a reader is added or removed, and what is found in them."""
+"""The storages of the readers, and the series and targets in them.
+
+The SDK replaces the mapping of storages, never changes it, when a reader is added or removed.
+"""
 
 
 class FastMeter(ApiMeter):
@@ -86,7 +89,7 @@ class FastMeter(ApiMeter):
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(meter)
-        self._consumer = _consumer_of(meter)
+        self._consumer = _get_consumer(meter)
         self._begin()
         on_fork(self._begin)  # the parent aggregates the values that wait in it
 
@@ -111,8 +114,8 @@ class FastMeter(ApiMeter):
     def aggregate(self) -> None:
         """Aggregate the values that wait for it.
 
-        In a finalizer and in a signal handler that interrupts this function they go on waiting: their thread may hold
-        the locks.
+        In a finalizer, and in a signal handler that interrupts this function, the values keep waiting: the interrupted
+        code may hold the locks.
         """
         if is_in_finalizer():
             return
@@ -174,12 +177,12 @@ class FastInstrument:
         ):
             self._record_by_sdk(amount, attributes, context)
             return
-        storages, known, targets = self._cache
-        if storages is not self._consumer._reader_storages or len(known) > _MAX_SERIES:
-            storages, known, targets = self._start_cache()
+        storages, series_by_labels, targets = self._cache
+        if storages is not self._consumer._reader_storages or len(series_by_labels) > _MAX_SERIES:
+            storages, series_by_labels, targets = self._start_cache()
         labels = attributes or {}
-        key = (*labels, *labels.values())
-        series = known.get(key, _NEW)
+        key = (*labels, *labels.values())  # not sorted: labels in another order are a series with the same targets
+        series = series_by_labels.get(key, _NEW)
         if type(series) is _Series:
             waiting, time, context = self._meter.waiting, time_ns(), context or get_current()
             if not (  # a fast span is sampled
@@ -192,7 +195,7 @@ class FastInstrument:
             return
         self._record_by_sdk(amount, attributes, context)
         if series is _NEW:  # the SDK has made the aggregations
-            known[key] = _Series.find(self._instrument, labels, storages.values(), targets)
+            series_by_labels[key] = _Series.find(self._instrument, labels, storages.values(), targets)
 
     def _record_by_sdk(self, amount: float, attributes: Attributes | None, context: Context | None) -> None:
         """Record a value that the fast path does not take, after those that wait, which are older."""
@@ -230,20 +233,24 @@ class _Series:
         instrument: Histogram | Counter,
         labels: Attributes,
         storages: Iterable[MetricReaderStorage],
-        known: _Targets,
+        known_targets: _Targets,
     ) -> _Series | None:
         """Return the series of an instrument, which has recorded a value with these labels.
 
         Return None for a series of which each value has to go by the SDK: code of the application takes part in its
         exemplars, or the SDK has too many series to tell this one from others.
         """
-        labels = labels.copy()
-        matches = [each for storage in storages for each in storage._get_or_init_view_instrument_match(instrument)]
+        labels = labels.copy()  # the series outlives this call, and the caller may change its dict
+        matches = [
+            view_match for storage in storages for view_match in storage._get_or_init_view_instrument_match(instrument)
+        ]
         targets = []
         for match in matches:
-            kept = match._view._attribute_keys
-            key = _hash_attributes({name: value for name, value in labels.items() if kept is None or name in kept})
-            targets.append(known.setdefault((match, key), _Target(match, key)))
+            allowed_keys = match._view._attribute_keys
+            key = _hash_attributes(
+                {name: value for name, value in labels.items() if allowed_keys is None or name in allowed_keys}
+            )
+            targets.append(known_targets.setdefault((match, key), _Target(match, key)))
         return cls(labels, targets) if all(target.is_known for target in targets) else None
 
 
@@ -327,7 +334,7 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
         return False
     return (
         is_known_version()
-        and type(_consumer_of(meter)._sdk_config.exemplar_filter) in _FILTERS
+        and type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS
         and are_original(
             Histogram.record,
             Counter.add,
@@ -340,7 +347,7 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
     )
 
 
-def _consumer_of(meter: Meter) -> SynchronousMeasurementConsumer:
+def _get_consumer(meter: Meter) -> SynchronousMeasurementConsumer:
     consumer = meter._measurement_consumer
     assert isinstance(consumer, SynchronousMeasurementConsumer)
     return consumer

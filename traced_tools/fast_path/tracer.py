@@ -63,7 +63,7 @@ class FastTracer(ApiTracer):
         if parent is None:
             return super().start(name, context, kind, attributes, start_time)
         count_end = tracer._tracer_metrics.start_span(parent, _SAMPLED) if self._counts_spans else None
-        span = FastSpan(tracer, name, self._child_of(parent), parent, kind, attributes, start_time, count_end)
+        span = FastSpan(tracer, name, self._make_child_context(parent), parent, kind, attributes, start_time, count_end)
         for watcher in self._current_watchers().of_starts:
             watcher.on_start(span, parent_context=context)
         return span
@@ -89,7 +89,7 @@ class FastTracer(ApiTracer):
         tracer = self.tracer
         span = ReadableSpan(
             name,
-            self._child_of(parent),
+            self._make_child_context(parent),
             parent,
             tracer.resource,
             attributes,
@@ -111,6 +111,7 @@ class FastTracer(ApiTracer):
         if type(parent) is not SpanContext:
             return None
         _, _, is_remote, flags, _, is_valid = parent  # faster than its properties
+        # An application can replace the sampler, disable the tracer or instrument the SDK at any time.
         is_fast = (
             is_valid
             and not is_remote
@@ -123,9 +124,9 @@ class FastTracer(ApiTracer):
         )
         return parent if is_fast else None
 
-    def _child_of(self, parent: SpanContext) -> SpanContext:
+    def _make_child_context(self, parent: SpanContext) -> SpanContext:
         trace_id, _, _, flags, state, _ = parent
-        if flags > _INHERITED_FLAGS:
+        if flags > _INHERITED_FLAGS:  # the SDK passes on these two flags and no others
             flags = TraceFlags(flags & _INHERITED_FLAGS)
         return SpanContext(trace_id, self.tracer.id_generator.generate_span_id(), False, flags, state)
 
@@ -136,7 +137,7 @@ class FastTracer(ApiTracer):
         return self._watchers
 
 
-class _MadeOnFirstUse:
+class _LazyList:
     """A list of a span that most spans do not need. Threads that ask for it at once get the same list.
 
     Args:
@@ -150,9 +151,10 @@ class _MadeOnFirstUse:
         self._name = name
 
     def __get__(self, span: FastSpan, owner: type) -> BoundedList[Any]:
-        made: BoundedList[Any] = BoundedList(getattr(span._limits, self._limit))
-        found: BoundedList[Any] = vars(span).setdefault(self._name, made)  # no lock, which a fork could leave held
-        return found
+        empty: BoundedList[Any] = BoundedList(getattr(span._limits, self._limit))
+        # `setdefault` is atomic. It replaces a lock, which a fork could leave held.
+        bounded_list: BoundedList[Any] = vars(span).setdefault(self._name, empty)
+        return bounded_list
 
 
 class FastSpan(_Span):
@@ -193,8 +195,8 @@ class FastSpan(_Span):
         self._record_end_metrics = count_end
         self._attributes = valid_attributes(attributes, tracer._span_limits.max_span_attributes)
 
-    _events = _MadeOnFirstUse("max_events")
-    _links = _MadeOnFirstUse("max_links")
+    _events = _LazyList("max_events")
+    _links = _LazyList("max_links")
 
     def try_end(self, attributes: Attributes, error_type: str | None, end_time: int, watchers: Watchers) -> bool:
         """Do what `set_status`, `set_attributes` and `end` do, for valid attributes; return False if it has ended."""
@@ -218,15 +220,15 @@ class FastSpan(_Span):
         return True
 
     def _readable_span(self) -> ReadableSpan:
-        own = self.__dict__
+        instance_dict = self.__dict__  # reading `_events` or `_links` as attributes would create the lists
         return ReadableSpan(
             self._name,
             self._context,
             self._parent,
             self._resource,
             self._attributes,
-            own.get("_events", ()),
-            own.get("_links", ()),
+            instance_dict.get("_events", ()),
+            instance_dict.get("_links", ()),
             self._kind,
             self._instrumentation_info,
             self._status,
@@ -255,13 +257,13 @@ def is_known_tracer(tracer: object) -> TypeGuard[Tracer]:
 
 def _follows_parent(sampler: Sampler) -> bool:
     """Return whether a sampler samples each child of a sampled local parent, and adds no attributes to it."""
-    if _is_asked_by(ParentBased.should_sample, sampler):
+    if _is_decided_by(ParentBased.should_sample, sampler):
         assert isinstance(sampler, ParentBased)
         sampler = sampler._local_parent_sampled
-    return _is_asked_by(StaticSampler.should_sample, sampler) and _decision(sampler) is _SAMPLED
+    return _is_decided_by(StaticSampler.should_sample, sampler) and _decision(sampler) is _SAMPLED
 
 
-def _is_asked_by(method: Callable[..., object], sampler: Sampler) -> bool:
+def _is_decided_by(method: Callable[..., object], sampler: Sampler) -> bool:
     """Return whether a sampler decides by a method of the SDK's own."""
     is_method = getattr(type(sampler), "should_sample", None) is method  # which a proxy's class may lack
     return is_method and are_original(method) and "should_sample" not in vars(sampler)

@@ -29,15 +29,16 @@ class Watchers:
 
     def __init__(self, processors: tuple[SpanProcessor, ...]) -> None:
         self.processors = processors
-        self.of_starts = [each for each in processors if _does_something(each, "on_start")]
-        self.of_ends = [each for each in processors if _does_something(each, "_on_ending")]
-        self._exports = [(each, _emit_of(each)) for each in processors]
+        self.of_starts = [processor for processor in processors if _does_something(processor, "on_start")]
+        self.of_ends = [processor for processor in processors if _does_something(processor, "_on_ending")]
+        self._exports = [(processor, _get_emit(processor)) for processor in processors]
 
     def take_ended(self, span: ReadableSpan) -> None:
         """Give all processors an ended span that is known to be sampled, which a batch processor would check again."""
-        for each, emit in self._exports:
-            if emit is None or "on_end" in each.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
-                each.on_end(span)
+        for processor, emit in self._exports:
+            # Instrumentation may have replaced `on_end` since, of this processor or of the class.
+            if emit is None or "on_end" in processor.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
+                processor.on_end(span)
             else:
                 emit(span)
 
@@ -48,7 +49,7 @@ def _does_something(processor: SpanProcessor, method: str) -> bool:
     return function not in _IDLE
 
 
-def _emit_of(processor: SpanProcessor) -> Callable[[ReadableSpan], object] | None:
+def _get_emit(processor: SpanProcessor) -> Callable[[ReadableSpan], object] | None:
     """Return what a batch processor of the SDK does with a sampled span; None for any other processor."""
     if isinstance(processor, BatchSpanProcessor) and type(processor).on_end is _BY_BATCH:
         return processor._batch_processor.emit

@@ -79,11 +79,11 @@ class Attempt(Step[Any]):
         """Run the tool, blocking."""
         if self._step.is_async:
             return run_async(self.arun)
-        pool, begun = workers(), Future[None]()
-        future = pool.submit(partial(self._begin, self._step.run, begun), beyond=True)
+        pool, start = workers(), Future[None]()
+        future = pool.submit(partial(self._begin, self._step.run, start), beyond=True)
         try:
-            begun.result()
-            wait([future], self._left)
+            start.result()
+            wait([future], self._seconds_left)
         finally:
             given_up = pool.give_up(future)
         return self._result(future, given_up)
@@ -92,27 +92,27 @@ class Attempt(Step[Any]):
         """Run the tool on asyncio."""
         if self._step.is_async:
             return await self._begin(partial(self._awaited, self._step.arun))
-        pool, begun = workers(), Future[None]()
+        pool, start = workers(), Future[None]()
         # a function that is not `async` may return an awaitable, which must run on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
-        future = pool.submit(partial(self._begin, function, begun), beyond=is_in_worker())
+        future = pool.submit(partial(self._begin, function, start), beyond=is_in_worker())
         try:
-            await wait_until_done(begun)
-            await wait_until_done(future, self._left)
+            await wait_until_done(start)
+            await wait_until_done(future, self._seconds_left)
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
         return await self._awaited(lambda: result) if hasattr(result, "__await__") else result
 
-    def _begin(self, function: Callable[[], Any], begun: Future[None] | None = None) -> Any:
+    def _begin(self, function: Callable[[], Any], start: Future[None] | None = None) -> Any:
         self._ends = time.monotonic() + self._seconds
         self._context.deadline = min(self._context.deadline or self._ends, self._ends)
-        if begun is not None:
-            begun.set_result(None)
+        if start is not None:
+            start.set_result(None)
         return function()
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self._ends - time.monotonic()
 
     def _result(self, future: Future[Any], given_up: bool) -> Any:
@@ -123,7 +123,7 @@ class Attempt(Step[Any]):
     async def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
         task = asyncio.ensure_future(finished_future(begin))
         try:
-            await asyncio.wait([task], timeout=self._left)
+            await asyncio.wait([task], timeout=self._seconds_left)
         except asyncio.CancelledError:
             await self._cancel(task)
             raise
@@ -144,9 +144,9 @@ class Attempt(Step[Any]):
 
     def _timed_out(self, given_up: Future[Any] | asyncio.Future[Any]) -> ToolTimeout:
         self._context.cancelled = True
-        given_up.add_done_callback(self._dropped)
+        given_up.add_done_callback(self._report_late_end)
         return ToolTimeout(self._seconds)
 
-    def _dropped(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
+    def _report_late_end(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
         if not given_up.cancelled():
             self._late()

@@ -50,7 +50,7 @@ class Closing(Protocol):
         """Request a close within `timeout` seconds; does not wait."""
 
     def end_close(self, deadline: float) -> None:
-        """Wait for the close until a time of `time.monotonic()`, and count what is lost."""
+        """Wait for the close until a time of `time.monotonic()`, and count the items that are lost."""
 
 
 class BackgroundWorker(Generic[T]):
@@ -85,7 +85,7 @@ class BackgroundWorker(Generic[T]):
     def _reset(self) -> None:
         self.items.clear()
         self._signals: SimpleQueue[None] = SimpleQueue()  # whose `put` may interrupt itself
-        self._wanted = math.inf
+        self._wake_count = math.inf
         self._claims: dict[str, threading.Thread] = {}  # at most one, since `setdefault` is atomic
 
     @property
@@ -103,8 +103,8 @@ class BackgroundWorker(Generic[T]):
 
         Returns False if there is no thread and none can be started.
         """
-        if len(self.items) >= self._wanted:
-            self._wanted = math.inf
+        if len(self.items) >= self._wake_count:
+            self._wake_count = math.inf
             self._signals.put(None)
         return bool(self._claims) or self.start()
 
@@ -162,14 +162,14 @@ class BackgroundWorker(Generic[T]):
             count: how many items end the waiting; `wake` ends it in any case.
             timeout: seconds to wait.
         """
-        self._wanted = count
+        self._wake_count = count
         try:
             if len(self.items) < count:  # after the assignment, so that no item comes unnoticed
                 self.clock.wait(self._signals, None if timeout is None else min(max(timeout, 0.0), LONGEST_WAIT))
         except Empty:
             return False
         finally:
-            self._wanted = math.inf
+            self._wake_count = math.inf
         return True
 
 
@@ -184,7 +184,7 @@ class Task:
     def __init__(self, action: Callable[[], bool], expires: float = math.inf) -> None:
         self._action = action
         self._expires = expires
-        self._done = threading.Event()
+        self._completion = threading.Event()
         self._succeeded = False
 
     def run(self) -> None:
@@ -192,11 +192,11 @@ class Task:
         with suppress(BaseException):
             if time.monotonic() < self._expires:
                 self._succeeded = self._action()
-        self._done.set()
+        self._completion.set()
 
     def wait(self, deadline: float) -> bool:
         """Wait until a time of `time.monotonic()`, and return whether the function was called and succeeded."""
-        return self._done.wait(seconds_until(deadline)) and self._succeeded
+        return self._completion.wait(seconds_until(deadline)) and self._succeeded
 
 
 class TaskWorker:
@@ -231,11 +231,11 @@ _open: Final[set[Closing]] = set()
 def close_all(closing: Iterable[Closing], timeout: float) -> None:
     """Close several side by side, within `timeout` seconds for all of them together."""
     deadline = deadline_in(timeout)
-    chosen = [*closing]
-    for each in chosen:
-        each.begin_close(seconds_until(deadline))
-    for each in chosen:
-        each.end_close(deadline)
+    workers = [*closing]
+    for worker in workers:
+        worker.begin_close(seconds_until(deadline))
+    for worker in workers:
+        worker.end_close(deadline)
 
 
 def _close_open() -> None:

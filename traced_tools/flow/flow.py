@@ -151,8 +151,8 @@ class Execution(Generic[T]):
         try:
             step = self.context.run(action, value)
             self.step = step if isinstance(step, Step) else ForeignAwaitable(step)
-        except StopIteration as done:
-            self.finished, self.step, self.result = True, None, done.value
+        except StopIteration as end:
+            self.finished, self.step, self.result = True, None, end.value
         except BaseException as error:
             if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
                 raise  # another thread is performing the step, and the flow did not run
@@ -326,10 +326,10 @@ def drive_in_context(execution: Execution[Any], awaitable: Awaitable[T]) -> Gene
                 raise
             except BaseException as error:  # thrown in after this block, for the reason stated in `fail_afterwards`
                 resume, value = steps.throw, error
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
     finally:
-        del value
+        del value  # breaks the reference cycle between an error and this frame in its traceback
 
 
 @types.coroutine
@@ -337,10 +337,10 @@ def _yield_to_event_loop(awaited: Any) -> Generator[Any, Any, Any]:
     return (yield awaited)
 
 
-def _needs_event_loop(awaited: object, where: str = "") -> NeedsEventLoop:
-    what = "" if awaited is None else f" ({type(awaited).__name__})"
+def _needs_event_loop(awaited: object, location: str = "") -> NeedsEventLoop:
+    type_name = "" if awaited is None else f" ({type(awaited).__name__})"
     return NeedsEventLoop(
-        f"a blocking run cannot await an asyncio awaitable{what}{where}: "
+        f"a blocking run cannot await an asyncio awaitable{type_name}{location}: "
         "run it with .acall() or .astream(), or wrap the call in `await perform(function, ...)`"
     )
 
@@ -349,8 +349,13 @@ def _raise_if_no_event_loop(error: RuntimeError) -> None:
     """Raise `NeedsEventLoop` if an asyncio function looked for a running event loop and found none."""
     if str(error) == "no running event loop":
         frames = traceback.walk_tb(error.__traceback__)
-        frame, line = [each for each in frames if not each[0].f_globals.get("__name__", "").startswith("asyncio.")][-1]
+        frame, line = [(frame, line) for frame, line in frames if not _is_of_asyncio(frame)][-1]
         raise _needs_event_loop(None, f" at {frame.f_code.co_filename}:{line}") from error
+
+
+def _is_of_asyncio(frame: types.FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.startswith("asyncio.")
 
 
 _CONVERTED_MESSAGES = frozenset(

@@ -156,18 +156,18 @@ class ParallelFlows(Step[list[T]]):
     def run(self) -> list[T]:
         """Perform the step, blocking."""
         waves = self.waves()
-        if (only := _single_flow(waves)) is not None:
-            return [drive(Execution(only))]
+        if (single_flow := _single_flow(waves)) is not None:
+            return [drive(Execution(single_flow))]
         with cancel_group_on_error(self.cancel):  # also around the creation: an execution copies the context
             executions = [[Execution(flow) for flow in wave] for wave in waves]
-            parallel = [[_ParallelFlow(each) for each in wave] for wave in executions]
+            parallel = [[_ParallelFlow(execution) for execution in wave] for wave in executions]
             try:
-                outcomes = [run_all([each.drive for each in wave], self._limit) for wave in parallel]
-                for wave, found in zip(parallel, outcomes, strict=True):
-                    waiting = [index for index, each in enumerate(found) if each is _WAITS]
+                outcomes = [run_all([flow.drive for flow in wave], self._limit) for wave in parallel]
+                for wave, results in zip(parallel, outcomes, strict=True):
+                    waiting = [index for index, result in enumerate(results) if result is _WAITS]
                     later = run_all([wave[index].drive for index in waiting], self._limit) if waiting else ()
-                    for index, each in zip(waiting, later, strict=True):
-                        found[index] = each
+                    for index, result in zip(waiting, later, strict=True):
+                        results[index] = result
             except BaseException:  # this thread was interrupted and stops waiting for the other flows
                 _abandon(list(chain.from_iterable(parallel)))
                 raise
@@ -178,16 +178,16 @@ class ParallelFlows(Step[list[T]]):
     async def arun(self) -> list[T]:
         """Perform the step on asyncio."""
         waves = self.waves()
-        if (only := _single_flow(waves)) is not None:
-            return [await adrive(Execution(only))]
+        if (single_flow := _single_flow(waves)) is not None:
+            return [await adrive(Execution(single_flow))]
         executions = [[Execution(flow) for flow in wave] for wave in waves]
         try:
             outcomes = [await self._run_wave(wave, _adrive_until_waiting) for wave in executions]
-            for wave, found in zip(executions, outcomes, strict=True):
-                waiting = [index for index, each in enumerate(found) if each is _WAITS]
+            for wave, results in zip(executions, outcomes, strict=True):
+                waiting = [index for index, result in enumerate(results) if result is _WAITS]
                 later = await self._run_wave([wave[index] for index in waiting], adrive) if waiting else ()
-                for index, each in zip(waiting, later, strict=True):
-                    found[index] = each
+                for index, result in zip(waiting, later, strict=True):
+                    results[index] = result
         finally:
             self._discard_unstarted(executions)
             for execution in chain.from_iterable(executions):
@@ -304,10 +304,10 @@ class _ParallelFlow:
 
 def _abandon(flows: Sequence[_ParallelFlow]) -> None:
     """End `flows` in parallel, and wait at most `GIVE_UP_WITHIN` seconds for all of them together."""
-    for each in flows:
-        each.abandoned = True
+    for flow in flows:
+        flow.abandoned = True
     deadline = time.monotonic() + GIVE_UP_WITHIN
-    run_within([partial(each.end, deadline) for each in flows if each.is_open], GIVE_UP_WITHIN)
+    run_within([partial(flow.end, deadline) for flow in flows if flow.is_open], GIVE_UP_WITHIN)
 
 
 def _single_flow(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:

@@ -92,6 +92,7 @@ class WorkerPool:
                 return False
             self._given_up.add(future)
             self._threads -= 1
+            # The job leaves a place. If more jobs are queued than threads are idle, `get` does not block.
             if self._waiting < 0 and self._threads < self._size:
                 self._waiting += 1
                 self._start(self._jobs.get())
@@ -104,7 +105,7 @@ class WorkerPool:
                 _settle(future, job)
             if jobs is not self._jobs or self._leaves(future):  # the job has forked, and this is the child: it ends
                 return
-            del future, job
+            del future, job  # an idle thread keeps neither the result nor the context of its last job
             future, job = jobs.get()
 
     def _leaves(self, future: Future[Any]) -> bool:
@@ -153,18 +154,18 @@ async def wait_until_done(future: Future[Any], seconds: float | None = None) -> 
     Unlike `asyncio.wrap_future` this copies no exception into asyncio, which logs the text of an unretrieved one.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    wakeup: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not wakeup.done():
+            wakeup.set_result(None)
 
     def wake_loop(_: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(wake)
 
     future.add_done_callback(wake_loop)
-    await asyncio.wait([done], timeout=seconds)
+    await asyncio.wait([wakeup], timeout=seconds)
 
 
 async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
@@ -183,7 +184,7 @@ async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
     return future
 
 
-class _Together:
+class _ThreadGroup:
     """The portal futures of a group of threads that run in parallel."""
 
     def __init__(self) -> None:
@@ -192,6 +193,7 @@ class _Together:
 
     def add(self, future: Future[Any]) -> None:
         self._futures.add(future)
+        # After `add`: `cancel` sets the flag before it reads the futures, so this thread or that one cancels.
         if self._interrupted:
             future.cancel()
 
@@ -201,22 +203,22 @@ class _Together:
             future.cancel()
 
 
-_TOGETHER: ContextVar[_Together | None] = ContextVar("traced_tools_together", default=None)
+_GROUP: ContextVar[_ThreadGroup | None] = ContextVar("traced_tools_group", default=None)
 
 
 @contextmanager
 def cancel_group_on_error(cancel: Callable[[], None]) -> Iterator[None]:
     """If an error leaves the block, call `cancel` and cancel the portal futures of all threads in the block."""
-    outer, together = _TOGETHER.get(), _Together()
-    _TOGETHER.set(together)
+    outer, group = _GROUP.get(), _ThreadGroup()
+    _GROUP.set(group)
     try:
         yield
     except BaseException:
         cancel()
-        together.cancel()
+        group.cancel()
         raise
     finally:
-        _TOGETHER.set(outer)
+        _GROUP.set(outer)
 
 
 class Canceller:
@@ -247,14 +249,14 @@ class Canceller:
 
     def cancel(self) -> None:
         """Cancel what the block awaits now, if anything."""
-        if (inside := self._inside) is not None:
+        if (loop_and_task := self._inside) is not None:
             with suppress(RuntimeError):  # the loop is closed
-                inside[0].call_soon_threadsafe(self._cancel, inside)
+                loop_and_task[0].call_soon_threadsafe(self._cancel, loop_and_task)
 
-    def _cancel(self, inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
-        if self._inside is inside:
+    def _cancel(self, loop_and_task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
+        if self._inside is loop_and_task:
             self._cancelled = True
-            inside[1].cancel()
+            loop_and_task[1].cancel()
 
 
 class Portal:
@@ -283,8 +285,8 @@ class Portal:
             job = partial(context.run, asyncio.run, end)
             return workers().submit(job, beyond=True).result().result()
         future = self._submit(begin)
-        if (together := _TOGETHER.get()) is not None:
-            together.add(future)
+        if (group := _GROUP.get()) is not None:
+            group.add(future)
         try:
             return future.result().result()
         except BaseException:
@@ -333,18 +335,18 @@ class Portal:
 
 
 def let_go(loop: asyncio.AbstractEventLoop) -> None:
-    """Have a forked child hold none of the connections of its parent's loop, nor what the loop waits with.
+    """Release, in a forked child, the connections of its parent's loop and the selector that the loop waits with.
 
     Otherwise a connection that the parent closes stays open for as long as the child lives, and objects that the child
-    frees could end what the parent waits for.
+    frees could end a wait of the parent.
     """
-    selector = getattr(loop, "_selector", None)  # asyncio has no other way to it; other loops have none
+    selector = getattr(loop, "_selector", None)  # asyncio has no public access to it; other loops have none
     if isinstance(selector, selectors.BaseSelector):
-        held = [key.fd for key in selector.get_map().values()]
-        held += [selector.fileno()] if hasattr(selector, "fileno") else []
+        descriptors = [key.fd for key in selector.get_map().values()]
+        descriptors += [selector.fileno()] if hasattr(selector, "fileno") else []
         nothing = os.open(os.devnull, os.O_RDWR)
-        for each in held:
-            os.dup2(nothing, each, inheritable=False)
+        for descriptor in descriptors:
+            os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
 
 
@@ -356,12 +358,12 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 _pool = WorkerPool()
 _portal = Portal()
-_CHOSEN: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", default=None)
+_CURRENT_POOL: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", default=None)
 
 
 def workers() -> WorkerPool:
     """Return the current pool: the pool set by `UsePool`, or the shared pool."""
-    return _CHOSEN.get() or _pool
+    return _CURRENT_POOL.get() or _pool
 
 
 class UsePool:
@@ -375,11 +377,11 @@ class UsePool:
         self._pool = pool
 
     def __enter__(self) -> None:
-        self._outer = _CHOSEN.get()
-        _CHOSEN.set(self._pool)
+        self._outer = _CURRENT_POOL.get()
+        _CURRENT_POOL.set(self._pool)
 
     def __exit__(self, *_: object) -> None:
-        _CHOSEN.set(self._outer)
+        _CURRENT_POOL.set(self._outer)
 
 
 def run_async(begin: Callable[[], Awaitable[T]]) -> T:
@@ -426,10 +428,11 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
     pool = workers()
     futures: list[Future[T]] = [Future() for _ in jobs]
     waiting = deque(zip(futures, jobs, strict=True))
-    others = min(len(jobs), limit) - 1
+    lane_count = min(len(jobs), limit) - 1
     lanes: list[Future[None]] = []
     try:
-        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(others))
+        # `+=` appends one by one, so after an interrupt `lanes` has all that were submitted.
+        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(lane_count))
         _run_waiting(waiting, _settle_here)
         wait(futures)
     except BaseException:
@@ -438,7 +441,7 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
             pool.give_up(lane)
         raise
     for lane in lanes:
-        lane.cancel()
+        lane.cancel()  # a lane that still waits for a thread would find no job
     return [future.exception() or future.result() for future in futures]
 
 

@@ -52,37 +52,43 @@ class AdvisorChain:
         self.tool_advisors = advising_tools(self.advisors)
         self.approvers = approving(self.advisors)
         self._reviewers = reviewing(self.advisors)
-        self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
+        self._around = tuple(advisor for advisor in self.advisors if overrides(advisor, Advisor, "advise"))
         self._on_chunk = tuple(
-            (each, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
+            (advisor, advisor.on_chunk)
+            for advisor in reversed(self.advisors)
+            if overrides(advisor, Advisor, "on_chunk")
         )
-        self._keeping = _by_name_and_place(each for each in self.advisors if overrides(each, Advisor, "paused_state"))
+        self._keeping = _index_advisors(
+            advisor for advisor in self.advisors if overrides(advisor, Advisor, "paused_state")
+        )
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
             self._ask,
         )
-        self._stages = self._stages_of_entries()
+        self._stages = self._entry_stages()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
-        place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
-        self.transcripts = tuple(each for each in self.advisors[place:] if isinstance(each, TranscriptAdvisor))
-        inside = self.advisors[place:]
+        place = next((at for at, advisor in enumerate(self.advisors) if isinstance(advisor, ToolLoopAdvisor)), 0)
+        self.transcripts = tuple(advisor for advisor in self.advisors[place:] if isinstance(advisor, TranscriptAdvisor))
+        inner_advisors = self.advisors[place:]
         self.listeners = EventListeners(
-            event_listeners(inside),
+            event_listeners(inner_advisors),
             event_listeners(self.advisors[:place]),
-            event_listeners(inside, deltas=True),
-            call_listeners(inside),
+            event_listeners(inner_advisors, deltas=True),
+            call_listeners(inner_advisors),
         )
         self._loop = loops[0] if loops else None
         self.own_tools = loops[0].own_tools if loops else ()
         if len(loops) > 1:
-            named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
-            raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
+            loop_names = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
+            raise AdvisorChainError(
+                f"a chain can have one tool loop; it has {len(loops)}: {loop_names}. Keep one of them"
+            )
 
     def review(self, run: RunContext, tools: ToolSet) -> None:
         """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
         if self._reviewers:
-            own = self.own_tools
-            names = names_by_source((*tools, *own)) if own else tools.names_by_source
+            own_tools = self.own_tools
+            names = names_by_source((*tools, *own_tools)) if own_tools else tools.names_by_source
             for advisor in self._reviewers:
                 advisor.review_tools(run, names)
 
@@ -94,14 +100,14 @@ class AdvisorChain:
         """Pass `request` through the whole chain."""
         return self._entries[0](request)
 
-    def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
+    def _entry_stages(self) -> tuple[tuple[int, int], ...]:
         """Return the stages where text reaches and leaves each entry, as numbers of `on_chunk` methods passed."""
         stages, passed = [(0, 0)], 0
         for advisor in reversed(self.advisors):
-            reached = passed
+            entry_stage = passed
             passed += overrides(advisor, Advisor, "on_chunk")
             if overrides(advisor, Advisor, "advise"):
-                stages.insert(0, (reached, passed))
+                stages.insert(0, (entry_stage, passed))
         return tuple(stages)
 
     def new_delivery(self) -> Delivery:
@@ -109,26 +115,26 @@ class AdvisorChain:
         return Delivery(self._stages)
 
     def paused_states(self, run: RunContext) -> list[KeptByAdvisor]:
-        """Return what the advisors keep of a run that pauses."""
-        kept = [(name, place, each.paused_state(run)) for (name, place), each in self._keeping.items()]
+        """Return the states of the advisors for a run that pauses."""
+        states = [(name, place, advisor.paused_state(run)) for (name, place), advisor in self._keeping.items()]
         return [
             KeptByAdvisor(name=name, place=place, state=json.dumps(dict(state)))
-            for name, place, state in kept
+            for name, place, state in states
             if state is not None
         ]
 
-    def restore(self, run: RunContext, kept: Sequence[KeptByAdvisor]) -> None:
-        """Return to the advisors what they have kept of the run that `run` resumes.
+    def restore(self, run: RunContext, states: Sequence[KeptByAdvisor]) -> None:
+        """Pass to each advisor the state that it kept of the run that `run` resumes.
 
         Raises:
-            ResumeError: if an advisor cannot read what it has kept.
+            ResumeError: if an advisor cannot read its state.
         """
-        for each in kept:
-            advisor = self._keeping.get((each.name, each.place))
-            if advisor is None:
+        for advisor_state in states:
+            advisor = self._keeping.get((advisor_state.name, advisor_state.place))
+            if advisor is None:  # the client that resumes the run lacks the advisor
                 continue
             try:
-                advisor.restore(run, json.loads(each.state))
+                advisor.restore(run, json.loads(advisor_state.state))
                 continue
             except ValueError:
                 pass  # its text may quote the state
@@ -136,7 +142,7 @@ class AdvisorChain:
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
-            raise self._no_request(index, request)
+            raise self._invalid_request_error(index, request)
         advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
         if delivery is not None:
             delivery.entered(index)
@@ -180,16 +186,16 @@ class AdvisorChain:
         finally:
             request.run.telemetry.ledger.book_downstream("chunk", perf_counter_ns() - began)
 
-    def _no_request(self, index: int, given: object) -> TypeError:
+    def _invalid_request_error(self, index: int, value: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
         return TypeError(
             f"advise of {self._around[index - 1].name} must pass a ChatClientRequest to call_next, "
-            f"not {type(given).__name__}"
+            f"not {type(value).__name__}"
         )
 
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
-            raise self._no_request(len(self._around), request)
+            raise self._invalid_request_error(len(self._around), request)
         run = request.run
         if run.delivery is not None:
             run.delivery.entered(len(self._around))
@@ -228,44 +234,46 @@ class AdvisorChain:
         if delta.restarts and delivery is not None and not closing:
             delivery.restarted()
         restart = 0 if delivery is None else delivery.restart
+        # a chunk that announces a restart of the answer was dropped: the next chunk that leaves its stage announces it
         if stage and 0 < restart <= stage:
-            chunk, restart = _restarting(chunk), 0
+            chunk, restart = _mark_restart(chunk), 0
         changes: tuple[tuple[int, str], ...] = ()
         telemetry = request.run.telemetry
-        for reached, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
+        for position, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
             began = 0 if advisor is self._loop else perf_counter_ns()  # the time of the loop is the package's own
             try:
-                shown: Any = on_chunk(chunk)
+                result: Any = on_chunk(chunk)
             except Exception as error:
                 began = began or perf_counter_ns()
                 observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
                 raise
             if began:
                 telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
-            if shown is None:
-                changes += ((reached, ""),)
+            if result is None:
+                changes += ((position, ""),)
                 if _restarts(chunk):
-                    restart = reached
+                    restart = position
                 break
-            if shown is not chunk:
-                if not isinstance(shown, ChatClientResponse):
+            if result is not chunk:
+                if not isinstance(result, ChatClientResponse):
                     must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
-                    raise TypeError(f"{must}, not {type(shown).__name__}")
-                changes += ((reached, shown.text),)
-                chunk = _restarting(shown) if _restarts(chunk) else shown
-            if reached == restart:
-                chunk, restart = _restarting(chunk), 0
+                    raise TypeError(f"{must}, not {type(result).__name__}")
+                changes += ((position, result.text),)
+                chunk = _mark_restart(result) if _restarts(chunk) else result
+            if position == restart:
+                chunk, restart = _mark_restart(chunk), 0
         else:
-            shown = chunk
+            result = chunk
         if delivery is not None and restart != delivery.restart:
             delivery.restart = restart
         if delivery is not None and (text or changes):
+            # a plain str for the common chunk, so that the text of an answer is one `"".join`
             delivery.passed.append((stage, text, changes) if changes or stage else text)
-        seen: ChatClientResponse | None = shown
-        return seen
+        delivered: ChatClientResponse | None = result
+        return delivered
 
 
-def _by_name_and_place(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
+def _index_advisors(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:
     """Return the advisors by their names and their places among those of the same name."""
     places: dict[tuple[str, int], Advisor] = {}
     for advisor in advisors:
@@ -278,7 +286,7 @@ def _restarts(chunk: ChatClientResponse) -> bool:
     return chunk.delta is not None and chunk.delta.restarts
 
 
-def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
+def _mark_restart(chunk: ChatClientResponse) -> ChatClientResponse:
     """Return `chunk` marked as a restart of the answer, because an `on_chunk` dropped the marked chunk."""
     delta = chunk.delta or ChatChunk(text=chunk.text)
     return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))

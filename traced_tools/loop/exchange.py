@@ -59,9 +59,9 @@ class ChatClientRequest:
 
     def __post_init__(self) -> None:
         if self.messages is not self.run.complete:  # most replaced copies share the tuple
-            given = tuple(self.messages)
-            expect_each("messages", given, MESSAGE_TYPES, ANY_MESSAGE)
-            messages = with_results(given)
+            conversation = tuple(self.messages)
+            expect_each("messages", conversation, MESSAGE_TYPES, ANY_MESSAGE)
+            messages = with_results(conversation)
             object.__setattr__(self, "messages", messages)
             self.run.complete = messages
         if type(self.tools) is not ToolSet:
@@ -167,8 +167,8 @@ class ChatClientResponse(Generic[OutputT]):
         if self.pending:
             raise RuntimeError("the response has no output: its calls wait in `pending`; resume the run")
         if self.validated is None:
-            why = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
-            raise RuntimeError(f"the response has no output: {why}")
+            hint = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
+            raise RuntimeError(f"the response has no output: {hint}")
         if self.validated.text != self.content:
             raise RuntimeError("the response has no output: an advisor replaced the answer after it was validated")
         return self.validated.value

@@ -2,7 +2,7 @@
 
 The text is a JSON object with `traced_tools_state` (the version of the format), `state`, and `digest`. The digest is
 over the canonical form of `state`: sorted keys and no blanks. Without a key it is SHA-256, which detects an accident.
-With a key it is HMAC-SHA-256, which nobody can forge without the key.
+With a key it is HMAC-SHA-256, which cannot be forged without the key.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class KeptResult(Value):
 
     @classmethod
     def of(cls, result: ToolResult) -> Self:
-        """Return what a state keeps of a result: all but the value that the tool returned, and its exception."""
-        others = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
-        return cls(name=result.tool, **others)
+        """Return a result as a state keeps it: without the value that the tool returned, and without its exception."""
+        values = {field: getattr(result, field) for field in cls.model_fields if field != "name"}
+        return cls(name=result.tool, **values)
 
     def result(self) -> ToolResult:
         """Return the result."""
-        others = {field: getattr(self, field) for field in type(self).model_fields if field != "name"}
-        return ToolResult(tool=self.name, **others)
+        values = {field: getattr(self, field) for field in type(self).model_fields if field != "name"}
+        return ToolResult(tool=self.name, **values)
 
 
 def _check_object(text: str) -> str:
@@ -89,7 +89,7 @@ class KeptQuestion(Value):
 
     @classmethod
     def of(cls, question: InputRequest) -> Self:
-        """Return what is kept of a question."""
+        """Return a question as a state keeps it."""
         return cls(key=question.key, method=question.method, params=json.dumps({**question.params}))
 
     def question(self) -> InputRequest:
@@ -107,7 +107,7 @@ class KeptInput(Value):
 
     @classmethod
     def of(cls, pending: PendingInput) -> Self:
-        """Return what a state keeps of the questions."""
+        """Return the questions as a state keeps them."""
         return cls(
             requests=tuple(map(KeptQuestion.of, pending.requests)),
             state=pending.state,
@@ -117,7 +117,7 @@ class KeptInput(Value):
 
     def pending(self) -> PendingInput:
         """Return the questions."""
-        questions = tuple(each.question() for each in self.requests)
+        questions = tuple(request.question() for request in self.requests)
         answers = json.loads(self.answers)
         return PendingInput(requests=questions, state=self.state, round=self.round, answers=answers)
 
@@ -166,7 +166,7 @@ class WaitingCall(Value):
         assert nested is None or isinstance(nested, RunState)
         approval = None if call.approval is None else KeptApproval(by=call.approval.by, code=call.approval.code)
         return cls(
-            **{name: getattr(call, name) for name in cls._shared()},
+            **{name: getattr(call, name) for name in cls._shared_fields()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
             input=None if call.input is None else KeptInput.of(call.input),
@@ -178,7 +178,7 @@ class WaitingCall(Value):
         """Return the call with the definition of its tool."""
         approval = None if self.approval is None else Approve(by=self.approval.by, code=self.approval.code)
         return PendingCall(
-            **{name: getattr(self, name) for name in self._shared()},
+            **{name: getattr(self, name) for name in self._shared_fields()},
             definition=definition,
             input=None if self.input is None else self.input.pending(),
             approval=approval,
@@ -199,7 +199,7 @@ class WaitingCall(Value):
         check_decision(self.call_id, None if self.input is None else self.input.pending().requests, decision)
 
     @classmethod
-    def _shared(cls) -> list[str]:
+    def _shared_fields(cls) -> list[str]:
         own = ("arguments_digest", "definition_digest", "input", "approval", "nested")
         return [name for name in cls.model_fields if name not in own]
 
@@ -291,11 +291,11 @@ class RunState(Value):
         advisors: Sequence[KeptByAdvisor] = (),
     ) -> Self:
         """Return the state of a run that has paused."""
-        before, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
-        usage.add(None if before is None else before.usage)
+        paused, usage = None if run.resumption is None else run.resumption.paused, UsageSum()
+        usage.add(None if paused is None else paused.usage)
         usage.add(run.totals.usage.total)
         return cls(
-            run_ids=(*(() if before is None else before.run_ids), run.id),
+            run_ids=(*(() if paused is None else paused.run_ids), run.id),
             traceparent=traceparent,
             agent=run.agent,
             conversation_id=run.conversation_id,
@@ -305,7 +305,7 @@ class RunState(Value):
             request=request,
             added=pause.added,
             answer=pause.answer,
-            results=tuple(KeptResult.of(each) for each in pause.result.results if each.pending is None),
+            results=tuple(KeptResult.of(result) for result in pause.result.results if result.pending is None),
             waiting=tuple(map(WaitingCall.of, pause.result.waiting)),
             iteration=pause.iteration,
             usage=usage.total,
@@ -333,74 +333,75 @@ class RunState(Value):
         Raises:
             ResumeError: if the text is not a state, is of another version, or was altered.
         """
-        state, digest = _parsed(text)
-        signed_with = (each for each in keys if digest.startswith(f"{_SIGNED}:{each.id}:"))
+        state, digest = _parse(text)
+        signed_with = (key for key in keys if digest.startswith(f"{_SIGNED}:{key.id}:"))
         expected = _digest(state, next(signed_with, keys[0] if keys else None))
+        # bytes, because `compare_digest` refuses a str that is not ASCII, and a forged digest may have any characters
         if not hmac.compare_digest(digest.encode("utf-8", "surrogatepass"), expected.encode()):
-            raise _refused(digest, expected)
-        return cls._validated(state)
+            raise _refusal(digest, expected)
+        return cls._validate(state)
 
     @classmethod
     def unverified(cls, text: str) -> Self:
         """Return the state in a text, which may have been altered; raises `ResumeError` as `from_text` does."""
-        return cls._validated(_parsed(text)[0])
+        return cls._validate(_parse(text)[0])
 
     @classmethod
-    def _validated(cls, state: object) -> Self:
-        try:
-            found = cls.model_validate_json(json.dumps(state))
+    def _validate(cls, state: object) -> Self:
+        try:  # as JSON, because `AnyText` is escaped only in JSON
+            run_state = cls.model_validate_json(json.dumps(state))
         except (ValidationError, RecursionError):  # its text may quote the state
-            found = None
-        if found is None or not found._has_all_calls():
+            run_state = None
+        if run_state is None or not run_state._has_all_calls():
             raise ResumeError(
                 "the state cannot be read: its contents are none of a run that waits", lasting="state_invalid"
             )
-        return found
+        return run_state
 
     def _has_all_calls(self) -> bool:
         """Return whether each call of the answer either has a result or waits, in nested runs as well."""
-        if not all(each.nested is None or each.nested._has_all_calls() for each in self.waiting):
+        if not all(call.nested is None or call.nested._has_all_calls() for call in self.waiting):
             return False
-        calls = sorted((each.id or "", each.name) for each in self.answer.tool_calls)
-        results = [(each.call_id, each.name) for each in self.results]
-        return calls == sorted([*results, *((each.call_id, each.tool) for each in self.waiting)])
+        calls = sorted((call.id or "", call.name) for call in self.answer.tool_calls)
+        results = [(result.call_id, result.name) for result in self.results]
+        return calls == sorted([*results, *((call.call_id, call.tool) for call in self.waiting)])
 
     def leaves(self) -> list[WaitingLeaf]:
         """Return the calls to decide about, in call order: those of the run, and of the runs nested in it."""
-        return [leaf for each in self.waiting for leaf in each.leaves()]
+        return [leaf for call in self.waiting for leaf in call.leaves()]
 
     def waits_for(self, call_id: str) -> bool:
         """Return whether a call with this id waits in the run, or in a run nested in it."""
-        return any(each.call_id == call_id for each in self.leaves())
+        return any(leaf.call_id == call_id for leaf in self.leaves())
 
     def check_decisions(self, decisions: Mapping[str, CallDecision | Denied]) -> None:
-        """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
+        """Raise `ResumeError` if a decision is about a call that does not wait for a decision of its kind."""
         leaves = self.leaves()
-        waiting = {each.call_id: each.call for each in leaves}
-        if strange := decisions.keys() - waiting.keys():
-            raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
+        waiting = {leaf.call_id: leaf.call for leaf in leaves}
+        if unknown_ids := decisions.keys() - waiting.keys():
+            raise ResumeError(f"no call with the id {min(unknown_ids)!r} waits in this state")
         for call_id, decision in decisions.items():
-            if sum(each.call_id == call_id for each in leaves) > 1:  # the ids of a provider may have a slash
+            if sum(leaf.call_id == call_id for leaf in leaves) > 1:  # the ids of a provider may have a slash
                 raise ResumeError(f"several calls with the id {call_id!r} wait in this state, in nested runs")
             waiting[call_id].check_decision(decision)
 
     def messages(self) -> tuple[Message, ...]:
         """Return what the loop added to its first request, with the answer and the results of the calls that ran."""
-        parts = [each.result().part() for each in self.results]
+        parts = [result.result().part() for result in self.results]
         return (*self.added, self.answer, *([tool_message_of(parts)] if parts else ()))
 
     def nested_runs(self) -> list[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
-        return [(each.tool, each.nested) for each in self.waiting if each.nested is not None]
+        return [(call.tool, call.nested) for call in self.waiting if call.nested is not None]
 
     def check_tools(self, tools: Mapping[str, ToolCallback]) -> None:
         """Raise `ResumeError` if the definition or the source of a waiting call's tool has changed.
 
         A tool that is missing is not checked, because an advisor or a resolver may add it.
         """
-        for each in self.waiting:
-            if each.tool in tools:
-                check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tools[each.tool])
+        for call in self.waiting:
+            if call.tool in tools:
+                check_unchanged(call.call_id, call.tool, call.definition_digest, call.source, tools[call.tool])
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
         """Return where the run paused.
@@ -412,16 +413,16 @@ class RunState(Value):
             ResumeError: if a waiting call names a tool that is gone, or whose definition or source has changed.
         """
         pending: dict[str, PendingCall] = {}
-        for each in self.waiting:
-            tool = tools.get(each.tool)
-            check_unchanged(each.call_id, each.tool, each.definition_digest, each.source, tool)
+        for call in self.waiting:
+            tool = tools.get(call.tool)
+            check_unchanged(call.call_id, call.tool, call.definition_digest, call.source, tool)
             assert tool is not None
-            if text_digest(each.arguments) != each.arguments_digest:
-                problem = f"the arguments of the waiting call {each.call_id!r} were altered"
+            if text_digest(call.arguments) != call.arguments_digest:
+                problem = f"the arguments of the waiting call {call.call_id!r} were altered"
                 raise ResumeError(problem, lasting="state_invalid")
-            pending[each.call_id] = each.pending(tool.definition)
-        results = _in_call_order(self.answer, self.results, pending)
-        leaves = tuple(leaf for each in pending.values() for leaf in each.leaves())
+            pending[call.call_id] = call.pending(tool.definition)
+        results = _order_results(self.answer, self.results, pending)
+        leaves = tuple(leaf for pending_call in pending.values() for leaf in pending_call.leaves())
         earlier = ToolExecutionResult((), False, results, pending=leaves)
         return Pause(self.added, self.answer, earlier, self.iteration)
 
@@ -460,26 +461,26 @@ def text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _in_call_order(
-    answer: AssistantMessage, kept: tuple[KeptResult, ...], pending: Mapping[str, PendingCall]
+def _order_results(
+    answer: AssistantMessage, kept_results: tuple[KeptResult, ...], pending: Mapping[str, PendingCall]
 ) -> list[ToolResult]:
-    known = {each.call_id: each.result() for each in kept}
+    results_by_id = {kept_result.call_id: kept_result.result() for kept_result in kept_results}
     results = []
     for call in answer.tool_calls:
         waits = pending.get(call.id or "")
         if waits is not None:
             results.append(ToolResult(waits.call_id, waits.tool, "", decision="pending", pending=waits))
         else:
-            results.append(known[call.id or ""])
+            results.append(results_by_id[call.id or ""])
     return results
 
 
-def _parsed(text: str) -> tuple[object, str]:
-    """Return the state in a text, which nobody has checked, and its digest."""
+def _parse(text: str) -> tuple[object, str]:
+    """Return the unverified state in a text, and the digest in the text."""
     try:
-        found = json.loads(text)
-        version, state, digest = (found[name] for name in ("traced_tools_state", "state", "digest"))
-        json.dumps(state)
+        envelope = json.loads(text)
+        version, state, digest = (envelope[name] for name in ("traced_tools_state", "state", "digest"))
+        json.dumps(state)  # raises here and not in `_digest` for a state that cannot be encoded
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ResumeError(
             "the text is not the state of a run: pass `response.state` as it is", lasting="state_invalid"
@@ -499,15 +500,15 @@ def _digest(state: object, key: StateKey | None) -> str:
     return f"{_SIGNED}:{key.id}:{key.digest(canonical)}"
 
 
-def _refused(digest: str, expected: str) -> ResumeError:
+def _refusal(digest: str, expected: str) -> ResumeError:
     """Return why a state with another digest than expected is refused; a client with another key may accept it."""
     method, _, rest = digest.partition(":")
-    wanted, _, own = expected.partition(":")
-    if (method, wanted) == (_SIGNED, "sha256"):
+    expected_method, _, expected_rest = expected.partition(":")
+    if (method, expected_method) == (_SIGNED, "sha256"):
         return ResumeError("the state is signed with a key: pass the same key as approval_key=")
-    if (method, wanted) == ("sha256", _SIGNED):
+    if (method, expected_method) == ("sha256", _SIGNED):
         return ResumeError("the state is not signed with the configured key")
-    if method == wanted == _SIGNED and rest.partition(":")[0] != own.partition(":")[0]:
+    if method == expected_method == _SIGNED and rest.partition(":")[0] != expected_rest.partition(":")[0]:
         return ResumeError(
             "the state is signed with a key that is not configured: pass the key in approval_key= as well"
         )

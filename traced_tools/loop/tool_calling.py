@@ -95,7 +95,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         history = result.conversation_history
         if self.keep_history:
             return history
-        return (*[each for each in request.messages if isinstance(each, SystemMessage)][:1], history[-1])
+        return (*[message for message in request.messages if isinstance(message, SystemMessage)][:1], history[-1])
 
     def finalize(self, response: ChatClientResponse) -> Any:
         """Return the final response; called once, however the run ends.
@@ -126,7 +126,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
             response = await loop.run(call_next)
             await loop.complete_transcripts(failing=False)
         except BaseException as error:
-            with place:
+            with place:  # closing a coroutine of the loop may have left another span current
                 await loop.complete_transcripts(failing=True)
                 await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
@@ -179,33 +179,33 @@ class _Loop:
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
         if resumption is not None and not resumption.has_begun:
-            ended = self._ended(await self._resume(resumption))
+            ended = self._final_response(await self._resume(resumption))
             if ended is not None:
                 return ended
         while True:
             iteration = self._run.next_iteration()
             if limit := self._run.tally.limit_before(iteration, self._run.spent()):
-                return await self._limited(limit, iteration, call_next)
-            ended = self._ended(await self._iterate(iteration, call_next))
+                return await self._end_at_limit(limit, iteration, call_next)
+            ended = self._final_response(await self._iterate(iteration, call_next))
             if ended is not None:
                 return ended
 
-    def _ended(self, result: ToolExecutionResult | None) -> ChatClientResponse | None:
+    def _final_response(self, result: ToolExecutionResult | None) -> ChatClientResponse | None:
         """Return the response if the results of an iteration, or their absence, end the run; else None."""
         if result is None:
             return self.reached("answered")
         if result.pending:
-            is_for_input = all(each.input is not None or each.held for each in result.pending)
+            is_for_input = all(call.input is not None or call.held for call in result.pending)
             paused = self.reached("awaiting_input" if is_for_input else "awaiting_approval")
             return paused.replace(pending=result.pending)
         if result.ended_by is not None:
-            return self._direct([result.ended_by], "advisor")
-        return self._direct(result.results, "return_direct") if result.return_direct else None
+            return self._end_with_results([result.ended_by], "advisor")
+        return self._end_with_results(result.results, "return_direct") if result.return_direct else None
 
     async def _resume(self, resumption: Resumption) -> ToolExecutionResult:
-        """Run the calls that waited, as somebody decided.
+        """Run the calls that waited, with the decisions about them.
 
-        The decisions are taken last: until then, another run can resume the paused one if this run fails.
+        The decisions are claimed last: until then, another run can resume the paused one if this run fails.
         """
         run, advisor, request = self._run, self._advisor, self._request
         for transcript in run.transcripts:
@@ -217,6 +217,7 @@ class _Loop:
         decisions = await resumption.claim()
         for transcript in run.transcripts:
             await transcript.claim(run)
+        # set before the calls run: an outer advisor that runs the loop again must not run them twice
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
         advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
@@ -231,7 +232,7 @@ class _Loop:
         with observe_iteration(run, pause.iteration) as observed:
             observed.requested(len(pause.result.waiting))
             result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
-            return await self._go_on(response, result, waited={each.call_id for each in pause.result.waiting})
+            return await self._go_on(response, result, waiting_ids={call.call_id for call in pause.result.waiting})
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
@@ -248,8 +249,9 @@ class _Loop:
             observed.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
+            # an inner advisor may have sent the model other tools than the loop's request has
             offered = tools if broken else response.offered or self._request.tools
-            result = await self._execute(response, offered, iteration, spent=broken)
+            result = await self._execute(response, offered, iteration, limit=broken)
             return await self._go_on(response, result)
 
     async def _execute(
@@ -258,10 +260,10 @@ class _Loop:
         tools: ToolSet,
         iteration: int,
         *,
-        spent: StopReason | None = None,
+        limit: StopReason | None = None,
         **approvals: Any,
     ) -> ToolExecutionResult:
-        """Run the calls of an answer; `approvals` are those arguments of `ToolCallingManager.execute`."""
+        """Run the calls of an answer; `approvals` are the arguments `decisions` and `earlier` of the manager."""
         run = self._run
         try:
             return await self._advisor.manager.execute(
@@ -270,33 +272,35 @@ class _Loop:
                 response,
                 tools,
                 iteration=iteration,
-                spent=spent or run.tally.exhausted_budget(run.spent()),
+                spent=limit or run.tally.exhausted_budget(run.spent()),
                 **approvals,
             )
         except BaseException:
-            if run.interrupted is not None:
+            if run.interrupted is not None:  # so that `complete_transcripts` passes on which tools have begun
                 self._history = (*self._history, response.message, run.interrupted)
             raise
 
     async def _go_on(
-        self, response: ChatClientResponse, result: ToolExecutionResult, waited: Set[str] = frozenset()
+        self, response: ChatClientResponse, result: ToolExecutionResult, waiting_ids: Set[str] = frozenset()
     ) -> ToolExecutionResult:
         """Take the results of an answer, and prepare the next request unless calls wait for approval.
 
         Args:
             response: the answer.
             result: the results of its calls.
-            waited: the ids of the calls that have waited for approval; the conversation has the results of the others.
+            waiting_ids: the ids of the calls that have waited; the conversation already has the results of the others.
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
-        new = [each for each in result.results if each.call_id in waited] if waited else result.results
-        run.results.extend([each for each in new if each.pending is None or result.ended_by] if result.pending else new)
+        results = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
+        is_partial = result.pending and not result.ended_by
+        run.results.extend([item for item in results if item.pending is None] if is_partial else results)
         if result.pending:
-            run.pause = Pause(_after(run.first_request or (), history), response.message, result, response.iteration)
+            messages = _messages_after(run.first_request or (), history)
+            run.pause = Pause(messages, response.message, result, response.iteration)
             return result
-        if waited and not advisor.keep_history:
-            parts = [each.part() for each in new]
+        if waiting_ids and not advisor.keep_history:
+            parts = [item.part() for item in results]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
         if "next_instructions" not in self._implemented:
             self._messages = advisor.next_instructions(self._request, response, result)
@@ -328,7 +332,7 @@ class _Loop:
         self._usage.add(response.usage)
         return response
 
-    async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
+    async def _end_at_limit(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
         """End a run that reached `limit`, as `on_limit` of its limits specifies."""
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit), self._run.tally.broken_by)
@@ -336,10 +340,10 @@ class _Loop:
             await self._iterate(iteration, call_next, limit)
         return self.reached(limit)
 
-    def _direct(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
+    def _end_with_results(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
         """Return results as the answer, with the number of the next iteration, because no chunk contains it yet."""
-        text = "\n".join(each.content for each in results)
-        images = [image for each in results for image in each.images]
+        text = "\n".join(result.content for result in results)
+        images = [image for result in results for image in result.images]
         message = AssistantMessage([TextPart(text), *images] if images else text)
         self._history = (*self._history, message)
         ended = self.reached(reason)
@@ -366,7 +370,8 @@ class _Loop:
         if response is None or response.chat_response is None:
             return self._history
         answer = response.chat_response.message
-        return self._history if any(each is answer for each in self._history[-3:]) else (*self._history, answer)
+        # at most two messages follow it: the results of its calls, and the text of results that end the run
+        return self._history if any(message is answer for message in self._history[-3:]) else (*self._history, answer)
 
 
 def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
@@ -374,15 +379,15 @@ def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
     must = f"next_instructions of {advisor} must return a sequence of messages"
     if not isinstance(messages, Iterable) or isinstance(messages, (str, *MESSAGE_TYPES)):
         raise TypeError(f"{must}, not {type(messages).__name__}")
-    found = tuple(messages)
-    for index, each in enumerate(found):
-        if not isinstance(each, MESSAGE_TYPES):
-            raise TypeError(f"{must}; item {index} is of type {type(each).__name__}")
-    return found
+    conversation = tuple(messages)
+    for index, message in enumerate(conversation):
+        if not isinstance(message, MESSAGE_TYPES):
+            raise TypeError(f"{must}; item {index} is of type {type(message).__name__}")
+    return conversation
 
 
-def _after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return what follows the first request in the history; a hook may have put messages before it."""
+def _messages_after(first: tuple[Message, ...], history: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the messages after the first request in the history; a hook may have put messages before the request."""
     for index in reversed(range(len(history))):
         if first and history[index] is first[-1]:
             return history[index + 1 :]

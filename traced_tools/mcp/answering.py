@@ -133,14 +133,14 @@ class Answering:
         return self.elicit is not None or self.sample is not None or self.roots is not None
 
     def tool(self, question: InputRequest, provided: Provide | None = None) -> FlowToolCallback:
-        """Return the tool that answers a question, with the answer that somebody has provided, if any."""
+        """Return the tool that answers a question, with the provided answer, if there is one."""
         method = question.method
 
         async def answer(traced_tools_context: ToolContext, **params: Any) -> Any:
-            found = await self._answer(method, params) if provided is None else provided.answers[question.key]
-            if isinstance(found, Undecided):
+            reply = await self._answer(method, params) if provided is None else provided.answers[question.key]
+            if isinstance(reply, Undecided):
                 raise InputRequired(PendingInput(requests=(question,)))
-            return found
+            return reply
 
         return FlowToolCallback(
             answer,
@@ -150,29 +150,29 @@ class Answering:
         )
 
     async def _answer(self, method: InputMethod, params: Mapping[str, Any]) -> Any:
-        """Return the answer to a question as JSON, as a flow; `Undecided()` if nobody can give it now."""
+        """Return the answer to a question as JSON, as a flow; `Undecided()` if no answer is possible now."""
         if method == "elicitation/create" and self.elicit is not None and params.get("mode", "form") == "form":
-            return await self._entered(self.elicit, params)
+            return await self._ask_user(self.elicit, params)
         if method == "sampling/createMessage" and self.sample is not None:
-            return await _sampled(self.sample, params)
+            return await _sample(self.sample, params)
         if method == "roots/list" and self.roots is not None:
-            found: Any = await perform(self.roots)
-            return found if isinstance(found, Undecided) else _urls(found)
+            folders: Any = await perform(self.roots)
+            return folders if isinstance(folders, Undecided) else _urls(folders)
         return Undecided()
 
-    async def _entered(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
+    async def _ask_user(self, elicit: Elicit, params: Mapping[str, Any]) -> Any:
         question = InputRequest(key="elicitation", method="elicitation/create", params=params)
-        entered: Any = await perform(elicit, question.message or "", dict(question.schema or {}))
-        if entered is None or isinstance(entered, Undecided):
-            return entered
-        expect("what elicit returns", entered, Mapping, "a mapping of what the user has entered, None or Undecided()")
-        if problem := answer_problem(question, dict(entered)):
+        answer: Any = await perform(elicit, question.message or "", dict(question.schema or {}))
+        if answer is None or isinstance(answer, Undecided):
+            return answer
+        expect("what elicit returns", answer, Mapping, "a mapping of what the user has entered, None or Undecided()")
+        if problem := answer_problem(question, dict(answer)):
             raise ValueError(f"what elicit returns is no answer to the question: {problem}")
-        return dict(entered)
+        return dict(answer)
 
 
 def response_of(question: InputRequest, result: ToolResult) -> InputResponse | None:
-    """Return what a server is told of the answer to its question; None for a question that nobody answers.
+    """Return the response to a server's question; None for a question that the application does not answer.
 
     Args:
         question: the question.
@@ -180,9 +180,9 @@ def response_of(question: InputRequest, result: ToolResult) -> InputResponse | N
     """
     method = question.method
     is_answered = result.ok or result.decision == "answered"
-    value = _answer_in(result)
+    value = _answer_value(result)
     if method == "roots/list":
-        return _listed(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
+        return _roots_result(map(_url, value if is_answered and isinstance(value, list | tuple) else ()))
     if method == "elicitation/create":
         if isinstance(value, Mapping) and is_answered:
             is_form = question.params.get("mode", "form") == "form"  # which servers need even if it is empty
@@ -195,7 +195,7 @@ def response_of(question: InputRequest, result: ToolResult) -> InputResponse | N
     return CreateMessageResult(role="assistant", content=content, model=sampled.model, stop_reason=sampled.stop_reason)
 
 
-def _answer_in(result: ToolResult) -> Any:
+def _answer_value(result: ToolResult) -> Any:
     """Return the answer, or what an advisor has made of its text."""
     if _as_text(result.value) == result.content:
         return result.value
@@ -207,20 +207,20 @@ def _answer_in(result: ToolResult) -> Any:
 
 async def listed_roots(roots: Roots) -> ListRootsResult:
     """Return the folders that a server may work in, as a flow."""
-    found: Any = await perform(roots)
-    return _listed([] if isinstance(found, Undecided) else _urls(found))
+    folders: Any = await perform(roots)
+    return _roots_result([] if isinstance(folders, Undecided) else _urls(folders))
 
 
-async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
+async def _sample(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
     """Return the answer of a model, as a flow."""
-    asked = CreateMessageRequestParams.model_validate(params)
+    request = CreateMessageRequestParams.model_validate(params)
     run = current_run()
     assert run is not None
-    messages = _messages(asked)
+    messages = _messages(request)
     options = ChatOptions(
-        max_tokens=min(asked.max_tokens, sampling.max_tokens),
-        temperature=asked.temperature,
-        stop=tuple(asked.stop_sequences) if asked.stop_sequences else None,
+        max_tokens=min(request.max_tokens, sampling.max_tokens),
+        temperature=request.temperature,
+        stop=tuple(request.stop_sequences) if request.stop_sequences else None,
     )
     model = sampling.model
     answer = await call_model(run, model, ChatRequest(messages, options=options), ToollessInput(messages, options))
@@ -228,9 +228,9 @@ async def _sampled(sampling: Sampling, params: Mapping[str, Any]) -> Sampled:
     return Sampled(answer.message.text, answer.model or model.model, reason)
 
 
-def _messages(asked: CreateMessageRequestParams) -> tuple[Message, ...]:
-    instructions = [SystemMessage(asked.system_prompt)] if asked.system_prompt else []
-    return (*instructions, *map(_message, asked.messages))
+def _messages(request: CreateMessageRequestParams) -> tuple[Message, ...]:
+    instructions = [SystemMessage(request.system_prompt)] if request.system_prompt else []
+    return (*instructions, *map(_message, request.messages))
 
 
 def _message(message: SamplingMessage) -> Message:
@@ -252,11 +252,11 @@ def _urls(folders: Any) -> list[str]:
     if isinstance(folders, str | os.PathLike):
         raise TypeError("what roots returns must be a list of folders, not one folder: return [folder]")
     expect_each("what roots returns", folders, (str, os.PathLike), "a path or a file:// URL")
-    return [_url(each) for each in folders]
+    return [_url(folder) for folder in folders]
 
 
-def _listed(urls: Iterable[str]) -> ListRootsResult:
-    return ListRootsResult(roots=[Root(uri=FileUrl(each)) for each in urls])
+def _roots_result(urls: Iterable[str]) -> ListRootsResult:
+    return ListRootsResult(roots=[Root(uri=FileUrl(url)) for url in urls])
 
 
 def _url(folder: Folder) -> str:

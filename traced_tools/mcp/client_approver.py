@@ -70,7 +70,7 @@ class ClientApprover(ToolAdvice):
         self._principal = principal
         self._elicit = elicit
         self._states = states
-        self._given = answer
+        self._answer = answer
         self._state = state
         self.required: InputRequiredResult | None = None
         self.cannot_ask = False
@@ -79,7 +79,7 @@ class ClientApprover(ToolAdvice):
     async def decide_approval(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Return the decision of the client's user, or that it must be asked for by the result."""
         if self._elicit is not None:
-            return await self._asked(request, self._elicit)
+            return await self._ask_user(request, self._elicit)
         is_of_question = request.run.parent_id is not None  # of another server, which would have to be asked again
         if self._states is None or is_of_question:
             self.cannot_ask = not is_of_question
@@ -88,9 +88,9 @@ class ClientApprover(ToolAdvice):
                 CANNOT_ASK_CLIENT,
             )
         subject = _subject(request, self._principal)
-        if self._state is not None and self._given is not None:
+        if self._state is not None and self._answer is not None:
             if self._states.redeem(self._state, subject):
-                return self._decision(_read(self._given))
+                return self._decision(_read(self._answer))
             self.is_state_invalid = True
             return Denied("the approval is for another call, was used before, or has expired.", INVALID_STATE)
         question = ElicitRequest(params=_question(request))
@@ -99,7 +99,7 @@ class ClientApprover(ToolAdvice):
         )
         return Undecided()
 
-    async def _asked(self, request: ApprovalRequest, elicit: Elicit) -> ApprovalAnswer:
+    async def _ask_user(self, request: ApprovalRequest, elicit: Elicit) -> ApprovalAnswer:
         try:
             answer = await elicit(_question(request))
         except (MCPError, ValidationError):  # whose text is the client's
@@ -121,8 +121,8 @@ def answer_in(responses: Any) -> object:
     return None if responses is None else responses.get(_INPUT)
 
 
-def _read(given: object) -> ElicitResult | None:
-    return given if isinstance(given, ElicitResult) else None
+def _read(answer: object) -> ElicitResult | None:
+    return answer if isinstance(answer, ElicitResult) else None
 
 
 def _question(request: ApprovalRequest) -> ElicitRequestFormParams:

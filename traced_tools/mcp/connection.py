@@ -1,4 +1,4 @@
-"""The connection to one MCP server: it opens a session when one is needed, and another one when that is lost.
+"""The connection to one MCP server: it opens a session when a request needs one, and a new session after a loss.
 
 All of it runs on the event loop of the portal, so that runs of any event loop, and blocking runs, share a connection.
 """
@@ -49,7 +49,7 @@ from traced_tools.observe.run_telemetry import current_telemetry
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 MAX_TOOLS = 10_000
-"""How many tools of a server are offered by default."""
+"""The default maximum number of tools of a server that are offered."""
 _MOST_PAGES = 200
 _KEPT_SECONDS = 300.0
 """How long tools are kept of a server that neither reports changes nor states a time."""
@@ -57,14 +57,14 @@ _SHOWN_OMITTED = 10
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds after each failure in a row in which no further connection is tried."""
 _EXPIRED = ("Session terminated", "Session not found")
-"""What the SDK's client and servers say of a session that the server no longer has. The request was not processed."""
+"""The messages of the SDK's client and servers if the server has ended the session, so that it ignored the request."""
 _OF_STATUS = ("Server returned an error response", "Not Found")
-"""What the SDK's client says of a response with the HTTP status of an error, unless that is a message of the server."""
+"""The messages of the SDK's client for a response with an HTTP error status, unless the server sent a message."""
 _OF_ANSWERS = {
     "Unexpected content type": "something that is no message of MCP",  # such as a page for people
     "Redirect to ": "a redirect to another server, which is not followed",
 }
-"""What the answer of a server is, by how the SDK's client begins to speak of it."""
+"""Descriptions of the answers of servers, by the beginning of the message of the SDK's client."""
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
@@ -78,7 +78,7 @@ class _Lost(Exception):
 
 @dataclass(frozen=True)
 class ServerDescription:
-    """What is known of a server that has listed its tools.
+    """The description of a server that has listed its tools.
 
     Args:
         revision: the revision of the protocol that client and server agreed on.
@@ -98,7 +98,7 @@ class Connection:
 
     Args:
         transport: the way to the server.
-        answering: answers what the server asks.
+        answering: answers the questions of the server.
         timeout: the seconds that the server has for connecting, and for listing its tools; None for no limit.
         max_tools: how many of its tools are offered.
         required: whether `tools` raises an error if the server can't be reached.
@@ -121,7 +121,7 @@ class Connection:
         self._required = required
         self._tools: tuple[Tool, ...] | None = None
         self._problems: list[str] = []
-        self._listed: tuple[Session, int] | None = None
+        self._tools_source: tuple[Session, int] | None = None  # the session that listed the tools, and its changes then
         self._listed_at = 0.0
         self._lifetime: float | None = None
         self._failed_lists = 0
@@ -134,23 +134,23 @@ class Connection:
         on_fork(self._reset)
 
     def _reset(self) -> None:
-        """Forget the session, also in a forked child, because it belongs to the event loop of its parent."""
+        """Forget the session; also in a forked child, because the session belongs to the event loop of the parent."""
         self._session: Session | None = None
         self._opening = asyncio.Lock()
         self._listing = asyncio.Lock()
-        self._later: asyncio.Task[object] | None = None
+        self._listing_task: asyncio.Task[object] | None = None
 
     # Tools.
 
     async def tools(self) -> tuple[Tool, ...] | None:
         """Return the tools of the server, in the order in which it lists them; None if a run goes on without them.
 
-        They are listed again if the server reports a change, if the time is over for which they may be kept, or after a
-        new connection. If the server can't be reached then, the tools are those that it listed before. While a server
-        that is not required can't be reached, it is tried in the background.
+        The tools are listed again after a change that the server reports, after their lifetime, and after a new
+        connection. If the server can't be reached then, the tools of the list before are returned. While a server that
+        is not required can't be reached, it is tried in the background.
 
         Raises:
-            McpError: if the server is required, and its tools were never listed, and can't be.
+            McpError: if the server is required, and its tools were never listed and can't be listed now.
         """
         OURS.set(True)
         async with self._listing:
@@ -158,8 +158,8 @@ class Connection:
                 return self._tools
             if self._required or not self._failed_lists:
                 await self._list_in_time()
-            elif (self._later is None or self._later.done()) and time.monotonic() >= self._next_list:
-                self._later = asyncio.create_task(finished_future(self._list_in_time), context=Context())
+            elif (self._listing_task is None or self._listing_task.done()) and time.monotonic() >= self._next_list:
+                self._listing_task = asyncio.create_task(finished_future(self._list_in_time), context=Context())
             if self._tools is None:
                 count_omitted_server(current_telemetry(None), self.name)
             return self._tools
@@ -181,7 +181,12 @@ class Connection:
     def knows_tools(self) -> bool:
         """Whether `tools` needs no request."""
         session = self._session
-        if self._tools is None or session is None or session.has_ended or self._listed != (session, session.changes):
+        if (
+            self._tools is None
+            or session is None
+            or session.has_ended
+            or self._tools_source != (session, session.changes)
+        ):
             return False
         age = time.monotonic() - self._listed_at
         if self._lifetime is not None:
@@ -191,14 +196,14 @@ class Connection:
     def forget_tools(self) -> None:
         """Have the tools listed again when they are next needed."""
         if (session := self._session) is not None:
-            session.changes += 1  # also if they are being listed
+            session.changes += 1  # a list that is being read counts as outdated, too
 
     async def _list_in_time(self) -> None:
-        """List the tools; raise a failure if no run can go on without them, and otherwise log it once per outage."""
+        """List the tools. If that fails, raise if runs need them; otherwise log the failure once per outage."""
         OURS.set(True)
         try:
             async with asyncio.timeout(self._timeout):
-                listed = await self._repeat(self._list)
+                tools = await self._repeat(self._list)
         except (McpError, TimeoutError) as error:
             failure = error if isinstance(error, McpError) else self._unavailable(error)
             if self._tools is None and self._required:
@@ -210,12 +215,12 @@ class Connection:
             self._failed_lists += 1
             return
         self._failed_lists = 0
-        if listed != self._tools:  # the same object stands for the same tools
-            self._tools = listed
+        if tools != self._tools:  # equal tools keep their object, so that the toolset compares them by identity
+            self._tools = tools
 
     async def _list(self, session: Session) -> tuple[Tool, ...]:
-        await session.until_listening()  # otherwise a change between the list and the stream of changes is missed
-        began, changes = time.monotonic(), session.changes
+        await session.until_listening()  # else, a change between the list and the subscription would be missed
+        began, changes = time.monotonic(), session.changes  # before the request: a change during the list outdates it
         tools: dict[str, Tool] = {}
         omitted: list[OmittedTool] = []
         lifetimes: list[float] = []
@@ -235,16 +240,16 @@ class Connection:
         self._report_omitted(
             omitted, len(tools) - self._max_tools, repeats=cursor in cursors and page.next_cursor is not None
         )
-        self._listed, self._listed_at, self._lifetime = (session, changes), began, min(lifetimes, default=None)
+        self._tools_source, self._listed_at, self._lifetime = (session, changes), began, min(lifetimes, default=None)
         return tuple(islice(tools.values(), self._max_tools))
 
     def _report_omitted(self, omitted: Sequence[OmittedTool], beyond: int, *, repeats: bool) -> None:
-        """Count what is left out of the list, and log it unless the list before lacked the same."""
+        """Count the tools that are not offered, and log them unless the list before had the same problems."""
         problems = []
         if omitted:
             more = ", …" if len(omitted) > _SHOWN_OMITTED else ""
-            shown = ", ".join(map(str, omitted[:_SHOWN_OMITTED]))
-            problems.append(f"left out, because they cannot be used: {shown}{more}")
+            first = ", ".join(map(str, omitted[:_SHOWN_OMITTED]))
+            problems.append(f"left out, because they cannot be used: {first}{more}")
         if beyond > 0:
             problems.append(f"only the first {self._max_tools} are offered: set max_tools= for more, or filter=")
         if repeats:
@@ -257,9 +262,9 @@ class Connection:
         self._problems = problems
 
     async def described(self) -> ServerDescription:
-        """Return what is known of the server; raises `McpError` if it can't be reached or lists no tools."""
+        """Return the description of the server; raises `McpError` if it can't be reached or lists no tools."""
         tools = await self.tools() or ()
-        session = await self._connected()
+        session = await self._ensure_session()
         info, revision = session.client.server_info, session.client.protocol_version
         software = None if info is None else f"{info.name} {info.version}".strip()
         return ServerDescription(str(revision), not session.is_modern, software, tuple(tool.name for tool in tools))
@@ -273,9 +278,9 @@ class Connection:
 
         Args:
             request: the request.
-            repeatable: whether a call may be repeated whose answer was lost.
-            ask: answers what a server asks during the call.
-            on_progress: takes what the server reports of the call; None asks it for no reports.
+            repeatable: whether the call may be repeated if its answer was lost.
+            ask: answers the questions of the server during the call.
+            on_progress: receives the progress that the server reports; None requests no reports.
 
         Raises:
             McpUnavailable: if there is no connection.
@@ -288,19 +293,19 @@ class Connection:
             assert on_progress is not None
             on_progress(progress, total, message)
 
-        reported = None if on_progress is None else report
+        progress_callback = None if on_progress is None else report
 
         async def send(session: Session) -> CallToolResult | InputRequiredResult:
-            call = partial(session.client.send_request, request, _RESULT, progress_callback=reported)
+            call = partial(session.client.send_request, request, _RESULT, progress_callback=progress_callback)
             async with session.answering(ask):
                 return await self._request(session, call)
 
         return await self._repeat(send, repeatable=repeatable)
 
     async def _repeat(self, request: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
-        """Make a request, and make it once more if it was lost, and was not sent or may be repeated."""
+        """Make a request. Make a lost request once more if it was not sent, or if it may be repeated."""
         for is_last in (False, True):
-            session = await self._connected()
+            session = await self._ensure_session()
             try:
                 return await request(session)
             except _Lost as loss:
@@ -315,7 +320,7 @@ class Connection:
             result = await send()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise await self._lost(session, is_over=error.message == CLOSED) from None
+                raise await self._loss(session, is_over=error.message == CLOSED) from None
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
@@ -331,7 +336,7 @@ class Connection:
                 f"{error.message} ({answer.removeprefix('the ')})",
                 error.code,
             ) from None
-        except (ValueError, RuntimeError):  # whose text quotes the answer
+        except (ValueError, RuntimeError):  # raised outside of this block, because their texts quote the answer
             result = None
         if result is None or (session.is_modern and not _has_expected_type(result)):
             await self._doubt(session)
@@ -343,29 +348,29 @@ class Connection:
         return McpRequestError(self.name, "gave an answer that cannot be read")
 
     async def _doubt(self, session: Session) -> None:
-        """Ask a server again what it speaks if it refuses the first request after that was remembered."""
+        """Forget a remembered agreement with the server, and end the session, if its first request has failed."""
         if not session.has_answered:
             session.forget_server()
             await self._end(session)
         self._failures = 0
 
-    async def _lost(self, session: Session, *, is_over: bool) -> _Lost:
-        """Return the loss of an answer, after the end of the session if that is over.
+    async def _loss(self, session: Session, *, is_over: bool) -> _Lost:
+        """Return the loss of an answer, and end the session if the connection is over.
 
-        An error of connecting belongs to one request, and it is unknown to which one if there are several.
+        A connection error belongs to one request, and with several requests at once it is unknown to which.
         """
         is_alone = session.calls == 0
         if is_over or session.has_ended:
             await self._end(session)
         causes = causes_of(session.failure)
-        never_connected = bool(causes) and all(isinstance(each, _NOT_SENT) for each in causes)
+        never_connected = bool(causes) and all(isinstance(cause, _NOT_SENT) for cause in causes)
         if never_connected:
-            self._failed()
+            self._record_failure()
         return _Lost(was_sent=not (never_connected and is_alone))
 
     # Sessions.
 
-    async def _connected(self) -> Session:
+    async def _ensure_session(self) -> Session:
         async with self._opening:
             if self._session is not None and not self._session.has_ended:
                 return self._session
@@ -373,16 +378,16 @@ class Connection:
                 await self._end(self._session)
             if self._is_closed:
                 raise McpUnavailable(self.name, "is not connected: its toolset is closed")
-            left = self._next_try - time.monotonic()
-            if left > 0:
-                raise McpUnavailable(self.name, f"{self._why}; the next connection is tried in {left:.1f} s")
+            seconds = self._next_try - time.monotonic()
+            if seconds > 0:
+                raise McpUnavailable(self.name, f"{self._why}; the next connection is tried in {seconds:.1f} s")
             try:
-                return await self._opened(asks=self._transport.era == "auto")
+                return await self._open_session(asks=self._transport.era == "auto")
             except EndedByProbe:
-                return await self._opened(asks=False)
+                return await self._open_session(asks=False)
 
-    async def _opened(self, *, asks: bool) -> Session:
-        # before it is open, so that `close` can end it
+    async def _open_session(self, *, asks: bool) -> Session:
+        # assigned before it is open, so that `close` can end it
         self._session = session = Session(self._transport, self.answering, asks=asks)
         try:
             await session.open(self._timeout)
@@ -390,19 +395,19 @@ class Connection:
             await self._end(session)
             if isinstance(error, EndedByProbe) or not isinstance(error, Exception):
                 raise
-            self._failed()
+            self._record_failure()
             raise self._unavailable(error, *causes_of(session.failure)) from None
         if session.has_answered:
             self._failures = 0
         return session
 
-    def _failed(self) -> None:
+    def _record_failure(self) -> None:
         """Record that the server could not be reached; for some time, no further connection is tried."""
         self._next_try = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES) - 1)]
         self._failures += 1
 
     def _unavailable(self, *errors: BaseException) -> McpUnavailable:
-        """Return the error for a connection that fails with `errors`, the last of which is the innermost."""
+        """Return the error for a connection that fails with `errors`, the innermost last."""
         innermost = errors[-1]
         if not isinstance(innermost, MCPError):
             why = error_type(innermost)
@@ -420,7 +425,7 @@ class Connection:
         return McpUnavailable(self.name, self._why)
 
     def _refusal_text(self, error: MCPError) -> str:
-        """Return what the server answered instead of a result, in words of this package."""
+        """Return a description of the server's error that quotes no text of the server."""
         if self._transport.refusal is not None and error.message in _OF_STATUS:
             return f"the HTTP status {self._transport.refusal}"
         if error.code == INVALID_REQUEST:
@@ -435,24 +440,24 @@ class Connection:
         await session.close()
 
     async def close(self) -> None:
-        """End the session, with the process of the server; a later call finds no connection."""
+        """End the session and the process of the server; later calls fail."""
         self._is_closed = True
-        if self._later is not None:
-            self._later.cancel()
-            await asyncio.wait([self._later])
+        if self._listing_task is not None:
+            self._listing_task.cancel()
+            await asyncio.wait([self._listing_task])
         if self._session is not None:
             await self._end(self._session)
 
 
 def _end_of_program(exit_status: int | None) -> str | None:
-    """Return how a program ended that ended by itself."""
+    """Return a description of how a program ended by itself; None if it did not."""
     if exit_status is None:
         return None
     return f"it ended with the exit status {exit_status}" if exit_status >= 0 else f"the signal {-exit_status} ended it"
 
 
 def _has_expected_type(result: Any) -> bool:
-    """Return whether the `resultType` of a result fits what was read of it, and is not another, such as `task`."""
+    """Return whether the `resultType` of a result is that of the parsed type, and not another one, such as `task`."""
     expected = "input_required" if isinstance(result, InputRequiredResult) else "complete"
     return bool(result.result_type == expected)
 
@@ -469,9 +474,9 @@ def call_request(
     Args:
         tool: the name that the server uses.
         arguments: the arguments.
-        meta: what the request has in `_meta`.
+        meta: the values of `_meta` in the request.
         responses: the answers to the questions that the server returned before.
-        state: what the server returned with them.
+        state: the state that the server returned with the questions.
     """
     params = CallToolRequestParams(
         name=tool,

@@ -52,7 +52,7 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
 
     Args:
         read_stream: what the server sends.
-        write_stream: what is sent to the server.
+        write_stream: takes the messages to the server.
         endpoint: the server.
 
     Attributes:
@@ -107,12 +107,12 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
     async def _dispatch(self, item: Any, *arguments: Any) -> None:
         """Route what the server sends, and end the requests whose answer cannot be read."""
         if isinstance(item, UnreadableMessage):
-            for request_id in self._unanswered(item):
+            for request_id in self._unanswered_requests(item):
                 self._resolve_pending(request_id, item.error())
         else:
             await super()._dispatch(item, *arguments)
 
-    def _unanswered(self, message: UnreadableMessage) -> Collection[RequestId]:
+    def _unanswered_requests(self, message: UnreadableMessage) -> Collection[RequestId]:
         """Return the requests that a message answers: without an id, the only one that waits."""
         waiting = [request_id for request_id in self._pending if isinstance(request_id, int)]
         if message.is_answer and not message.ids and len(waiting) == 1:
@@ -120,7 +120,7 @@ class TracedDispatcher(JSONRPCDispatcher[TransportContext]):
         return message.ids
 
     def _dispatch_notification(self, *arguments: Any) -> None:
-        """Pass over a progress that is no float: the SDK would end the session with all of its calls."""
+        """Ignore a progress that is not a float: the SDK would end the session with all of its calls."""
         with suppress(OverflowError):
             super()._dispatch_notification(*arguments)
 

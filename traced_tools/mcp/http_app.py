@@ -87,8 +87,8 @@ class McpApp:
         expect_whole("max_sessions", max_sessions, 1)
         expect("stateless", stateless, bool, "True or False")
         self._server = server
-        self._digests = _digests_of(token)
-        self._hosts = {each.lower() for each in hosts} or (None if self._digests else {*LOOPBACK})
+        self._holders = _token_holders(token)
+        self._hosts = {host.lower() for host in hosts} or (None if self._holders else {*LOOPBACK})
         self._origins = _checked_origins(origins)
         self._max_body = max_body
         self._max_sessions = max_sessions
@@ -114,10 +114,10 @@ class McpApp:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        refusal = self._refusal_of(headers)
-        if not self._digests and _is_remote(scope.get("client")):
+        refusal = self._refusal(headers)
+        if not self._holders and _is_remote(scope.get("client")):
             refusal = Response("without a token, this server answers programs of its own machine only", 403)
-        holder = None if refusal is not None else self._holder_of(headers)
+        holder = None if refusal is not None else self._find_holder(headers)
         if refusal is None and holder is None:
             refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
         if holder is None or refusal is not None:
@@ -126,7 +126,7 @@ class McpApp:
             return
         # the SDK serves a session only to the user who began it
         user = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
-        known = {**scope, PRINCIPAL: holder.name, **({"user": user} if holder.digest else {})}
+        authenticated_scope = {**scope, PRINCIPAL: holder.name, **({"user": user} if holder.digest else {})}
         has_begun = False
 
         async def send_on(message: Message) -> None:
@@ -136,42 +136,42 @@ class McpApp:
 
         OURS.set(True)
         try:
-            await (await self._current().started()).handle_request(known, receive, send_on)
+            await (await self._current().started()).handle_request(authenticated_scope, receive, send_on)
             return
         except Exception as error:  # whose traceback the server of the application would log
             _LOG.error("an HTTP request of an MCP client failed: %s", error_type(error))
         if not has_begun:
             await Response("the request failed", 500)(scope, receive, send)
 
-    def _refusal_of(self, headers: Headers) -> Response | None:
-        """Return the answer to a request that a web page may have made behind the back of its user."""
-        if self._hosts is not None and [_host_in(_HOST, each) in self._hosts for each in headers.getlist("host")] != [
-            True
-        ]:
-            return Response("this server is not addressed by that host", 421)
+    def _refusal(self, headers: Headers) -> Response | None:
+        """Return the refusal of a request that a web page may have sent without its user; None for other requests."""
+        if self._hosts is not None:
+            hosts = [_parse_host(_HOST, header) for header in headers.getlist("host")]
+            if len(hosts) != 1 or hosts[0] not in self._hosts:
+                return Response("this server is not addressed by that host", 421)
         if not all(map(self._may_use, headers.getlist("origin"))):
             return Response("pages of that origin may not use this server", 403)
         return None
 
     def _may_use(self, origin: str) -> bool:
-        return origin in self._origins or (not self._digests and _host_in(_ORIGIN, origin) in LOOPBACK)
+        return origin in self._origins or (not self._holders and _parse_host(_ORIGIN, origin) in LOOPBACK)
 
-    def _holder_of(self, headers: Headers) -> _Holder | None:
-        """Return whose token a request has; None if it has no valid one."""
-        if not self._digests:
+    def _find_holder(self, headers: Headers) -> _Holder | None:
+        """Return the holder of a request's token; None if it has no valid token."""
+        if not self._holders:
             return _Holder("", None)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = _digest(token.strip())
-        found = [each for each in self._digests if hmac.compare_digest(each.digest, given)]
-        return found[0] if found and scheme.lower() == "bearer" else None
+        digest = _digest(token.strip())
+        matches = [holder for holder in self._holders if hmac.compare_digest(holder.digest, digest)]
+        return matches[0] if matches and scheme.lower() == "bearer" else None
 
     def _current(self) -> _Sessions:
         """Return the sessions on the current event loop. They begin with the first request, if not before."""
         loop = asyncio.get_running_loop()
         if loop not in self._sessions or not self._sessions[loop].are_open:
-            for each in [*self._sessions]:
-                if each.is_closed():
-                    del self._sessions[each]
+            for other_loop in [*self._sessions]:
+                if other_loop.is_closed():
+                    del self._sessions[other_loop]
             self._sessions[loop] = _Sessions(self._server, self._stateless, self._max_body, self._max_sessions)
         return self._sessions[loop]
 
@@ -199,7 +199,7 @@ class _Sessions:
             max_sessions=max_sessions,
             session_idle_timeout=_IDLE,
         )
-        self._begun = asyncio.Event()
+        self._is_started = asyncio.Event()
         self._over = asyncio.Event()
         self._task = asyncio.create_task(finished_future(self._hold), context=Context())
 
@@ -210,13 +210,13 @@ class _Sessions:
 
     async def started(self) -> StreamableHTTPSessionManager:
         """Return what answers requests, once it can."""
-        await self._begun.wait()
+        await self._is_started.wait()
         return self._manager
 
     async def _hold(self) -> None:
         OURS.set(True)
         async with self._manager.run():
-            self._begun.set()
+            self._is_started.set()
             await self._over.wait()
 
     async def close(self) -> None:
@@ -225,21 +225,21 @@ class _Sessions:
         await asyncio.wait([self._task])
 
 
-def _digests_of(token: Token | None) -> tuple[_Holder, ...]:
+def _token_holders(token: Token | None) -> tuple[_Holder, ...]:
     expect("token", token, (str, Mapping, type(None)), "a str, a mapping of names to str, or None")
     if token is None:
         return ()
-    named: list[tuple[str | None, str]] = [(None, token)] if isinstance(token, str) else [*token.items()]
-    expect_each("token", [text for each in named for text in each if text is not None], str, "a str")
-    for name, _ in named:
+    named_tokens: list[tuple[str | None, str]] = [(None, token)] if isinstance(token, str) else [*token.items()]
+    expect_each("token", [text for pair in named_tokens for text in pair if text is not None], str, "a str")
+    for name, _ in named_tokens:
         check_principal("the name of each token's holder", name)
-    if not named or any(len(each) < _LEAST_TOKEN for _, each in named):
+    if not named_tokens or any(len(text) < _LEAST_TOKEN for _, text in named_tokens):
         raise ConfigurationError(
             f"a token must have at least {_LEAST_TOKEN} characters: `openssl rand -hex 32` prints a good one"
         )
-    if not all(each.isascii() and each.isprintable() and " " not in each for _, each in named):
+    if not all(text.isascii() and text.isprintable() and " " not in text for _, text in named_tokens):
         raise ConfigurationError("a token contains characters that no client can send, such as a space or a line feed")
-    return tuple(_Holder(_digest(each), name) for name, each in named)
+    return tuple(_Holder(_digest(text), name) for name, text in named_tokens)
 
 
 def _digest(token: str) -> str:
@@ -255,15 +255,15 @@ def _is_remote(client: Any) -> bool:
 
 
 def _checked_origins(origins: Collection[str]) -> set[str]:
-    for each in origins:
-        if not _ORIGIN.fullmatch(each):
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
             raise ValueError(
-                f"no browser sends the origin {each!r}: pass scheme://host or scheme://host:port, in lower case"
+                f"no browser sends the origin {origin!r}: pass scheme://host or scheme://host:port, in lower case"
             )
     return {*origins}
 
 
-def _host_in(pattern: re.Pattern[str], header: str) -> str | None:
+def _parse_host(pattern: re.Pattern[str], header: str) -> str | None:
     """Return the host in a `Host` or `Origin` header, without its port; None if the header is anything else."""
     match = pattern.fullmatch(header)
     return None if match is None else match[1].strip("[]").lower()

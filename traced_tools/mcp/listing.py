@@ -1,4 +1,4 @@
-"""Reads the tools that a server lists: those that can be used, and what is wrong with the others."""
+"""Reads the tools that a server lists: the usable tools, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OmittedTool:
 
     Args:
         name: what the log calls it: its name, or its place in the list.
-        problem: what is wrong with it.
+        problem: why it cannot be used.
     """
 
     name: str
@@ -55,38 +55,38 @@ def read_page(result: dict[str, Any], *, is_modern: bool) -> ToolPage:
         result: the result of `tools/list`.
         is_modern: whether the revision is one that has marks for headers, which must be valid, and times to live.
     """
-    listed, cursor, milliseconds = result.get("tools"), result.get("nextCursor"), result.get("ttlMs")
-    if not isinstance(listed, list) or not isinstance(cursor, str | None):
+    items, cursor, milliseconds = result.get("tools"), result.get("nextCursor"), result.get("ttlMs")
+    if not isinstance(items, list) or not isinstance(cursor, str | None):
         raise ValueError("the result is not a list of tools")
-    read = [_read(each, place, is_modern=is_modern) for place, each in enumerate(listed, 1)]
+    entries = [_read(item, place, is_modern=is_modern) for place, item in enumerate(items, 1)]
     lifetime = None
     if is_modern and isinstance(milliseconds, int | float) and milliseconds > 0:  # servers on the SDK send 0 for none
         lifetime = milliseconds / 1000
     return ToolPage(
-        tools=tuple(each for each in read if isinstance(each, Tool)),
-        omitted=tuple(each for each in read if isinstance(each, OmittedTool)),
+        tools=tuple(entry for entry in entries if isinstance(entry, Tool)),
+        omitted=tuple(entry for entry in entries if isinstance(entry, OmittedTool)),
         next_cursor=cursor,
         lifetime=lifetime,
         result_type=str(result.get("resultType", "complete")),
     )
 
 
-def _read(listed: Any, place: int, *, is_modern: bool) -> Tool | OmittedTool:
-    name = listed.get("name") if isinstance(listed, dict) else None
+def _read(item: Any, place: int, *, is_modern: bool) -> Tool | OmittedTool:
+    name = item.get("name") if isinstance(item, dict) else None
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
         return OmittedTool(f"number {place}", "it has no usable name")
-    shown = ascii(name[:_SHOWN_NAME])
-    schema = _schema_of_object(listed.get("inputSchema"))
+    shown_name = ascii(name[:_SHOWN_NAME])
+    schema = _schema_of_object(item.get("inputSchema"))
     if schema is None:
-        return OmittedTool(shown, "its inputSchema is not the schema of an object")
+        return OmittedTool(shown_name, "its inputSchema is not the schema of an object")
     try:
-        tool = Tool.model_validate({**listed, "inputSchema": schema}, by_name=False)
+        tool = Tool.model_validate({**item, "inputSchema": schema}, by_name=False)
         if is_modern and find_invalid_x_mcp_header(schema) is not None:
-            return OmittedTool(shown, "its x-mcp-header marks are invalid")
+            return OmittedTool(shown_name, "its x-mcp-header marks are invalid")
     except ValidationError as error:
-        return OmittedTool(shown, f"its {error.errors()[0]['loc'][0]} is invalid")
+        return OmittedTool(shown_name, f"its {error.errors()[0]['loc'][0]} is invalid")
     except RecursionError:
-        return OmittedTool(shown, "its inputSchema is nested too deeply")
+        return OmittedTool(shown_name, "its inputSchema is nested too deeply")
     return tool
 
 
@@ -104,6 +104,6 @@ def _schema_of_object(schema: Any) -> dict[str, Any] | None:
     if kind != "object" or "type" not in schema or nulls:
         schema = {**{key: value for key, value in schema.items() if key not in nulls}, "type": "object"}
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not all(isinstance(each, dict | bool) for each in properties.values()):
+    if not isinstance(properties, dict) or not all(isinstance(value, dict | bool) for value in properties.values()):
         return None
     return schema if isinstance(required, list) and all(isinstance(name, str) for name in required) else None

@@ -51,7 +51,7 @@ class UnreadableMessage(ValueError):
 def read_message(data: str | bytes) -> JSONRPCMessage | UnreadableMessage:
     """Return the message in a line, in the body of a response or in an event.
 
-    Lone surrogates, bytes that are no UTF-8, NULs and a byte order mark are replaced or dropped.
+    Lone surrogates, bytes that are not UTF-8, NULs and a byte order mark are replaced or dropped.
     """
     try:
         return jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)  # twice as fast as validate_json
@@ -63,20 +63,26 @@ def read_message(data: str | bytes) -> JSONRPCMessage | UnreadableMessage:
     try:
         value = encodable_json(json.loads(text))
     except (ValueError, RecursionError):
-        return _broken(text)
+        return _describe_broken(text)
     try:
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except ValueError:
-        return _invalid(value)
+        return _describe_invalid(value)
 
 
-def _invalid(value: Any) -> UnreadableMessage:
-    """Return what is wrong with JSON that is no message; older revisions have lists of messages."""
-    members = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
-    ids = [_request_id(each.get("id")) for each in members if "method" not in each and not _ENVELOPE.isdisjoint(each)]
-    known = tuple(each for each in ids if each is not None)
+def _describe_invalid(value: Any) -> UnreadableMessage:
+    """Return a description of JSON that is not a message; older revisions have lists of messages."""
+    members = [member for member in (value if isinstance(value, list) else [value]) if isinstance(member, dict)]
+    ids = [
+        _request_id(member.get("id"))
+        for member in members
+        if "method" not in member and not _ENVELOPE.isdisjoint(member)
+    ]
+    request_ids = tuple(request_id for request_id in ids if request_id is not None)
     return UnreadableMessage(
-        is_answer=bool(known), ids=known, has_method=any("method" in each for each in members) and not known
+        is_answer=bool(request_ids),
+        ids=request_ids,
+        has_method=any("method" in member for member in members) and not request_ids,
     )
 
 
@@ -86,8 +92,8 @@ def _request_id(value: Any) -> RequestId | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _broken(text: str) -> UnreadableMessage:
-    """Return what a message was that is not JSON, such as a half of one: its keys tell, and the id at its end."""
+def _describe_broken(text: str) -> UnreadableMessage:
+    """Return a description of a message that is not JSON, such as a truncated one, from its keys and its last id."""
     keys: dict[str, str | None] = {}
     depth = 0
     for token in _TOKEN.finditer(text, 0, _SCANNED):
@@ -100,7 +106,7 @@ def _broken(text: str) -> UnreadableMessage:
     if "method" in keys or _ENVELOPE.isdisjoint(keys):
         return UnreadableMessage(has_method="method" in keys)
     last = _LAST_ID.search(text, max(0, len(text) - 1024))
-    found = keys.get("id") or (last and last[1])
-    if found is not None:
-        return UnreadableMessage(is_answer=True, ids=(json.loads(found),))
+    request_id = keys.get("id") or (last and last[1])
+    if request_id is not None:
+        return UnreadableMessage(is_answer=True, ids=(json.loads(request_id),))
     return UnreadableMessage(is_answer="result" in keys or "error" in keys)

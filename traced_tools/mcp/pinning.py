@@ -36,7 +36,7 @@ class PinFile:
     """Compares the tools of servers with the digests in a file, which is written when a server is first seen.
 
     A digest covers one of the parts of a tool that models and policies rely on: its description, the schemas of its
-    arguments and results, its hints. A tool that the server has removed is no change.
+    arguments and results, its hints. A tool that the server has removed does not count as a change.
 
     Args:
         path: the file, JSON text.
@@ -67,8 +67,8 @@ class PinFile:
         servers = self._read()
         warn_of_access(_LOG, "the pinned tools", self._path)
         digests = {tool.name: _digests(tool) for tool in tools}
-        known: dict[str, Any] = servers[server] if server in servers else self._added(server, digests)
-        differing = {name: _changes(known.get(name), found) for name, found in digests.items()}
+        pinned: dict[str, Any] = servers[server] if server in servers else self._add_server(server, digests)
+        differing = {name: _changes(pinned.get(name), parts) for name, parts in digests.items()}
         changes = [f"{safe_identifier(name)}: {change}" for name, changes in differing.items() for change in changes]
         if changes and self._on_change == "error":
             raise McpToolsChanged(server, self._path.name, changes)
@@ -102,11 +102,11 @@ class PinFile:
             raise ConfigurationError(f"{self._path} is not a file of pinned tools: restore it, or delete it") from None
         return dict(servers)
 
-    def _added(self, server: str, digests: dict[str, dict[str, str]]) -> dict[str, Any]:
+    def _add_server(self, server: str, digests: dict[str, dict[str, str]]) -> dict[str, Any]:
         """Add a server to the file, unless another process has done so, and return the digests of its tools."""
         path = self._path.resolve()  # a symbolic link stays one
         try:
-            with _locked(path.parent):
+            with _lock(path.parent):
                 servers = self._read()
                 if server in servers:
                     return servers[server]
@@ -118,7 +118,7 @@ class PinFile:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Keep other processes of this machine from adding servers, where a folder can be locked."""
     descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
     try:
@@ -148,7 +148,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical).hexdigest()
 
 
-def _changes(known: Any, found: dict[str, str]) -> tuple[str, ...]:
-    if not isinstance(known, dict):
+def _changes(pinned: Any, current: dict[str, str]) -> tuple[str, ...]:
+    if not isinstance(pinned, dict):
         return (_NEW,)
-    return tuple(part for part in _PINNED if known.get(part) != found.get(part))
+    return tuple(part for part in _PINNED if pinned.get(part) != current.get(part))

@@ -50,8 +50,8 @@ class Questions:
         self._server = server
         self._answering = answering
         self._call_id = context.call_id
-        self._given = context.input
-        self._rounds = 0 if self._given is None else self._given.asked.round
+        self._provided = context.input
+        self._rounds = 0 if self._provided is None else self._provided.asked.round
         self._samplings = self._asked_so_far = 0
         self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self._open: set[asyncio.Task[Any]] = set()
@@ -60,44 +60,44 @@ class Questions:
         """Return the answers with which the call goes on after its run paused, and the state of the server, if any.
 
         Raises:
-            InputRequired: if a question has no answer, and nobody can give one now.
+            InputRequired: if a question has no answer, and no answer is possible now.
         """
-        if self._given is None:
+        if self._provided is None:
             return None, None
-        return await self._responses(self._given.asked, self._given), self._given.asked.state
+        return await self._responses(self._provided.asked, self._provided), self._provided.asked.state
 
     async def answered(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
         """Return the answers to the questions that the server returned instead of a result, and its state.
 
         Raises:
-            InputRequired: if nobody can answer now.
+            InputRequired: if no answer is possible now.
             McpRequestError: if a sampling is refused, or the server asks too often.
         """
         self._count_round()
         if not result.input_requests:
             await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (self._rounds - 1), _LONGEST_PAUSE))
             return None, result.request_state
-        asked = [
-            InputRequest(key=key, method=each.method, params=as_json(each.params))
-            for key, each in result.input_requests.items()
+        requests = [
+            InputRequest(key=key, method=request.method, params=as_json(request.params))
+            for key, request in result.input_requests.items()
         ]
-        pending = PendingInput(requests=tuple(asked), state=result.request_state, round=self._rounds)
+        pending = PendingInput(requests=tuple(requests), state=result.request_state, round=self._rounds)
         return await self._responses(pending, None), pending.state
 
     async def requested(self, question: InputRequest) -> InputResponse | ErrorData:
         """Return the answer to a request that the server sent during the call; on any event loop."""
         try:
-            return await self._in_call(partial(self._requested, question))
+            return await self._in_call(partial(self._answer_request, question))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return ErrorData(code=_REFUSED, message="the call has ended")
 
-    async def _requested(self, question: InputRequest) -> InputResponse | ErrorData:
+    async def _answer_request(self, question: InputRequest) -> InputResponse | ErrorData:
         try:
             self._count_round()
-            result = await self._asked(question)
+            result = await self._ask_question(question)
         except McpRequestError as error:
             return ErrorData(code=_REFUSED, message=str(error))
         response = None if result.pending is not None else response_of(question, result)
@@ -105,20 +105,20 @@ class Questions:
 
     async def close(self) -> None:
         """Stop asking, because the call has ended, and wait until that has stopped."""
-        for each in self._open:
-            each.cancel()
+        for task in self._open:
+            task.cancel()
         if self._open:
             await asyncio.wait(self._open)
 
-    async def _responses(self, pending: PendingInput, given: GivenInput | None) -> InputResponses:
+    async def _responses(self, pending: PendingInput, provided_input: GivenInput | None) -> InputResponses:
         responses: InputResponses = {}
         answers = pending.answers
-        if given is not None:
-            answers = {**answers, **given.provided.answers}
-        by = None if given is None else given.provided.by
+        if provided_input is not None:
+            answers = {**answers, **provided_input.provided.answers}
+        by = None if provided_input is None else provided_input.provided.by
         for question in pending.requests:
             provided = Provide({question.key: answers[question.key]}, by=by) if question.key in answers else None
-            result = await self._in_call(partial(self._asked, question, provided))
+            result = await self._in_call(partial(self._ask_question, question, provided))
             if result.pending is not None:
                 raise InputRequired(replace(pending, answers=answers))
             response = response_of(question, result)
@@ -127,21 +127,21 @@ class Questions:
             responses[question.key] = response
         return responses
 
-    async def _asked(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
-        """Have a question answered, unless somebody has given the answer."""
+    async def _ask_question(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
+        """Have a question answered, unless its answer is provided."""
         if provided is not None and question.key in provided.answers:
-            return await self._performed(question, provided)
+            return await self._perform_call(question, provided)
         if question.method == "sampling/createMessage" and self._answering.sample is not None:
             self._samplings += 1
             if self._samplings > self._answering.sample.max_requests:
                 most = self._answering.sample.max_requests
                 raise McpRequestError(self._server, f"asked for more than {most} samplings in one call")
-        return await self._performed(question)
+        return await self._perform_call(question)
 
-    async def _performed(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
+    async def _perform_call(self, question: InputRequest, provided: Provide | None = None) -> ToolResult:
         """Perform a question as a call in a run of its own, in a task of its own, whose context belongs to the run.
 
-        If somebody has given the answer, the call is approved, and returns it unless a policy denies it.
+        With a provided answer, the call is approved, and returns the answer unless a policy denies it.
         """
         outer = current_run()
         run = RunContext() if outer is None else outer.nested()
@@ -167,12 +167,12 @@ class Questions:
 
     async def _in_call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Await `begin()` in a task of its own, on the event loop and in the context of the call."""
-        context, registered = self._context.copy(), self._registered(begin)
+        context, registered = self._context.copy(), self._run_registered(begin)
         if asyncio.get_running_loop() is self._loop:
             return await self._loop.create_task(registered, context=context)
         return await asyncio.wrap_future(context.run(asyncio.run_coroutine_threadsafe, registered, self._loop))
 
-    async def _registered(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _run_registered(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
@@ -190,5 +190,5 @@ def as_json(params: RequestParams | None) -> dict[str, Any]:
     """Return the parameters of a question as a JSON object."""
     if params is None:
         return {}
-    found: dict[str, Any] = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
-    return found
+    value: dict[str, Any] = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+    return value

@@ -27,7 +27,7 @@ class RequestStates:
 
     def __init__(self, keys: Sequence[StateKey]) -> None:
         self._keys = tuple(keys) or (StateKey(os.urandom(32)),)
-        self._spent: dict[str, int] = {}
+        self._redeemed: dict[str, int] = {}
 
     def issue(self, subject: Sequence[str | None]) -> str:
         """Return a new state.
@@ -42,18 +42,18 @@ class RequestStates:
         """Return whether `state` is one for `subject` that was not redeemed before; it is spent then."""
         now = int(time.time())
         try:
-            key_id, expiry, number, given = state.split(".")
+            key_id, expiry, number, mac = state.split(".")
             expires = int(expiry)
-            key = next(each for each in self._keys if each.id == key_id)
+            key = next(candidate for candidate in self._keys if candidate.id == key_id)
         except (ValueError, StopIteration):
             return False
         expected = _mac(key, expires, number, subject)
-        if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode()) or expires <= now:
+        if not hmac.compare_digest(mac.encode("utf-8", "surrogatepass"), expected.encode()) or expires <= now:
             return False
-        self._spent = {each: until for each, until in self._spent.items() if until > now}
-        if number in self._spent:
+        self._redeemed = {nonce: until for nonce, until in self._redeemed.items() if until > now}
+        if number in self._redeemed:
             return False
-        self._spent[number] = expires
+        self._redeemed[number] = expires
         return True
 
 

@@ -86,7 +86,7 @@ class _BinaryData:
     """
 
     def __init__(self, content: Iterable[ContentBlock]) -> None:
-        self._known: dict[str, str] = {}
+        self._descriptions: dict[str, str] = {}
         self.images: list[ImagePart] = []
         for block in content:
             if isinstance(block, ImageContent | AudioContent):
@@ -95,14 +95,14 @@ class _BinaryData:
                 self._add(block.resource.blob, block.resource.mime_type, f"resource {block.resource.uri}")
 
     def _add(self, data: str, media_type: str | None, what: str) -> None:
-        self._known[_normal(data)] = _described(what, media_type, len(_decoded(data)))
+        self._descriptions[_normal(data)] = _describe(what, media_type, len(_decode(data)))
 
     def replaced(self, value: Any) -> Any:
         """Return a JSON value with descriptions in place of binary data."""
         if isinstance(value, dict):
-            return {key: self.replaced(each) for key, each in value.items()}
+            return {key: self.replaced(member) for key, member in value.items()}
         if isinstance(value, list):
-            return [self.replaced(each) for each in value]
+            return [self.replaced(item) for item in value]
         if not isinstance(value, str) or len(value) < _SHORTEST_DATA:
             return value
         if _LINES_OF_DATA.fullmatch(value):
@@ -112,15 +112,15 @@ class _BinaryData:
     def _description(self, data: str) -> str | None:
         """Return the description of an image or of data of a block; None for other texts."""
         data = _normal(data)
-        if data not in self._known:
-            if detect_image_type(_decoded(data[:_SHORTEST_DATA])) is None:
+        if data not in self._descriptions:
+            if detect_image_type(_decode(data[:_SHORTEST_DATA])) is None:
                 return None
-            image = _decoded(data + "=" * (-len(data) % 4))
+            image = _decode(data + "=" * (-len(data) % 4))
             if (detected := detect_image_type(image)) is None:
                 return None
             self.images.append(ImagePart(data=image, media_type=detected))
-            self._known[data] = _described("image", detected, len(image))
-        return self._known[data]
+            self._descriptions[data] = _describe("image", detected, len(image))
+        return self._descriptions[data]
 
 
 def _normal(data: str) -> str:
@@ -135,10 +135,10 @@ def _part(block: ContentBlock) -> str | ImagePart:
         case ImageContent():
             return _binary(block.data, block.mime_type, "image")
         case AudioContent():
-            return _described("audio", block.mime_type, len(_decoded(block.data)))
+            return _describe("audio", block.mime_type, len(_decode(block.data)))
         case ResourceLink():
-            named = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
-            return f"[link to a resource: {block.uri} ({named})]"
+            description = ", ".join(filter(None, (block.title or block.name, block.mime_type, block.description)))
+            return f"[link to a resource: {block.uri} ({description})]"
         case EmbeddedResource():
             resource = block.resource
             if isinstance(resource, BlobResourceContents):
@@ -148,40 +148,40 @@ def _part(block: ContentBlock) -> str | ImagePart:
 
 def _binary(data: str, media_type: str | None, what: str) -> str | ImagePart:
     """Return an image, or the description of data that is not, or not said to be, an image that models see."""
-    decoded = _decoded(data)
+    image = _decode(data)
     is_image = media_type is None or media_type.lower().startswith("image/")
-    if is_image and (detected := detect_image_type(decoded)) is not None:
-        return ImagePart(data=decoded, media_type=detected)
-    return _described(what, media_type, len(decoded))
+    if is_image and (detected := detect_image_type(image)) is not None:
+        return ImagePart(data=image, media_type=detected)
+    return _describe(what, media_type, len(image))
 
 
-def _decoded(data: str) -> bytes:
+def _decode(data: str) -> bytes:
     try:
         return b64decode(data, validate=True)
     except ValueError:
         return b""
 
 
-def _described(what: str, media_type: str | None, size: int) -> str:
+def _describe(what: str, media_type: str | None, size: int) -> str:
     return f"[{what}: {media_type or 'unknown type'}, {size:,} bytes]"
 
 
 def _texts_say_the_same(content: Iterable[ContentBlock], structured: Any) -> bool:
     """Return whether the texts are the structured content, as JSON or as they are."""
     texts = [block.text for block in content if isinstance(block, TextContent)]
-    read = [_from_json(text) for text in texts]
-    said = {_canonical(each) for each in (*texts, *read, read)}
-    return any(_canonical(each) in said for each in _unwrapped(structured))
+    values = [_from_json(text) for text in texts]
+    expected = {_canonical(text) for text in (*texts, *values, values)}
+    return any(_canonical(value) in expected for value in _unwrap(structured))
 
 
 def _blocks_are_the_same(content: Iterable[ContentBlock], structured: Any) -> bool:
     """Return whether the structured content is the blocks again."""
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in content]
-    said = {_canonical(each) for each in (*blocks, blocks)}
-    return any(_canonical(each) in said for each in _unwrapped(structured))
+    expected = {_canonical(block) for block in (*blocks, blocks)}
+    return any(_canonical(value) in expected for value in _unwrap(structured))
 
 
-def _unwrapped(structured: Any) -> list[Any]:
+def _unwrap(structured: Any) -> list[Any]:
     """Return structured content, and what a server wraps as `{"result": ...}`.
 
     Servers wrap a value because older revisions allow objects only. Each chooses the name, such as `content`.

@@ -25,6 +25,6 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 def silence_sdk() -> None:
     """Drop the lines that the SDK and its HTTP client log for this package. The SDK must have been imported."""
-    found = [name for name in logging.root.manager.loggerDict if name.startswith(_PREFIXES)]
-    for name in (*found, *_OTHERS):
+    loggers = [name for name in logging.root.manager.loggerDict if name.startswith(_PREFIXES)]
+    for name in (*loggers, *_OTHERS):
         logging.getLogger(name).addFilter(_is_of_others)  # adding it again changes nothing

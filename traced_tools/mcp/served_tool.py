@@ -40,13 +40,13 @@ class ServedTool:
         return self._tool.definition.input_schema
 
     @property
-    def _returned(self) -> ReturnedSchema | None:
+    def _returned_schema(self) -> ReturnedSchema | None:
         invocable = as_invocable(self._tool.own if isinstance(self._tool, AugmentedTool) else self._tool)
         return invocable.returned if isinstance(invocable, FunctionToolCallback) else None
 
     def described(self) -> Tool:
         """Return the description of the tool."""
-        returned = self._returned
+        returned = self._returned_schema
         return Tool(
             name=self.name,
             description=self._tool.definition.description or None,
@@ -78,28 +78,30 @@ class ServedTool:
         """
         if result.outcome != "ok" and result.decision != "answered":
             return CallToolResult(content=[TextContent(text=result.content)], is_error=True)
-        if (forwarded := _forwarded(result, only_objects=only_objects)) is not None:
+        if (forwarded := _forwarded_result(result, only_objects=only_objects)) is not None:
             return forwarded
         content: list[ContentBlock] = [TextContent(text=result.content), *map(_image, result.images)]
-        if (returned := self._returned) is None:
+        if (returned := self._returned_schema) is None:
             return CallToolResult(content=content)
         value = returned.value_of(result.content)
         # a client refuses a result without the value that the tool promises, unless it is an error
-        return CallToolResult(content=content, is_error=True) if value is None else _structured(content, value)
+        return CallToolResult(content=content, is_error=True) if value is None else _structured_result(content, value)
 
 
-def _forwarded(result: ToolResult, *, only_objects: bool) -> CallToolResult | None:
+def _forwarded_result(result: ToolResult, *, only_objects: bool) -> CallToolResult | None:
     """Return the result of a tool of another MCP server, unless an advisor has changed what a model would read."""
-    given = result.value
-    if not isinstance(given, CallToolResult) or content_of_result(given) != ToolContent(result.content, result.images):
+    mcp_result = result.value
+    if not isinstance(mcp_result, CallToolResult) or content_of_result(mcp_result) != ToolContent(
+        result.content, result.images
+    ):
         return None
-    has_structure = "structured_content" in given.model_fields_set
-    if has_structure and (isinstance(given.structured_content, dict) or not only_objects):
-        return _structured(given.content, given.structured_content)
-    return CallToolResult(content=given.content)
+    has_structure = "structured_content" in mcp_result.model_fields_set
+    if has_structure and (isinstance(mcp_result.structured_content, dict) or not only_objects):
+        return _structured_result(mcp_result.content, mcp_result.structured_content)
+    return CallToolResult(content=mcp_result.content)
 
 
-def _structured(content: list[ContentBlock], value: Any) -> CallToolResult:
+def _structured_result(content: list[ContentBlock], value: Any) -> CallToolResult:
     return CallToolResult(content=content, structured_content=value)
 
 

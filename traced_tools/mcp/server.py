@@ -1,4 +1,4 @@
-"""Tools as a server of the Model Context Protocol: each call runs as those of a model's answer run."""
+"""Tools as a server of the Model Context Protocol: each call runs like a call in a model's answer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _LOG = logging.getLogger(__name__)
 _CLEAN_UP = 5.0
 """Seconds that a cancelled call has to end."""
 _OF_TOOLSETS = (McpError, ToolDefinitionError, ConfigurationError)
-"""Why the tools can't be listed. The texts hold no contents, and name the server that is the cause."""
+"""Errors of listing the tools. Their texts have no content, and name the server that is the cause."""
 _REQUEST = ServerRequestContext[Any, Any]
 _SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
 _HAS_MODES = "2025-11-25"
@@ -161,11 +161,11 @@ class McpServer:
             instructions=instructions,
             cache_hints={"tools/list": lifetime, "server/discover": lifetime},
             lifespan=self._lifespan,
-            get_tool_input_schema=self._schema_of,  # otherwise the SDK lists the tools before each call over HTTP
+            get_tool_input_schema=self._input_schema,  # else, the SDK lists the tools before each call over HTTP
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
-        # in place of the middleware that makes the SDK's spans, whose status quotes errors
+        # replaces the middleware that makes the SDK's spans, because their status quotes errors
         self.sdk.middleware = [self._observe]
         silence_sdk()
 
@@ -185,21 +185,21 @@ class McpServer:
         return tools
 
     def _serve(self, tools: ToolSet) -> None:
-        if self._served_of is not tools:
-            self._served_of, self._served = tools, {each.name: each for each in map(ServedTool, tools)}
+        if self._served_of is not tools:  # the selection returns the same object for the same tools
+            self._served_of, self._served = tools, {tool.name: tool for tool in map(ServedTool, tools)}
 
-    def _schema_of(self, name: str) -> Mapping[str, Any] | None:
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         return self._served[name].input_schema if name in self._served else None
 
     # Requests.
 
     async def _observe(self, ctx: _REQUEST, call_next: CallNext) -> HandlerResult:
-        """Answer a request in a span, and let no text of an unexpected error out."""
+        """Answer a request in a span. No text of an unexpected error reaches the client or the log."""
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
         OURS.set(True)
-        with _trace_of(ctx) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
-            _SCOPE.set(scope)
+        with _continue_trace(ctx) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
+            _SCOPE.set(scope)  # `_call` reads it there, because the SDK passes handlers the request alone
             try:
                 result = await call_next(ctx)
             except MCPError as error:
@@ -208,7 +208,7 @@ class McpServer:
             except ValidationError:
                 scope.refused(INVALID_PARAMS)
                 raise
-            except Exception as error:  # whose text may hold contents, and the SDK sends and logs it
+            except Exception as error:  # its text may have content, and the SDK would send and log it
                 problem = error if isinstance(error, _OF_TOOLSETS) else error_type(error)
                 _LOG.error("a request of an MCP client failed: %s", problem)
                 scope.refused(INTERNAL_ERROR)
@@ -228,10 +228,10 @@ class McpServer:
         return scope
 
     async def _list(self, request: _REQUEST, params: PaginatedRequestParams | None) -> ListToolsResult:
-        if params is not None and params.cursor is not None:  # the list has one page, so no client was given a cursor
+        if params is not None and params.cursor is not None:  # the list has one page, so this server sends no cursor
             raise MCPError(INVALID_PARAMS, "Invalid cursor")
-        await _apart(self._tools)
-        return ListToolsResult(tools=[each.described() for each in self._served.values()])
+        await _run_in_task(self._tools)
+        return ListToolsResult(tools=[tool.described() for tool in self._served.values()])
 
     async def _call(self, request: _REQUEST, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -243,53 +243,53 @@ class McpServer:
             answer=answer_in(params.input_responses),
             state=params.request_state,
         )
-        tools = await _apart(self._tools)
+        tools = await _run_in_task(self._tools)
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
-        wanted = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        who = {"principal": principal, "actors": _client_of(request)}
+        tool_call = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
+        caller = {"principal": principal, "actors": _client_actors(request)}
         if not _wants_progress(request):
-            result = await _apart(lambda: self._executed(wanted, tools, who, approver))
+            result = await _run_in_task(lambda: self._execute(tool_call, tools, caller, approver))
         else:
             async with ProgressSender(request.session).sending() as progress:
-                result = await _apart(lambda: self._executed(wanted, tools, who, approver, progress))
+                result = await _run_in_task(lambda: self._execute(tool_call, tools, caller, approver, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
             raise MCPError(INVALID_PARAMS, "Invalid or expired requestState")
-        if approver.cannot_ask and is_modern:  # tells the client what it must support, which a result can't
+        if approver.cannot_ask and is_modern:  # the error names the missing capability, which a result cannot
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, result.content, _NEEDS_FORMS)
         if tool is None:
             raise MCPError(INVALID_PARAMS, result.content)
         return tool.result(result, only_objects=not is_modern)
 
-    async def _executed(
-        self, wanted: ToolCall, tools: ToolSet, who: Mapping[str, Any], *of_call: ToolAdvice
+    async def _execute(
+        self, tool_call: ToolCall, tools: ToolSet, caller: Mapping[str, Any], *call_advisors: ToolAdvice
     ) -> ToolResult:
         try:
-            executed = await self._manager.aexecute_tool_calls(
+            execution = await self._manager.aexecute_tool_calls(
                 (),
-                ChatResponse(AssistantMessage([wanted])),
+                ChatResponse(AssistantMessage([tool_call])),
                 tools=tools,
                 tool_context=self._tool_context,
                 tool_errors=self._tool_errors,
                 telemetry=self._telemetry,
-                advisors=(*self._advisors, *of_call),
+                advisors=(*self._advisors, *call_advisors),
                 agent=self.name,
-                **who,
+                **caller,
             )
         except ToolNotFoundError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
-        except ToolExecutionError as error:  # whose text names the tool and the type of its error
+        except ToolExecutionError as error:  # its text names the tool and the type of its error
             raise MCPError(INTERNAL_ERROR, str(error)) from None
-        except SystemExit:  # of a tool that parses a command line, for example; asyncio would end the whole server
-            _LOG.error("the tool %s tried to end the process, which goes on", wanted.name)
+        except SystemExit:  # such as of a tool that parses a command line; asyncio would end the server for all clients
+            _LOG.error("the tool %s tried to end the process, which goes on", tool_call.name)
             raise MCPError(INTERNAL_ERROR, "the request failed") from None
-        return executed.results[0]
+        return execution.results[0]
 
 
 @contextmanager
-def _trace_of(request: _REQUEST) -> Iterator[SpanContext | None]:
+def _continue_trace(request: _REQUEST) -> Iterator[SpanContext | None]:
     """Continue the trace of the client, and return the span that is current here if it is another one."""
     current = otel_context.get_current()
     carrier = {key: value for key, value in (request.meta or {}).items() if isinstance(value, str)}
@@ -301,22 +301,23 @@ def _trace_of(request: _REQUEST) -> Iterator[SpanContext | None]:
     try:
         yield ambient if ambient.is_valid and ambient != remote else None
     finally:
-        otel_context.attach(current)  # by value, as the scopes do
+        otel_context.attach(current)  # by value: the block may end in another context, where a token is invalid
 
 
-async def _apart(begin: Callable[[], Awaitable[T]]) -> T:
-    """Await `begin()` in a task of its own, as if no code of the SDK were around it.
+async def _run_in_task(begin: Callable[[], Awaitable[T]]) -> T:
+    """Await `begin()` in its own task, outside of the SDK's cancel scopes.
 
-    The SDK's way to cancel a request would also cancel each `await` with which the run of a call ends.
+    A cancelled scope of the SDK would also cancel each `await` in the clean-up of the call.
     """
     context = copy_context()
-    context.run(OURS.set, False)
+    context.run(OURS.set, False)  # tools may use the SDK themselves, and its log lines are theirs then
     task = asyncio.create_task(finished_future(begin), context=context)
     try:
         await asyncio.wait([task])
     finally:
         if not task.done():
             task.cancel()
+            # Shielded, because the cancelled scope around the request would end this wait, too.
             with anyio.move_on_after(_CLEAN_UP, shield=True):
                 await asyncio.wait([task])
     return task.result().result()
@@ -325,7 +326,7 @@ async def _apart(begin: Callable[[], Awaitable[T]]) -> T:
 # Callers.
 
 PRINCIPAL: Final = "traced_tools.principal"
-"""Where the scope of an HTTP request has the name of the caller."""
+"""The key of the caller's name in the scope of an HTTP request."""
 
 
 def principal_of(request: Any) -> str | None:
@@ -333,8 +334,8 @@ def principal_of(request: Any) -> str | None:
     return None if request is None else request.scope.get(PRINCIPAL)
 
 
-def _client_of(request: _REQUEST) -> tuple[str, ...]:
-    """Return the client as an actor, by the name that it gives itself; nothing if it gives none."""
+def _client_actors(request: _REQUEST) -> tuple[str, ...]:
+    """Return the client as an actor, by the name that it states; an empty tuple if it states none."""
     params = request.session.client_params
     return () if params is None or not params.client_info.name else (actor("client", params.client_info.name),)
 
@@ -349,7 +350,7 @@ def _can_elicit(request: _REQUEST) -> bool:
 
 
 def _wants_progress(request: _REQUEST) -> bool:
-    """Return whether the client has asked for progress, or may have: one in the same process sends no token."""
+    """Return whether the client has asked for progress, or may have: a client in the same process sends no token."""
     outbound: Any = request.session._request_outbound
     return "progress_token" in (request.meta or {}) or outbound.transport.kind == DIRECT_TRANSPORT_KIND
 
@@ -364,13 +365,13 @@ class _Elicitation:
         """Return the answer; raises `MCPError`."""
         request = self._request
         outbound: Any = request.session._request_outbound  # to send the request without a span of the SDK
-        sent = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        body = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         if request.protocol_version < _HAS_MODES:
-            sent.pop("mode")
+            body.pop("mode")
         answer = await send_without_span(
             outbound._dispatcher,
             "elicitation/create",
-            sent,
+            body,
             {"timeout": LIFETIME},
             _related_request_id=request.request_id,
         )

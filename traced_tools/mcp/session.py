@@ -57,38 +57,39 @@ from traced_tools.mcp.transports import Transport
 from traced_tools.observe.run_telemetry import current_telemetry
 
 CLOSED = "Connection closed"
-"""What the SDK says of each request when the connection has ended."""
+"""The SDK's message for each request when the connection has ended."""
 _PROBE_SECONDS = 10.0
-"""How long a server may be silent when it is asked what it speaks. Servers of the older era may ignore the question."""
+"""How long a server may take to answer `server/discover`. Servers of the older era may ignore it."""
 _LISTEN_AGAIN = 5.0
 """Seconds between the end of a stream of changes and the next one."""
 _LISTEN_FIRST = 1.0
 """Seconds that a list of tools waits for the server's confirmation that it reports changes."""
 _CLOSING_SECONDS = 10.0
-"""How long the end of a session may take. Its parts have shorter limits; this is for what they miss."""
+"""The maximum time that the end of a session may take. Its parts have shorter limits, which may not cover all of it."""
 _HANDSHAKE = "handshake"
 _UNSUPPORTED: Final = ErrorData(code=INVALID_REQUEST, message="the client does not answer such requests")
 _eras: dict[tuple[str, ...], DiscoverResult | str] = {}
-"""How this process has agreed with each server: what it said about itself, or by the handshake of older revisions."""
+"""The agreement of this process with each server: its description, or the handshake of older revisions."""
 
 
 class EndedByProbe(Exception):
-    """The server ended when it was asked what it speaks, as some of the older era do."""
+    """The server ended at `server/discover`, as some servers of the older era do."""
 
 
 class Session:
-    """An open session. A task of its own holds what belongs to it, and ends it.
+    """An open session. Its own task opens, holds and ends the connection.
 
     Args:
         transport: the way to the server.
-        answering: answers what the server asks.
-        asks: whether to ask a server that the process doesn't know what it speaks; otherwise it begins with the
-            handshake of the older era.
+        answering: answers the questions of the server.
+        asks: whether to send `server/discover` to a server that the process doesn't know; otherwise, the session begins
+            with the handshake of the older era.
 
     Attributes:
         client: the session of the SDK, once it is open.
         failure: why the session ended, unless it was closed.
-        has_answered: whether the server has answered a request; False after it was opened from what is remembered.
+        has_answered: whether the server has answered a request; at first, False for a session that was opened from a
+            remembered agreement.
         changes: how often the tools may have changed, as far as the server has reported it.
         reports_changes: whether the server reports when its tools change.
     """
@@ -114,7 +115,7 @@ class Session:
 
     async def open(self, seconds: float | None) -> None:
         """Wait until the server has agreed on a revision of the protocol; raises any error, and may be cancelled."""
-        # in a context of its own, because a part of it lasts as long as the session; with the caller's span
+        # in its own context, because a part of it lasts as long as the session; with the span of the caller
         task = asyncio.create_task(finished_future(lambda: self._agree(seconds)), context=_context_with_span())
         try:
             await asyncio.wait([task], timeout=seconds)
@@ -131,11 +132,12 @@ class Session:
         if self._dispatcher is None:
             assert self.failure is not None
             raise self.failure
-        known = _eras.pop(self._transport.key, None)
-        if isinstance(known, DiscoverResult):
-            self.client.adopt(known)  # without a request
+        agreement = _eras.pop(self._transport.key, None)  # remembered again only if this session opens
+        if isinstance(agreement, DiscoverResult):
+            # No request is made here. If the server refuses the first one, `Connection` forgets the agreement.
+            self.client.adopt(agreement)
             self.has_answered = False
-        elif known == _HANDSHAKE or not self._asks:
+        elif agreement == _HANDSHAKE or not self._asks:
             await self.client.initialize()
         else:
             await self._negotiate(_PROBE_SECONDS if seconds is None else min(_PROBE_SECONDS, seconds / 2))
@@ -155,7 +157,8 @@ class Session:
             except MCPError as refusal:
                 if refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
                     raise
-                await self.client.discover()  # the server was too slow for the first answer
+                # A modern server that was too slow for the first `discover` refuses the handshake.
+                await self.client.discover()
 
     def forget_server(self) -> None:
         """Forget how this process has agreed with the server, so that the next session asks it again."""
@@ -163,7 +166,7 @@ class Session:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the server needs no handshake."""
+        """Whether the server speaks a revision without handshake."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
@@ -212,7 +215,8 @@ class Session:
             self._decided_to_listen.set()
 
     async def _until_over(self) -> None:
-        listening = asyncio.create_task(finished_future(self._listen))  # an error of it is never logged
+        # `finished_future` keeps asyncio from logging errors of the task.
+        listening = asyncio.create_task(finished_future(self._listen))
         try:
             await self._over.wait()
         finally:
@@ -224,7 +228,7 @@ class Session:
         result = await self.client.request_page(cursor)
         if self.is_modern and not self.has_answered and "ttlMs" not in result:
             raise ValueError("the process remembers a server of the newer era, and this is an older one")
-        return await in_thread(partial(self._read_page, result))  # which may have thousands of tools
+        return await in_thread(partial(self._read_page, result))  # a page may have thousands of tools
 
     def _read_page(self, result: dict[str, Any]) -> ToolPage:
         page = read_page(result, is_modern=self.is_modern)
@@ -239,7 +243,7 @@ class Session:
                 await self._decided_to_listen.wait()
 
     async def _listen(self) -> None:
-        """Listen for changes of the tools, at a server without handshake; others report changes of themselves."""
+        """Subscribe to changes of the tools at a server without handshake; other servers report changes unasked."""
         await self._agreed.wait()
         capabilities = self.client.server_capabilities
         announces = (
@@ -258,26 +262,26 @@ class Session:
             try:
                 async with listen(self.client, tools_list_changed=True) as changes:
                     self.reports_changes = bool(changes.honored.tools_list_changed)
-                    self.changes += 1  # it may have missed some
+                    self.changes += 1  # changes before the subscription may have been missed
                     self._decided_to_listen.set()
                     async for _ in changes:
                         self.changes += 1
             except SubscriptionLost:
                 pass
             except MCPError:
-                return  # the server refuses it, or is gone
+                return  # the server refuses the subscription, or the connection has ended
             finally:
                 self.reports_changes = False
             self._decided_to_listen.set()
             await asyncio.sleep(_LISTEN_AGAIN)
 
-    # What an older server asks.
+    # Requests of an older server.
 
     @asynccontextmanager
     async def answering(self, ask: Ask) -> AsyncIterator[None]:
-        """Have a call answer what the server asks in the block.
+        """Let a call answer the questions of the server in the block.
 
-        The requests of an older server don't say to which call they belong, so its calls wait for each other.
+        Requests of an older server don't name the call that they belong to, so its calls wait for each other.
         """
         if self.is_modern or not self._answering.is_registered:
             yield
@@ -320,9 +324,9 @@ class Session:
 
 
 class _Client(ClientSession):
-    """Tells a server what the application answers.
+    """Declares to a server which questions the application answers.
 
-    A server without a handshake may always ask for input of a user: if nobody can answer now, the run pauses.
+    A server without a handshake may always ask for input of a user: if no answer is possible now, the run pauses.
     """
 
     def __init__(self, answering: Answering, **options: Any) -> None:
@@ -330,7 +334,7 @@ class _Client(ClientSession):
         self._answering = answering
 
     async def request_page(self, cursor: str | None) -> dict[str, Any]:
-        """Return a page of the server's tools as it is: the SDK reads none if one of its tools can't be read."""
+        """Return a page of the server's tools as JSON: the SDK refuses a page if one of its tools can't be read."""
         params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
         request = ListToolsRequest(params=params).model_dump(by_alias=True, mode="json", exclude_none=True)
         options: CallOptions = {}
@@ -338,7 +342,7 @@ class _Client(ClientSession):
         return await self._dispatcher.send_raw_request(request["method"], request.get("params"), options)
 
     def add_header_marks(self, tools: Sequence[Tool]) -> None:
-        """Have calls of the tools send the arguments that are marked for headers in headers."""
+        """Let calls of the tools send the arguments that are marked for headers as headers."""
         self._x_mcp_header_maps |= {tool.name: x_mcp_header_map(tool.input_schema) for tool in tools}
 
     def _build_capabilities(self, version: str) -> ClientCapabilities:
@@ -356,7 +360,7 @@ class _Client(ClientSession):
 
 
 def _context_with_span() -> Context:
-    """Return a context that has nothing of the caller's but its span and the telemetry of its run."""
+    """Return a context with the span and the run's telemetry of the caller, and without its other variables."""
     telemetry, span = current_telemetry(None), otel_context.get_current()
     context = Context()
     context.run(OURS.set, True)
@@ -368,5 +372,5 @@ def _context_with_span() -> Context:
 def causes_of(error: BaseException | None) -> list[BaseException]:
     """Return the errors in a group of errors, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
-        return [cause for each in error.exceptions for cause in causes_of(each)]
+        return [cause for part in error.exceptions for cause in causes_of(part)]
     return [] if error is None else [error]

@@ -27,13 +27,13 @@ _before_fork: Final = threading.local()
 def run_until_signal(begin: Callable[[], Awaitable[None]]) -> None:
     """Await `begin()` on an event loop of its own. SIGINT and SIGTERM cancel it, and a second signal does so again."""
     in_main = threading.current_thread() is threading.main_thread()
-    handlers = {each: signal.getsignal(each) or signal.SIG_DFL for each in _ENDING if in_main}
+    handlers = {signum: signal.getsignal(signum) or signal.SIG_DFL for signum in _ENDING if in_main}
     _handlers.update(handlers)
     try:
         asyncio.run(_until_signal(begin, handlers))
     finally:
-        for each in handlers:
-            del _handlers[each]
+        for signum in handlers:
+            del _handlers[signum]
 
 
 async def _until_signal(begin: Callable[[], Awaitable[None]], signals: Iterable[signal.Signals]) -> None:
@@ -44,15 +44,15 @@ async def _until_signal(begin: Callable[[], Awaitable[None]], signals: Iterable[
         interrupted.set()
         task.cancel()
 
-    for each in signals:
+    for signum in signals:
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not on this system
-            loop.add_signal_handler(each, interrupt)
+            loop.add_signal_handler(signum, interrupt)
     _loops.add(loop)
     try:
         await asyncio.wait([task])
     finally:
         _loops.discard(loop)
-    if not interrupted.is_set():  # otherwise, messages that are under way fail in the SDK, which is no error
+    if not interrupted.is_set():  # after an interrupt, pending messages fail in the SDK, which is expected
         task.result().result()
 
 
@@ -71,8 +71,8 @@ def _unblock_signals() -> None:
 def _separate_child() -> None:
     if _handlers:
         signal.set_wakeup_fd(-1)
-    for each, handler in _handlers.items():
-        signal.signal(each, handler)
+    for signum, handler in _handlers.items():
+        signal.signal(signum, handler)
     _handlers.clear()
     for loop in _loops:
         let_go(loop)

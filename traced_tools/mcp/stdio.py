@@ -26,7 +26,7 @@ _CHUNK = 64 * 1024
 _MOST_BYTES = 64 * 1024 * 1024
 """The maximum size of one message. A larger one is dropped."""
 _LAST_WORDS = 1.0
-"""Seconds that a client has to read what is still to be written at the end."""
+"""Seconds that a client has at the end to read the pending messages."""
 
 
 @asynccontextmanager
@@ -40,15 +40,15 @@ async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     with _Pipes() as pipes:
         async with anyio.create_task_group() as group:
-            written = anyio.Event()
+            last_write = anyio.Event()
             group.start_soon(_read, pipes, incoming)
-            group.start_soon(_write, pipes, outgoing, written)
+            group.start_soon(_write, pipes, outgoing, last_write)
             try:
                 yield read_stream, write_stream
             finally:
                 write_stream.close()
                 with anyio.move_on_after(_LAST_WORDS, shield=True):
-                    await written.wait()
+                    await last_write.wait()
                 group.cancel_scope.cancel()
 
 
@@ -63,7 +63,7 @@ async def _read(pipes: _Pipes, incoming: Any) -> None:
                 message = error
             try:
                 await incoming.send(message)
-            except anyio.BrokenResourceError:  # nobody receives it any more
+            except anyio.BrokenResourceError:  # the server has stopped reading
                 return
 
 
@@ -81,12 +81,12 @@ async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
             line, is_too_long = bytearray(), True
 
 
-async def _write(pipes: _Pipes, outgoing: Any, written: anyio.Event) -> None:
+async def _write(pipes: _Pipes, outgoing: Any, last_write: anyio.Event) -> None:
     with suppress(OSError):  # the client is gone
         async with outgoing:
-            async for sent in outgoing:
-                await pipes.write(encoded(sent.message) + b"\n")
-    written.set()
+            async for session_message in outgoing:
+                await pipes.write(encoded(session_message.message) + b"\n")
+    last_write.set()
 
 
 def encoded(message: JSONRPCMessage) -> bytes:
@@ -101,7 +101,7 @@ def encoded(message: JSONRPCMessage) -> bytes:
 class _Pipes:
     """Takes standard input and output for the length of a `with` block, and reads and writes them in threads."""
 
-    _held: tuple[int, ...] = ()
+    _descriptors: tuple[int, ...] = ()
 
     def __enter__(self) -> _Pipes:
         _flush()
@@ -110,7 +110,7 @@ class _Pipes:
         with _open_null() as nothing:
             os.dup2(nothing, 0)
         os.dup2(2, 1)
-        self._held = (self._input, self._output, self._wake, self._waker)
+        self._descriptors = (self._input, self._output, self._wake, self._waker)
         on_fork(self._close)  # otherwise the client sees no end for as long as a forked child of a tool lives
         return self
 
@@ -121,9 +121,9 @@ class _Pipes:
         self._close()
 
     def _close(self) -> None:
-        for fd in self._held:
+        for fd in self._descriptors:
             os.close(fd)
-        self._held = ()
+        self._descriptors = ()
 
     async def read(self) -> bytes:
         """Return the next bytes; none at the end."""
@@ -148,12 +148,14 @@ class _Pipes:
         return b"" if self._wake in readable else os.read(self._input, _CHUNK)
 
     def _write_now(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
+        remaining = memoryview(data)
+        while remaining:
             woken, _, _ = select.select([self._wake], [self._output], [])
             if woken:
                 return
-            left = left[os.write(self._output, left[: select.PIPE_BUF]) :]  # so many bytes never block
+            remaining = remaining[
+                os.write(self._output, remaining[: select.PIPE_BUF]) :
+            ]  # a ready pipe takes PIPE_BUF bytes without blocking
 
 
 @contextmanager

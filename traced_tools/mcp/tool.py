@@ -44,13 +44,13 @@ def make_tool(
     Raises:
         ToolDefinitionError: if its description is not one of a tool.
     """
-    annotations = _annotations_of(tool)
+    annotations = _convert_annotations(tool)
     repeatable = annotations.idempotent is True or annotations.read_only is True or tool.name in idempotent
     output = None if tool.output_schema is None else SchemaCheck(tool.output_schema, name)
 
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
-        sent = to_jsonable_python(meta)
+        request_meta = to_jsonable_python(meta)
         context, questions = (
             traced_tools_context,
             Questions(connection.name, connection.answering, traced_tools_context),
@@ -64,7 +64,7 @@ def make_tool(
         try:
             responses, state = await questions.given()
             while True:
-                request = call_request(tool.name, arguments, sent, responses, state)
+                request = call_request(tool.name, arguments, request_meta, responses, state)
                 result = await join_portal(partial(send, request))
                 if not isinstance(result, InputRequiredResult):
                     break
@@ -92,7 +92,7 @@ def make_tool(
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 
-def _annotations_of(tool: Tool) -> ToolAnnotations:
+def _convert_annotations(tool: Tool) -> ToolAnnotations:
     hints = tool.annotations
     if hints is None:
         return ToolAnnotations()

@@ -72,9 +72,9 @@ class _Server:
 
     def offers(self, tool: Tool) -> bool:
         """Return whether the application offers a tool of the server."""
-        found = self.chooses is None or self.chooses(self.name, tool)
-        expect("what filter returns", found, bool, "True or False")
-        return found
+        is_offered = self.chooses is None or self.chooses(self.name, tool)
+        expect("what filter returns", is_offered, bool, "True or False")
+        return is_offered
 
 
 class McpToolset:
@@ -109,7 +109,7 @@ class McpToolset:
             )
         self._uses = 0
         self._connections: dict[str, Connection] = {}
-        self._known: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
+        self._offer: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
 
     @classmethod
     def stdio(
@@ -168,7 +168,7 @@ class McpToolset:
                 them, and the server is tried again in the background.
 
         Raises:
-            ConfigurationError: if `name` is no such name, or a context key has a meaning in the protocol.
+            ConfigurationError: if `name` is invalid, or a context key has a meaning in the protocol.
         """
         expect("command", command, str, "a str")
         expect_each("args", args, str, "a str")
@@ -176,7 +176,7 @@ class McpToolset:
         _check_texts("env", env)
         transport = StdioTransport(_checked_name(name), command, args, env, cwd, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(
+        return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
         )
 
@@ -231,12 +231,12 @@ class McpToolset:
         expect("url", url, str, "a str")
         transport = HttpTransport(_checked_name(name), url, headers, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
-        return cls._of(
+        return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
         )
 
     @classmethod
-    def _of(
+    def _with_server(
         cls,
         transport: Transport,
         chooses: Filter | None,
@@ -261,8 +261,9 @@ class McpToolset:
             if isinstance(names, str):
                 raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
             expect_each(what, names, str, "a str")
-        if taken := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
-            raise ConfigurationError(f"context_keys contains {', '.join(taken)}, which has a meaning in the protocol")
+        if reserved := [key for key in context_keys if key in _RESERVED_KEYS or "/" in key]:
+            keys = ", ".join(reserved)
+            raise ConfigurationError(f"context_keys contains {keys}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
         server = _Server(
@@ -302,9 +303,9 @@ class McpToolset:
 
     async def _check(self, server: _Server) -> None:
         self._check_open()
-        listed = await join_portal(self._connection(server).listed_now)
+        tools = await join_portal(self._connection(server).listed_now)
         if server.pins is not None:
-            server.pins.check(server.name, [tool for tool in listed if server.offers(tool)])
+            server.pins.check(server.name, [tool for tool in tools if server.offers(tool)])
 
     def refresh(self) -> None:
         """Have the next run list the tools again, for a server that adds or changes tools and does not report it."""
@@ -312,42 +313,44 @@ class McpToolset:
             connection.forget_tools()
 
     async def _tools(self) -> list[ToolCallback]:
-        listed = await self._listed()
-        if self._known is None or self._known[0] != listed:
-            self._known = (listed, await in_thread(partial(self._offered, listed)))  # there may be thousands
-        return self._known[1]
+        tools_by_server = await self._list_tools()
+        if self._offer is None or self._offer[0] != tools_by_server:
+            # In a thread, because servers may have thousands of tools.
+            callbacks = await in_thread(partial(self._make_callbacks, tools_by_server))
+            self._offer = (tools_by_server, callbacks)
+        return self._offer[1]
 
-    async def _listed(self) -> list[tuple[Tool, ...] | None]:
+    async def _list_tools(self) -> list[tuple[Tool, ...] | None]:
         """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
         connections = [self._connection(server) for server in self._servers]
         if all(connection.knows_tools for connection in connections):
             return [await connection.tools() for connection in connections]
-        listed = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
-        failures = [each for each in listed if isinstance(each, BaseException)]
+        results = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
         for other in failures[1:]:
             _LOG.warning("%s", other)
             failures[0].add_note(f"also: {other}")
         if failures:
             raise failures[0]
-        return [each for each in listed if not isinstance(each, BaseException)]
+        return [result for result in results if not isinstance(result, BaseException)]
 
-    def _offered(self, listed: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
+    def _make_callbacks(self, tools_by_server: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
         unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
         names = McpToolNames((server.name for server in self._servers), unprefixed)
         offered: dict[str, ToolCallback] = {}
-        for server, tools in zip(self._servers, listed, strict=True):
+        for server, tools in zip(self._servers, tools_by_server, strict=True):
             if tools is None:  # which pins nothing
                 continue
-            chosen = [tool for tool in tools if server.offers(tool)]
-            changes = {} if server.pins is None else server.pins.check(server.name, chosen)
-            for tool in chosen:
+            selected = [tool for tool in tools if server.offers(tool)]
+            changes = {} if server.pins is None else server.pins.check(server.name, selected)
+            for tool in selected:
                 name = names.offered(server.name, tool.name)
-                made = self._made(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
-                if made is not None:
-                    offered[name] = made
+                callback = self._make_callback(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
+                if callback is not None:
+                    offered[name] = callback
         return [*offered.values()]
 
-    def _made(
+    def _make_callback(
         self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
     ) -> ToolCallback | None:
         """Return a tool for the loop; None if it cannot be offered, which the log says."""
@@ -416,7 +419,7 @@ class McpToolset:
         return self._uses == 0
 
     async def _close(self) -> None:
-        connections, self._connections, self._known = self._connections, {}, None
+        connections, self._connections, self._offer = self._connections, {}, None
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
     def __repr__(self) -> str:

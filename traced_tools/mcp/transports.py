@@ -53,7 +53,7 @@ Era = Literal["auto", "handshake"]
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """Headers of each request, or a plain or async function that returns them for each request."""
 Streams = tuple[Any, Any]
-"""What the server sends, and what is sent to it."""
+"""The streams of messages from the server and to it."""
 
 
 class Transport(Protocol):
@@ -77,7 +77,7 @@ class Transport(Protocol):
 class _Lines:
     """Reads a server's output by whole lines, so that reading a long line takes linear time and bounded memory.
 
-    Bytes that are no UTF-8 are replaced, because a server may print anything beside its messages.
+    Bytes that are not UTF-8 are replaced, because a server may print anything beside its messages.
 
     Args:
         stream: the output.
@@ -90,14 +90,14 @@ class _Lines:
         self._encoding = encoding
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        begun: list[bytes] = []
+        line_start: list[bytes] = []
         size = 0
         async for chunk in self._stream:
             lines, newline, rest = chunk.rpartition(b"\n")
             if newline:
-                yield b"".join((*begun, lines, newline)).decode(self._encoding, "replace")
-                begun, size = [], 0
-            begun.append(rest)
+                yield b"".join((*line_start, lines, newline)).decode(self._encoding, "replace")
+                line_start, size = [], 0
+            line_start.append(rest)
             size += len(rest)
             if size > _MOST_BYTES:
                 await self._stream.aclose()  # which keeps the SDK from reading the rest of the line

@@ -81,11 +81,11 @@ class MemoryAdvisor(TranscriptAdvisor):
         )
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        """Send the view of the conversation, and keep what is new in the request and in the answer."""
+        """Send the view of the conversation, and append the new messages of the request and the answer."""
         if request.conversation_id is None and not request.iteration:
             return await call_next(request)
-        instructions = [each for each in request.messages if isinstance(each, SystemMessage)]
-        conversation = [each for each in request.messages if not isinstance(each, SystemMessage)]
+        instructions = [message for message in request.messages if isinstance(message, SystemMessage)]
+        conversation = [message for message in request.messages if not isinstance(message, SystemMessage)]
         session = session_of(request.run.id, self)
         is_begun = session is not None
         if session is None:
@@ -109,7 +109,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             await session.pause(response.pending)
             await session.flush()
             return response
-        await session.append([_kept(response, is_inside=is_inside)], _usage_of(response, is_inside=is_inside))
+        await session.append([_kept(response, is_inside=is_inside)], _get_usage(response, is_inside=is_inside))
         if not is_inside:  # inside the loop, `complete` does so
             await session.flush()
         return response
@@ -125,7 +125,7 @@ class MemoryAdvisor(TranscriptAdvisor):
             other = other.enclosing
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
-        """Remember what is streamed, to keep it if the stream is abandoned."""
+        """Collect the streamed text, to append it if the stream is abandoned."""
         session = session_of(chunk.run.id, self)
         if session is not None and chunk.delta is not None:
             session.stream(chunk.text, chunk.iteration, restarts=chunk.delta.restarts)
@@ -135,10 +135,10 @@ class MemoryAdvisor(TranscriptAdvisor):
         """Read the conversation of a run that resumes, and refuse the run if the conversation went on."""
         session = MemorySession(self, self.memory, run, self._on_failure)
         self._check_alone(session)
-        known: Sequence[Message] = ()
+        messages: Sequence[Message] = ()
         if run.conversation_id is None and run.resumption is not None:  # only the state has what the run was sent
-            known = (*(run.first_request or ()), *run.resumption.paused.messages())
-        await session.begin([each for each in known if not isinstance(each, SystemMessage)])
+            messages = (*(run.first_request or ()), *run.resumption.paused.messages())
+        await session.begin([message for message in messages if not isinstance(message, SystemMessage)])
 
     async def claim(self, run: RunContext) -> None:
         """Record that the calls which waited begin, if the log decides which run resumes."""
@@ -148,7 +148,7 @@ class MemoryAdvisor(TranscriptAdvisor):
     async def complete(self, run: RunContext, messages: Sequence[Message], *, failing: bool) -> None:
         """Keep what the model was not sent anymore, such as the results of the last tools."""
         if (session := session_of(run.id, self)) is not None:
-            conversation = [each for each in messages if not isinstance(each, SystemMessage)]
+            conversation = [message for message in messages if not isinstance(message, SystemMessage)]
             await session.finish(conversation, failing=failing)
 
     def __repr__(self) -> str:
@@ -166,7 +166,7 @@ def _kept(response: ChatClientResponse, *, is_inside: bool) -> AssistantMessage:
     return message
 
 
-def _usage_of(response: ChatClientResponse, *, is_inside: bool) -> Usage | None:
-    """Return the usage of the model call that answered what is kept; None if other calls were part of it."""
+def _get_usage(response: ChatClientResponse, *, is_inside: bool) -> Usage | None:
+    """Return the usage of the model call that gave the stored answer; None if other calls were part of it."""
     answer = response.chat_response
     return None if answer is None or (response.iteration > 1 and not is_inside) else answer.usage

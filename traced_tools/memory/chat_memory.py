@@ -88,19 +88,19 @@ class ChatMemory(ABC):
 
     async def _add(self, conversation_id: str, messages: Iterable[Message], principal: str | None) -> None:
         expect("messages", messages, Iterable, "a sequence of messages")
-        added = tuple(messages)
-        expect_each("messages", added, MESSAGE_TYPES, ANY_MESSAGE)
-        if any(isinstance(each, SystemMessage) for each in added):
+        new_messages = tuple(messages)
+        expect_each("messages", new_messages, MESSAGE_TYPES, ANY_MESSAGE)
+        if any(isinstance(message, SystemMessage) for message in new_messages):
             raise ValueError("messages must not contain a system message: pass instructions as system= of the client")
-        if not added:
+        if not new_messages:
             return
         reader = LogReader(self.repository, conversation_id, principal)
         for _ in range(_MOST_ATTEMPTS):
             log = await reader.read(last=1)
-            entries = _in_turns(added, log.last_turn)
+            entries = _in_turns(new_messages, log.last_turn)
             try:
                 await self.repository.extend_flow(log, entries, principal=principal)
-            except ConversationConflict as error:  # somebody else has appended: another turn is the last one now
+            except ConversationConflict as error:  # another run has appended, so that another turn is the last one now
                 conflict = error
             else:
                 return

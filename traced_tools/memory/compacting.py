@@ -59,10 +59,10 @@ class CompactingChatMemory(ChatMemory):
         how: CompactionStrategy | Sequence[CompactionStrategy],
     ) -> None:
         super().__init__(repository)
-        self.when: Final[tuple[CompactionTrigger, ...]] = _several(
+        self.when: Final[tuple[CompactionTrigger, ...]] = _as_tuple(
             "when", when, CompactionTrigger, "a trigger, such as Tokens(60_000)"
         )
-        self.how: Final[tuple[CompactionStrategy, ...]] = _several(
+        self.how: Final[tuple[CompactionStrategy, ...]] = _as_tuple(
             "how", how, CompactionStrategy, "a strategy, such as KeepTurns(6)"
         )
 
@@ -70,13 +70,13 @@ class CompactingChatMemory(ChatMemory):
         """Return the view since the last compaction of the branch, as a flow."""
         compaction = _last_compaction((await log.read(kind="compaction", last=1)).entries)
         while True:
-            kept = [] if compaction is None else await _read_ids(log, compaction.keeps)
+            kept_entries = [] if compaction is None else await _read_ids(log, compaction.keeps)
             after = (await log.read(after=compaction.through if compaction else 0)).entries
             newer = _last_compaction(after)
             if newer is None or (compaction is not None and newer.id == compaction.id):
                 break
             compaction = newer  # another run has compacted the branch meanwhile
-        messages = {each.position or 0: each for each in (*kept, *after) if isinstance(each, MessageEntry)}
+        messages = {entry.position or 0: entry for entry in (*kept_entries, *after) if isinstance(entry, MessageEntry)}
         turns = log.turns(messages[position] for position in sorted(messages))
         if compaction is None:
             return MemoryView(turns=turns)
@@ -91,20 +91,20 @@ class CompactingChatMemory(ChatMemory):
         """Return the view, compacted if a trigger fires, as a flow."""
         if not session.can_compact or session.failed_strategies.issuperset(map(id, self.how)):
             return view
-        if view.tokens().tokens <= session.compact_above or (trigger := self._fired(view, session)) is None:
+        if view.tokens().tokens <= session.compact_above or (trigger := self._find_trigger(view, session)) is None:
             return view
         with observe_compaction(session.run, trigger.name, session.iteration) as observed:
             compacted = await self._compact(view, session, trigger, observed)
-        if self._fired(compacted, session) is not None:
+        if self._find_trigger(compacted, session) is not None:
             session.compact_above = int(compacted.tokens().tokens * _GROWTH_BEFORE_RETRY)
         return compacted
 
-    def _fired(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
+    def _find_trigger(self, view: MemoryView, session: MemorySession) -> CompactionTrigger | None:
         return next((trigger for trigger in self.when if trigger.fires(view, session)), None)
 
-    def _is_relieved(self, view: MemoryView, session: MemorySession, fired: CompactionTrigger) -> bool:
+    def _is_relieved(self, view: MemoryView, session: MemorySession, trigger: CompactionTrigger) -> bool:
         """Return whether the trigger that fired is relieved, and no other trigger fires."""
-        return fired.is_relieved(view, session) and self._fired(view, session) is None
+        return trigger.is_relieved(view, session) and self._find_trigger(view, session) is None
 
     async def _compact(
         self, before: MemoryView, session: MemorySession, trigger: CompactionTrigger, observed: CompactionObservation
@@ -113,7 +113,7 @@ class CompactingChatMemory(ChatMemory):
         view, applied, failures = before, dict[str, None](), len(session.failed_strategies)
         for strategy in self.how:
             while not self._is_relieved(view, session, trigger):
-                after = await self._applied(strategy, view, session, observed)
+                after = await self._apply_strategy(strategy, view, session, observed)
                 if after == view:
                     break
                 is_shorter = len(after.entries) < len(view.entries)
@@ -127,7 +127,7 @@ class CompactingChatMemory(ChatMemory):
             observed.unchanged()
         return before
 
-    async def _applied(
+    async def _apply_strategy(
         self, strategy: CompactionStrategy, view: MemoryView, session: MemorySession, observed: CompactionObservation
     ) -> MemoryView:
         """Return the view with a strategy applied; `view` itself if the strategy fails, or has failed in this run."""
@@ -148,71 +148,73 @@ class CompactingChatMemory(ChatMemory):
         """Append the compaction of `after`, and return the view with it; `before` if the log does not accept it."""
         assert after.compacted is not None
         try:
-            added = await session.append_compaction(after.compacted)
+            compaction = await session.append_compaction(after.compacted)
         except (ChatMemoryUnavailable, OSError) as error:  # if the store stays down, the next append deals with it
             _survive(error, after.compacted.strategy, observed, session)
             return before
-        if added is None:
+        if compaction is None:
             observed.superseded()
             return before
         observed.compacted(
-            added.id,
-            added.strategy,
+            compaction.id,
+            compaction.strategy,
             after.left_out - before.left_out + len(after.cuts.keys() - before.cuts.keys()),
-            added.tokens_before,
-            added.tokens_after,
-            added.tokens_estimated,
-            added.through,
-            added.branch,
+            compaction.tokens_before,
+            compaction.tokens_after,
+            compaction.tokens_estimated,
+            compaction.through,
+            compaction.branch,
         )
-        return replace(after, compacted=added)
+        return replace(after, compacted=compaction)
 
 
-def _several(argument: str, given: Any, kind: type[Any], accepted: str) -> tuple[Any, ...]:
-    """Return the one or several objects given as an argument."""
-    if not isinstance(given, kind) and not isinstance(given, Sequence):
-        raise TypeError(f"{argument} must be {accepted}, or a sequence of several, not {type(given).__name__}")
-    several: tuple[Any, ...] = (given,) if isinstance(given, kind) else tuple(given)
-    expect_each(argument, several, kind, accepted)
-    if not several:
+def _as_tuple(argument: str, value: Any, kind: type[Any], accepted: str) -> tuple[Any, ...]:
+    """Return the object or objects of an argument as a tuple."""
+    if not isinstance(value, kind) and not isinstance(value, Sequence):
+        raise TypeError(f"{argument} must be {accepted}, or a sequence of several, not {type(value).__name__}")
+    items: tuple[Any, ...] = (value,) if isinstance(value, kind) else tuple(value)
+    expect_each(argument, items, kind, accepted)
+    if not items:
         raise ValueError(f"{argument} must not be empty: pass {accepted}")
-    for index, each in enumerate(several):
-        expect(f"{argument}[{index}].name", getattr(each, "name", None), str, "a str: set it on your class")
-        if hasattr(each, "fires") and is_async(each.fires):
+    for index, item in enumerate(items):
+        expect(f"{argument}[{index}].name", getattr(item, "name", None), str, "a str: set it on your class")
+        if hasattr(item, "fires") and is_async(item.fires):
             raise TypeError(f"{argument}[{index}].fires must be a plain method, which is not awaited: drop `async`")
-    return several
+    return items
 
 
 def _last_compaction(entries: Sequence[MessageEntry | CompactionEntry]) -> CompactionEntry | None:
-    return next((each for each in reversed(entries) if isinstance(each, CompactionEntry)), None)
+    return next((entry for entry in reversed(entries) if isinstance(entry, CompactionEntry)), None)
 
 
 async def _read_ids(log: LogReader, ids: Sequence[str]) -> list[MessageEntry | CompactionEntry]:
-    found: list[MessageEntry | CompactionEntry] = []
+    entries: list[MessageEntry | CompactionEntry] = []
     for begin in range(0, len(ids), _MOST_IDS):
-        found += (await log.read(ids=tuple(ids[begin : begin + _MOST_IDS]))).entries
-    return found
+        entries += (await log.read(ids=tuple(ids[begin : begin + _MOST_IDS]))).entries
+    return entries
 
 
 def _with_compaction(
     before: MemoryView, after: MemoryView, session: MemorySession, trigger: str, strategy: str
 ) -> MemoryView:
-    """Return `after` with the entry that records what it leaves out of `before`, as if the log had it already."""
-    shown = {entry.id: entry for entry in after.entries}
-    gone = [entry for entry in before.entries if entry.id not in shown]
-    changed = [*gone, *(shown[each] for each in after.cuts if each in shown)]
+    """Return `after` with the entry that records the removed parts of `before`, as if the log had it already."""
+    remaining = {entry.id: entry for entry in after.entries}
+    removed = [entry for entry in before.entries if entry.id not in remaining]
+    covered = [*removed, *(remaining[entry_id] for entry_id in after.cuts if entry_id in remaining)]
     last = 1 if before.compacted is None else before.compacted.through
-    through = max(last, *(entry.position or 0 for entry in changed)) if changed else last
-    staying = [entry.id for entry in shown.values() if entry.position is not None and entry.position <= through]
+    through = max(last, *(entry.position or 0 for entry in covered)) if covered else last
+    remaining_ids = [
+        entry.id for entry in remaining.values() if entry.position is not None and entry.position <= through
+    ]
     tokens = before.tokens().tokens
-    cuts = {each: most for each, most in after.cuts.items() if each in shown}
+    cuts = {entry_id: most for entry_id, most in after.cuts.items() if entry_id in remaining}
     compaction = CompactionEntry(
         turn=session.turn,
         run_id=session.run.id,
         branch=session.branch,
         agent=session.run.agent,
         through=through,
-        keeps=(*staying, *sorted(session.unfinished.difference(shown))),
+        keeps=(*remaining_ids, *sorted(session.unfinished.difference(remaining))),
         cuts=cuts,
         summary=after.summary,
         trigger=trigger,
@@ -225,22 +227,22 @@ def _with_compaction(
         after,
         cuts=cuts,
         compacted=compaction.at(session.run.conversation_id or "", session.version + 1),
-        left_out=before.left_out + len(gone),
+        left_out=before.left_out + len(removed),
     )
 
 
 def _check_kept(before: MemoryView, after: MemoryView, strategy: str) -> None:
-    """Raise an error if a strategy has left out what a view must keep."""
+    """Raise an error if a strategy has removed a part that a view must keep."""
     if not isinstance(after, MemoryView):
         raise TypeError(f"the strategy {strategy} must return a MemoryView, not {type(after).__name__}")
-    rounds = {each.answer.id: each for turn in (*before.turns, before.running) for each in turn.rounds}
-    shown = [each for turn in (*after.turns, after.running) for each in turn.rounds]
-    kept = {entry.id for entry in after.entries}
+    rounds = {round_.answer.id: round_ for turn in (*before.turns, before.running) for round_ in turn.rounds}
+    remaining = [round_ for turn in (*after.turns, after.running) for round_ in turn.rounds]
+    entry_ids = {entry.id for entry in after.entries}
     if (
         after.running.question != before.running.question
         or after.running.rounds[-1:] != before.running.rounds[-1:]
-        or any(rounds.get(each.answer.id) != each for each in shown)
-        or any(entry.id not in kept for turn in before.turns if may_go_on(turn) for entry in turn.entries)
+        or any(rounds.get(round_.answer.id) != round_ for round_ in remaining)
+        or any(entry.id not in entry_ids for turn in before.turns if may_go_on(turn) for entry in turn.entries)
     ):
         raise ValueError(
             f"the strategy {strategy} must keep the question and the last round of the running turn, "

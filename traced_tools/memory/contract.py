@@ -1,4 +1,4 @@
-"""The contract of a repository of conversations, as checks that anybody's repository can be given to."""
+"""The contract of a repository of conversations, as checks of any repository."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_chat_memory_repository(factory: Callable[[], ChatMemoryRepository]) ->
                 failure = AssertionError(f"({way.name}) {statement}: {_reason(error)}")
                 failures.append(failure.with_traceback(error.__traceback__))
     if failures:
-        listed = "\n".join(f"- {failure}" for failure in failures)
-        raise AssertionError(f"{len(failures)} checks of the chat memory's contract fail:\n{listed}") from failures[0]
+        report = "\n".join(f"- {failure}" for failure in failures)
+        raise AssertionError(f"{len(failures)} checks of the chat memory's contract fail:\n{report}") from failures[0]
 
 
 def _reason(error: Exception) -> str:
@@ -91,20 +91,20 @@ class _Blocking:
         return self._repository.delete(conversation, **options)
 
     async def ids(self, **options: Any) -> list[str]:
-        return [each.id for each in self._repository.conversations(**options)]
+        return [conversation.id for conversation in self._repository.conversations(**options)]
 
     async def attributes(self, conversation: str) -> Mapping[str, str]:
-        found = self._repository.conversations()
-        return next(each.attributes for each in found if each.id == conversation)
+        conversations = self._repository.conversations()
+        return next(candidate.attributes for candidate in conversations if candidate.id == conversation)
 
     async def delete_expired(self, by: datetime | None = None) -> int:
         return self._repository.delete_expired(by)
 
     async def find(self, conversation: str) -> Conversation:
-        found = await Call[Conversation | None](self._repository.find_conversation, conversation)
-        if found is None:
+        result = await Call[Conversation | None](self._repository.find_conversation, conversation)
+        if result is None:
             raise AssertionError("find_conversation does not return a conversation that was stored")
-        return found
+        return result
 
     async def commit(self, before: Conversation | None, after: Conversation, *entries: MemoryEntry) -> bool:
         first = after.version - len(entries) + 1
@@ -116,7 +116,7 @@ class _Blocking:
 
     async def together(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run jobs in threads, and return their results."""
-        return _results(run_all([partial(_called, job) for job in jobs]))
+        return _results(run_all([partial(_call, job) for job in jobs]))
 
 
 class _OnAsyncio(_Blocking):
@@ -143,11 +143,11 @@ class _OnAsyncio(_Blocking):
         return await self._repository.adelete(conversation, **options)
 
     async def ids(self, **options: Any) -> list[str]:
-        return [each.id for each in await self._repository.aconversations(**options)]
+        return [conversation.id for conversation in await self._repository.aconversations(**options)]
 
     async def attributes(self, conversation: str) -> Mapping[str, str]:
-        found = await self._repository.aconversations()
-        return next(each.attributes for each in found if each.id == conversation)
+        conversations = await self._repository.aconversations()
+        return next(candidate.attributes for candidate in conversations if candidate.id == conversation)
 
     async def delete_expired(self, by: datetime | None = None) -> int:
         return await self._repository.adelete_expired(by)
@@ -170,7 +170,7 @@ def _states(statement: str) -> Callable[[Check], Check]:
     return register
 
 
-def _called(job: Callable[[], Any]) -> Any:
+def _call(job: Callable[[], Any]) -> Any:
     return call(job())
 
 
@@ -187,7 +187,7 @@ def _expect(holds: bool, otherwise: str) -> None:
 
 
 @contextmanager
-def _refused(by: type[Exception], what: str) -> Iterator[None]:
+def _expect_error(by: type[Exception], what: str) -> Iterator[None]:
     try:
         yield
     except by:
@@ -195,7 +195,7 @@ def _refused(by: type[Exception], what: str) -> Iterator[None]:
     raise AssertionError(f"{what} raises no {by.__name__}")
 
 
-def _said(text: str, turn: int = 1, **fields: Any) -> MessageEntry:
+def _user_entry(text: str, turn: int = 1, **fields: Any) -> MessageEntry:
     return MessageEntry(UserMessage(text), turn=turn, **fields)
 
 
@@ -203,7 +203,7 @@ def _texts(log: ConversationLog) -> list[str]:
     return [message.text for message in log.messages if isinstance(message, UserMessage)]
 
 
-def _named() -> str:
+def _new_name() -> str:
     return f"conversation-{uuid4()}"
 
 
@@ -225,12 +225,12 @@ async def _(memory: _Blocking) -> None:
         MessageEntry(UserMessage([TextPart("What is this?\n\x00"), image]), turn=1, run_id="r1"),
         MessageEntry(AssistantMessage([ReasoningPart("hm", signature="x", id="i"), TextPart("one"), called]), turn=1),
         MessageEntry(ToolMessage([result]), turn=1),
-        _said("from below", 1, branch="research.search", agent="search", time=datetime(2020, 1, 2, tzinfo=UTC)),
+        _user_entry("from below", 1, branch="research.search", agent="search", time=datetime(2020, 1, 2, tzinfo=UTC)),
         CompactionEntry(
             turn=2, through=4, keeps=("a",), summary=(UserMessage("short"),), trigger="tokens", strategy="summarize"
         ),
     ]
-    name = _named()
+    name = _new_name()
     _expect(await memory.append(name, entries, 0) == len(entries), "append does not return the number of entries")
     log = await memory.read(name)
     _expect(log.version == len(entries), f"the version is {log.version} after {len(entries)} entries")
@@ -240,20 +240,20 @@ async def _(memory: _Blocking) -> None:
 
 @_states("an append with another version than the log has is refused and changes nothing")
 async def _(memory: _Blocking) -> None:
-    name = _named()
-    with _refused(ConversationConflict, "an append at version 1 of a new conversation"):
-        await memory.append(name, [_said("early")], 1)
-    await memory.append(name, [_said("one"), _said("two")], 0)
+    name = _new_name()
+    with _expect_error(ConversationConflict, "an append at version 1 of a new conversation"):
+        await memory.append(name, [_user_entry("early")], 1)
+    await memory.append(name, [_user_entry("one"), _user_entry("two")], 0)
     for version in (0, 1, 3):
-        with _refused(ConversationConflict, f"an append at version {version} of 2"):
-            await memory.append(name, [_said("late")], version)
+        with _expect_error(ConversationConflict, f"an append at version {version} of 2"):
+            await memory.append(name, [_user_entry("late")], version)
     _expect(_texts(await memory.read(name)) == ["one", "two"], "the log has other entries than before")
-    _expect(await memory.append(name, [_said("three")], 2) == 3, "an append at the log's version is not stored")
+    _expect(await memory.append(name, [_user_entry("three")], 2) == 3, "an append at the log's version is not stored")
 
 
 @_states("an append that is repeated changes nothing and returns the same version")
 async def _(memory: _Blocking) -> None:
-    name, first, second = _named(), [_said("one"), _said("two")], [_said("three")]
+    name, first, second = _new_name(), [_user_entry("one"), _user_entry("two")], [_user_entry("three")]
     await memory.append(name, first, 0)
     _expect(await memory.append(name, first, 0) == 2, "the first append, repeated at its version, does not return 2")
     _expect(await memory.append(name, first, 2) == 2, "the first append, repeated at version 2, does not return 2")
@@ -264,14 +264,14 @@ async def _(memory: _Blocking) -> None:
 
 @_states("an append of which a part is stored already, or with an id that is taken, is refused as a whole")
 async def _(memory: _Blocking) -> None:
-    name, first = _named(), _said("one")
+    name, first = _new_name(), _user_entry("one")
     await memory.append(name, [first], 0)
     for what, entries in (
-        ("an append with a new and an old entry", [_said("new"), first]),
-        ("an append with an old and a new entry", [first, _said("new")]),
-        ("another entry with the same id", [_said("other", id=first.id)]),
+        ("an append with a new and an old entry", [_user_entry("new"), first]),
+        ("an append with an old and a new entry", [first, _user_entry("new")]),
+        ("another entry with the same id", [_user_entry("other", id=first.id)]),
     ):
-        with _refused(ValueError, what):
+        with _expect_error(ValueError, what):
             await memory.append(name, entries, 1)
     log = await memory.read(name)
     _expect((log.version, _texts(log)) == (1, ["one"]), "a part of the append is stored")
@@ -279,21 +279,26 @@ async def _(memory: _Blocking) -> None:
 
 @_states("commit and remove change nothing if the conversation has changed since it was found")
 async def _(memory: _Blocking) -> None:
-    name, first = _named(), _said("one")
+    name, first = _new_name(), _user_entry("one")
     await memory.append(name, [first], 0, principal="ana")
     old = await memory.find(name)
-    await memory.append(name, [_said("two")], 1, principal="ana")
+    await memory.append(name, [_user_entry("two")], 1, principal="ana")
     current = await memory.find(name)
     for what, before, after, entries in (
-        ("from an outdated version", old, old.replace(version=2), [_said("lost")]),
-        ("from no conversation, of an id that exists", None, old.replace(key="other", version=1), [_said("lost")]),
+        ("from an outdated version", old, old.replace(version=2), [_user_entry("lost")]),
+        (
+            "from no conversation, of an id that exists",
+            None,
+            old.replace(key="other", version=1),
+            [_user_entry("lost")],
+        ),
         (
             "from a conversation with another key",
             current.replace(key="other"),
             current.replace(version=3),
-            [_said("x")],
+            [_user_entry("x")],
         ),
-        ("with the id of a stored entry", current, current.replace(version=4), [_said("half"), first]),
+        ("with the id of a stored entry", current, current.replace(version=4), [_user_entry("half"), first]),
     ):
         _expect(await memory.commit(before, after, *entries) is False, f"a commit {what} returns that it is stored")
         log = await memory.read(name, principal="ana")
@@ -305,7 +310,7 @@ async def _(memory: _Blocking) -> None:
 
 @_states("entries with the same id in different conversations don't disturb each other")
 async def _(memory: _Blocking) -> None:
-    entry, here, there = _said("same"), _named(), _named()
+    entry, here, there = _user_entry("same"), _new_name(), _new_name()
     for name in (here, there):
         _expect(await memory.append(name, [entry], 0) == 1, "the entry is not stored in both conversations")
         _expect(_texts(await memory.read(name)) == ["same"], "the entry is not read from both conversations")
@@ -313,13 +318,13 @@ async def _(memory: _Blocking) -> None:
 
 @_states("a part of the log can be read: after a position, the first, the last, the last turns, of one kind")
 async def _(memory: _Blocking) -> None:
-    name = _named()
-    entries: list[MemoryEntry] = [_said(f"{turn}.{part}", turn) for turn in (1, 2, 3, 4) for part in (1, 2, 3)]
+    name = _new_name()
+    entries: list[MemoryEntry] = [_user_entry(f"{turn}.{part}", turn) for turn in (1, 2, 3, 4) for part in (1, 2, 3)]
     entries.insert(6, CompactionEntry(turn=2, through=3, trigger="turns", strategy="keep_turns"))
-    entries.append(_said("2.late", 2))
+    entries.append(_user_entry("2.late", 2))
     await memory.append(name, entries, 0)
     positions = range(1, len(entries) + 1)
-    late = [each for each, entry in zip(positions, entries, strict=True) if entry.turn >= 3]
+    late = [position for position, entry in zip(positions, entries, strict=True) if entry.turn >= 3]
     for options, expected in (
         ({"after": 5}, list(positions[5:])),
         ({"after": len(entries)}, []),
@@ -345,51 +350,59 @@ async def _(memory: _Blocking) -> None:
 
 @_states("the entries of branches can be read, together with every other condition")
 async def _(memory: _Blocking) -> None:
-    name = _named()
+    name = _new_name()
     branches = ("", "*", "re|search", "re", "re|search.a\x00\\0", "Re", "")
     entries: list[MemoryEntry] = [
-        _said(f"{turn}", turn, branch=branch) for turn in (1, 2, 3) for branch in branches for _ in range(2)
+        _user_entry(f"{turn}", turn, branch=branch) for turn in (1, 2, 3) for branch in branches for _ in range(2)
     ]
     for place, branch in ((30, ""), (18, "re|search"), (5, "")):
         entries.insert(place, CompactionEntry(turn=3, branch=branch, through=1, trigger="turns", strategy="keep_turns"))
     await memory.append(name, entries, 0)
-    for wanted in ([""], ["re"], ["re|search"], ["*"], ["re|search.a\x00\\0"], ["", "re|search", ""], ["r", "", "no"]):
+    for subset in (
+        [""],
+        ["re"],
+        ["re|search"],
+        ["*"],
+        ["re|search.a\x00\\0"],
+        ["", "re|search", ""],
+        ["r", "", "no"],
+    ):
         for kind, after, turns, part in product((None, *get_args(EntryKind)), (0, 11), (9, 2, 1), _PARTS):
             options = {"kind": kind, "after": after, "last_turns": turns, **part}
-            log = await memory.read(name, branches=wanted, **options)
-            found = [
+            log = await memory.read(name, branches=subset, **options)
+            matches = [
                 position
                 for position, entry in enumerate(entries, 1)
-                if entry.branch in wanted
+                if entry.branch in subset
                 and kind in (None, "compaction" if isinstance(entry, CompactionEntry) else "message")
                 and position > after
                 and entry.turn > 3 - turns
             ]
-            expected = found[: part["limit"]] if "limit" in part else found[-part.get("last", len(found)) :]
+            expected = matches[: part["limit"]] if "limit" in part else matches[-part.get("last", len(matches)) :]
             read = [entry.position for entry in log.entries]
-            _expect(read == expected, f"read(branches={wanted}, {options}) returns {read} and not {expected}")
-            _expect(log.version == len(entries), f"read(branches={wanted}) returns version {log.version}")
+            _expect(read == expected, f"read(branches={subset}, {options}) returns {read} and not {expected}")
+            _expect(log.version == len(entries), f"read(branches={subset}) returns version {log.version}")
 
 
 @_states("messages are found by their words, the newest first")
 async def _(memory: _Blocking) -> None:
-    name = _named()
+    name = _new_name()
     called = ToolCall("look_up", {"City": "line\nbreak", "deep": [{"n": 42}]}, "c1")
     thought = ReasoningPart("pondering", signature="sealed")
     image = ImagePart(data=b"picture", media_type="image/png")
     result = ToolResultPart(call_id="c1", name="look_up", content="Cafe\u0301 -- 'open'; NOT closed* \x00 near")
     entries = [
-        _said("The quick brown Fox, the LAZY dog."),
+        _user_entry("The quick brown Fox, the LAZY dog."),
         MessageEntry(AssistantMessage([thought, TextPart("Let us"), TextPart("see"), called], provider="p"), turn=1),
         MessageEntry(ToolMessage([result]), turn=1),
         CompactionEntry(turn=1, through=2, summary=(UserMessage("quick"),), trigger="turns", strategy="keep_turns"),
         MessageEntry(UserMessage([TextPart("a fox in 東京に Straße"), image]), turn=2, branch="a"),
-        _said("foxes " * 3 + "x" * 5000 + " fox", 2),
+        _user_entry("foxes " * 3 + "x" * 5000 + " fox", 2),
     ]
     await memory.append(name, entries[:3], 0)
     _expect(await memory.search(name, ["fox"]) == [1], "search(['fox']) does not find the first message")
     await memory.append(name, entries[3:], 3)
-    found: dict[tuple[str, ...], list[int]] = {
+    expectations: dict[tuple[str, ...], list[int]] = {
         ("FOX",): [6, 5, 1],
         ("fox", "dog"): [1],
         ("quick",): [1],
@@ -421,10 +434,10 @@ async def _(memory: _Blocking) -> None:
         ("=", "fox"): [],
         (name,): [],
     }
-    for words, expected in found.items():
+    for words, expected in expectations.items():
         positions = await memory.search(name, words)
         _expect(
-            positions == expected, f"search({[each[:20] for each in words]}) returns {positions} and not {expected}"
+            positions == expected, f"search({[word[:20] for word in words]}) returns {positions} and not {expected}"
         )
     for options, expected in (
         ({"limit": 2}, [6, 5]),
@@ -445,49 +458,49 @@ async def _(memory: _Blocking) -> None:
 
 @_states("a search finds nothing of other conversations, other owners and deleted conversations")
 async def _(memory: _Blocking) -> None:
-    name, other = _named(), _named()
-    await memory.append(name, [_said("mine")], 0, principal="ana")
-    await memory.append(other, [_said("yours")], 0)
+    name, other = _new_name(), _new_name()
+    await memory.append(name, [_user_entry("mine")], 0, principal="ana")
+    await memory.append(other, [_user_entry("yours")], 0)
     _expect(await memory.search(name, ["mine"], principal="ana") == [1], "the owner does not find a message")
     _expect(await memory.search(other, ["mine"]) == [], "a search finds a message of another conversation")
     _expect(await memory.search("nobody", ["mine"]) == [], "a search finds something in no conversation")
     for principal in ("bob", None):
-        with _refused(ConversationDenied, f"search by {principal!r} for a conversation of 'ana'"):
+        with _expect_error(ConversationDenied, f"search by {principal!r} for a conversation of 'ana'"):
             await memory.search(name, ["mine"], principal=principal)
     await memory.delete(name, principal="ana")
     _expect(await memory.search(name, ["mine"], principal="ana") == [], "a search finds a deleted message")
-    await memory.append(name, [_said("new")], 0, principal="ana")
+    await memory.append(name, [_user_entry("new")], 0, principal="ana")
     _expect(await memory.search(name, ["mine"], principal="ana") == [], "a search finds a message of a deleted log")
     _expect(await memory.search(name, ["new"], principal="ana") == [1], "a search of a new conversation fails")
 
 
 @_states("a conversation is only for the principal that began it")
 async def _(memory: _Blocking) -> None:
-    name, unowned = _named(), _named()
-    await memory.append(name, [_said("mine")], 0, principal="ana")
-    await memory.append(unowned, [_said("nobody's")], 0)
+    name, unowned = _new_name(), _new_name()
+    await memory.append(name, [_user_entry("mine")], 0, principal="ana")
+    await memory.append(unowned, [_user_entry("nobody's")], 0)
     for conversation, other in ((name, "bob"), (name, None), (name, "Ana"), (unowned, "ana")):
         who = f"{other!r} for a conversation of {'ana' if conversation == name else 'nobody'}"
-        with _refused(ConversationDenied, f"read by {who}"):
+        with _expect_error(ConversationDenied, f"read by {who}"):
             await memory.read(conversation, principal=other)
-        with _refused(ConversationDenied, f"version by {who}"):
+        with _expect_error(ConversationDenied, f"version by {who}"):
             await memory.version(conversation, principal=other)
-        with _refused(ConversationDenied, f"append by {who}"):
-            await memory.append(conversation, [_said("theirs")], 1, principal=other)
-        with _refused(ConversationDenied, f"delete by {who}"):
+        with _expect_error(ConversationDenied, f"append by {who}"):
+            await memory.append(conversation, [_user_entry("theirs")], 1, principal=other)
+        with _expect_error(ConversationDenied, f"delete by {who}"):
             await memory.delete(conversation, principal=other)
-    await memory.append(name, [_said("mine too")], 1, principal="ana")
+    await memory.append(name, [_user_entry("mine too")], 1, principal="ana")
     log = await memory.read(name, principal="ana")
     _expect(_texts(log) == ["mine", "mine too"], "the owner cannot read what the owner has appended")
 
 
 @_states("conversations are found by owner and attributes, the oldest first")
 async def _(memory: _Blocking) -> None:
-    one, two, three = (_named() for _ in range(3))
-    await memory.append(one, [_said("1")], 0, principal="ana", attributes={"user": "u1", "team": "red"})
-    await memory.append(two, [_said("2")], 0, principal="ana", attributes={"user": "u2", "team": "red"})
-    await memory.append(three, [_said("3")], 0, attributes={"user": "u1", "te\x00am\\": "%_*?[\\"})
-    await memory.append(one, [_said("4")], 1, principal="ana", attributes={"ticket": "7"})
+    one, two, three = (_new_name() for _ in range(3))
+    await memory.append(one, [_user_entry("1")], 0, principal="ana", attributes={"user": "u1", "team": "red"})
+    await memory.append(two, [_user_entry("2")], 0, principal="ana", attributes={"user": "u2", "team": "red"})
+    await memory.append(three, [_user_entry("3")], 0, attributes={"user": "u1", "te\x00am\\": "%_*?[\\"})
+    await memory.append(one, [_user_entry("4")], 1, principal="ana", attributes={"ticket": "7"})
     for options, expected in (
         ({}, [one, two, three]),
         ({"principal": "ana"}, [one, two]),
@@ -499,8 +512,8 @@ async def _(memory: _Blocking) -> None:
         ({"attributes": {"te\x00am\\": "%_*?[\\"}}, [three]),
         ({"attributes": {"ticket": "7"}}, [one]),
     ):
-        found = await memory.ids(**options)
-        _expect(found == expected, f"conversations({options}) returns {found} and not {expected}")
+        ids = await memory.ids(**options)
+        _expect(ids == expected, f"conversations({options}) returns {ids} and not {expected}")
     _expect(
         await memory.attributes(one) == {"user": "u1", "team": "red", "ticket": "7"},
         "attributes of a later append are not added to those of the conversation",
@@ -509,13 +522,13 @@ async def _(memory: _Blocking) -> None:
 
 @_states("a deleted conversation is gone, and a new one with its id has nothing of it")
 async def _(memory: _Blocking) -> None:
-    name, first = _named(), _said("old")
-    await memory.append(name, [first, _said("older")], 0, principal="ana", attributes={"user": "u1"})
+    name, first = _new_name(), _user_entry("old")
+    await memory.append(name, [first, _user_entry("older")], 0, principal="ana", attributes={"user": "u1"})
     _expect(await memory.delete(name, principal="ana") is True, "delete does not return that there was one")
     _expect(await memory.version(name) == 0, "it still has a version")
     _expect(await memory.ids(attributes={"user": "u1"}) == [], "it is still found by its attributes")
-    with _refused(ConversationConflict, "an append at the version of the deleted conversation"):
-        await memory.append(name, [_said("late")], 2)
+    with _expect_error(ConversationConflict, "an append at the version of the deleted conversation"):
+        await memory.append(name, [_user_entry("late")], 2)
     _expect(await memory.append(name, [first], 0) == 1, "an entry of the deleted one cannot be appended to the new one")
     log = await memory.read(name)
     _expect(_texts(log) == ["old"], "the new conversation has entries of the deleted one")
@@ -524,8 +537,8 @@ async def _(memory: _Blocking) -> None:
 
 @_states("delete_expired deletes the conversations that have expired, and only them")
 async def _(memory: _Blocking) -> None:
-    name = _named()
-    await memory.append(name, [_said("kept")], 0, principal="ana", attributes={"user": "u1"})
+    name = _new_name()
+    await memory.append(name, [_user_entry("kept")], 0, principal="ana", attributes={"user": "u1"})
     _expect(await memory.delete_expired() == 0, "a conversation that has not expired is deleted")
     _expect(await memory.version(name, principal="ana") == 1, "a conversation that has not expired is gone")
     if await memory.delete_expired(datetime.now(UTC) + timedelta(days=36_500)):
@@ -544,24 +557,24 @@ async def _(memory: _Blocking) -> None:
     owners = {name: name if name.strip() else f"{name}-" for name in names}  # a principal is not blank
     for name, owner in owners.items():
         await memory.append(
-            name, [_said(name, id=name, agent=name)], 0, principal=owner, attributes={f"a{name}"[:128]: name}
+            name, [_user_entry(name, id=name, agent=name)], 0, principal=owner, attributes={f"a{name}"[:128]: name}
         )
     for name, owner in owners.items():
         log = await memory.read(name, principal=owner)
         _expect(_texts(log) == [name], f"the conversation {name[:20]!r} has other entries than its own")
         _expect(log.entries[0].id == name, f"the entry {name[:20]!r} has another id")
         for options in ({"principal": owner}, {"attributes": {f"a{name}"[:128]: name}}):
-            found = await memory.ids(**options)
-            _expect(found == [name], f"conversations() by {name[:20]!r} returns {[each[:20] for each in found]}")
+            ids = await memory.ids(**options)
+            _expect(ids == [name], f"conversations() by {name[:20]!r} returns {[id_[:20] for id_ in ids]}")
     _expect(sorted(await memory.ids()) == sorted(names), "conversations() does not return all ids as they were given")
 
 
 @_states("appends of twenty callers at once, each repeated on conflict, lose nothing and repeat nothing")
 async def _(memory: _Blocking) -> None:
-    name = _named()
+    name = _new_name()
 
     async def append(caller: int) -> None:
-        entries = [_said(f"{caller}.{part}", caller + 1) for part in range(3)]
+        entries = [_user_entry(f"{caller}.{part}", caller + 1) for part in range(3)]
         for attempt in range(1000):
             try:
                 await memory.append(name, entries, await memory.version(name))
@@ -582,23 +595,23 @@ async def _(memory: _Blocking) -> None:
 
 @_states("of appends at the same version, one is stored")
 async def _(memory: _Blocking) -> None:
-    name = _named()
+    name = _new_name()
 
     async def append(caller: int) -> bool:
         try:
-            await memory.append(name, [_said(str(caller))], 0)
+            await memory.append(name, [_user_entry(str(caller))], 0)
         except ConversationConflict:
             return False
         return True
 
-    stored = await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
-    _expect(sum(stored) == 1, f"{sum(stored)} of {_APPENDERS} appends are stored")
+    outcomes = await memory.together([partial(append, caller) for caller in range(_APPENDERS)])
+    _expect(sum(outcomes) == 1, f"{sum(outcomes)} of {_APPENDERS} appends are stored")
     _expect(await memory.version(name) == 1, "the log has not one entry")
 
 
 @_states("an append that is sent twice at once is stored once")
 async def _(memory: _Blocking) -> None:
-    name, entries = _named(), [_said("one"), _said("two")]
+    name, entries = _new_name(), [_user_entry("one"), _user_entry("two")]
     versions = await memory.together([partial(memory.append, name, entries, 0) for _ in range(8)])
     _expect(versions == [2] * 8, f"the appends return {versions}")
     _expect(_texts(await memory.read(name)) == ["one", "two"], "the log repeats or lacks entries")

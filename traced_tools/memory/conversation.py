@@ -1,4 +1,4 @@
-"""A conversation in a repository: who owns it, how far its log goes, and what is read of the log."""
+"""A conversation in a repository: its owner, the length of its log, and the parts of the log that are read."""
 
 from __future__ import annotations
 

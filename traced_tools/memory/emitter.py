@@ -50,7 +50,7 @@ class CompactionEventEmitter:
         """Emit nothing: only a conversation that was compacted has an event."""
 
     def compacted(self) -> None:
-        """Emit which entries the model is no longer sent."""
+        """Emit the entries that are no longer sent to the model."""
         observed = self._observed
         fields = {
             "entry_id": observed.entry_id,

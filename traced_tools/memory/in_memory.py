@@ -38,14 +38,14 @@ class _Log:
     def _candidates(self, selection: EntrySelection) -> Sequence[int]:
         """Return positions in order, which include those of the selected entries."""
         if selection.ids is not None:
-            return sorted(self.by_id[each] for each in selection.ids if each in self.by_id)
+            return sorted(self.by_id[entry_id] for entry_id in selection.ids if entry_id in self.by_id)
         if selection.from_turn > 1:
-            turns = (found for turn, found in self.by_turn.items() if turn >= selection.from_turn)
+            turns = (positions for turn, positions in self.by_turn.items() if turn >= selection.from_turn)
             return sorted(chain.from_iterable(turns))
         if selection.kind is None and selection.branches is None:
             return selection.cut(range(selection.after + 1, min(selection.through, len(self.entries)) + 1))
         kinds = get_args(EntryKind) if selection.kind is None else (selection.kind,)
-        lists = [self.by_kind.get(each, []) for each in product(selection.branches or (None,), kinds)]
+        lists = [self.by_kind.get(key, []) for key in product(selection.branches or (None,), kinds)]
         return sorted(chain.from_iterable(_between(positions, selection) for positions in lists))
 
 
@@ -116,11 +116,13 @@ class InMemoryChatMemoryRepository(ChatMemoryRepository):
     ) -> Iterable[Conversation]:
         """Return the conversations that match all conditions, the oldest first."""
         with self._lock:
-            conversations = sorted(self._conversations.values(), key=lambda each: each.key)
-        return [each for each in conversations if each.matches(principal, attributes, expired_by)]
+            conversations = sorted(self._conversations.values(), key=lambda conversation: conversation.key)
+        return [
+            conversation for conversation in conversations if conversation.matches(principal, attributes, expired_by)
+        ]
 
     def _is_current(self, expected: Conversation | None, conversation_id: str) -> bool:
-        found = self._conversations.get(conversation_id)
-        if found is None or expected is None:
-            return found is expected
-        return found.revision == expected.revision
+        current = self._conversations.get(conversation_id)
+        if current is None or expected is None:
+            return current is expected
+        return current.revision == expected.revision

@@ -74,8 +74,8 @@ class LogReader:
 
     async def last_turns(self, count: int) -> tuple[Turn, ...]:
         """Return all that the branch has of the last turns of the conversation, as a flow."""
-        found = (await self.read(last_turns=count, kind="message")).entries
-        return turns_of(entry for entry in found if isinstance(entry, MessageEntry))
+        entries = (await self.read(last_turns=count, kind="message")).entries
+        return turns_of(entry for entry in entries if isinstance(entry, MessageEntry))
 
     async def catch_up(self) -> ConversationLog:
         """Return what other runs have appended to the branch since it was read, as a flow; hide its messages."""
@@ -88,10 +88,10 @@ class LogReader:
 
     def turns(self, entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
         """Return entries as turns, without the turns of runs of this process that have not ended."""
-        found = turns_of(entries)
-        active = {id(turn) for turn in found if is_active(turn.last)}
-        self.hidden = frozenset(entry.id for turn in found if id(turn) in active for entry in turn.entries)
-        ended = (_without_orphans(turn) for turn in found if id(turn) not in active)
+        all_turns = turns_of(entries)
+        active = {id(turn) for turn in all_turns if is_active(turn.last)}
+        self.hidden = frozenset(entry.id for turn in all_turns if id(turn) in active for entry in turn.entries)
+        ended = (_without_orphans(turn) for turn in all_turns if id(turn) not in active)
         return tuple(turn for turn in ended if turn.size)
 
 

@@ -40,7 +40,7 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
         memory: the memory of the `MemoryAdvisor` in the client's advisors.
 
     Raises:
-        TypeError: if `memory` is no chat memory.
+        TypeError: if `memory` is not a `ChatMemory`.
     """
     expect("memory", memory, ChatMemory, "a ChatMemory, the one that the MemoryAdvisor has")
 
@@ -58,15 +58,16 @@ def recall_tool(memory: ChatMemory) -> ToolCallback:
             raise RuntimeError("recall needs a MemoryAdvisor with its memory, and a request with a conversation id")
         with observe_memory(session.run, "search_memory", context.iteration) as observed:
             observed.looks_up(RECALL, words)
-            found = _search(session, words.split()) if entry is None else _entry(session, entry)
-            shown = found[:_MOST_FOUND]
-            observed.read(len(shown), 0, lambda: shown[::-1])
+            matches = _search(session, words.split()) if entry is None else _entry(session, entry)
+            results = matches[:_MOST_FOUND]
+            observed.read(len(results), 0, lambda: results[::-1])
         if entry is not None:
             return (
-                "\n".join(_text(each.message) for each in found) or f"There is no entry {entry} in this conversation."
+                "\n".join(_text(match.message) for match in matches)
+                or f"There is no entry {entry} in this conversation."
             )
-        more = [_MORE] if len(found) > len(shown) else []
-        return "\n\n".join([*map(_excerpt, shown), *more]) or _NOTHING
+        more = [_MORE] if len(matches) > len(results) else []
+        return "\n\n".join([*map(_excerpt, results), *more]) or _NOTHING
 
     (callback,) = tool_callbacks(recall)
     return callback
@@ -77,10 +78,10 @@ def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
 
     If there are more than are returned to the model, at least one more is found.
     """
-    shown = session.shown_whole()
+    visible_ids = session.shown_whole()
     words = [word[:MOST_WORD] for word in words[:MOST_WORDS]]
     for match in _MATCHES if words else ():
-        found = [
+        matches = [
             entry
             for branch, through in session.visible_branches().items()
             for entry in session.memory.repository.search(
@@ -89,13 +90,13 @@ def _search(session: MemorySession, words: list[str]) -> list[MessageEntry]:
                 match=match,
                 branches=[branch],
                 through=through,
-                limit=_MOST_FOUND + 1 + len(shown),
+                limit=_MOST_FOUND + 1 + len(visible_ids),
                 principal=session.run.principal,
             )
-            if entry.id not in shown and not is_active(entry)
+            if entry.id not in visible_ids and not is_active(entry)
         ]
-        if found:
-            return sorted(found, key=lambda each: each.position or 0, reverse=True)
+        if matches:
+            return sorted(matches, key=lambda entry: entry.position or 0, reverse=True)
     return []
 
 

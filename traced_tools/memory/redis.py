@@ -26,14 +26,14 @@ _ALL_BRANCHES: Final = "*"
 """Stands for all branches in an index of positions. A branch with this name is escaped."""
 
 
-def _problem_of(error: Exception) -> str | None:
+def _redis_problem(error: Exception) -> str | None:
     """Return the class of an error of Redis; None for other errors."""
     import redis
 
     return type(error).__name__ if isinstance(error, redis.RedisError) else None
 
 
-_without_texts: Final = translate_errors(_problem_of, ChatMemoryUnavailable)
+_without_texts: Final = translate_errors(_redis_problem, ChatMemoryUnavailable)
 
 
 class RedisChatMemoryRepository(ChatMemoryRepository):
@@ -69,8 +69,8 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         """Return the selected entries of a conversation."""
         key = conversation.key
         if selection.ids is not None:
-            found = self._many(f"{_PREFIX}:ids:{key}", selection.ids)
-            return selection.select(self._entries(key, sorted(int(each) for each in found if each is not None)))
+            values = self._many(f"{_PREFIX}:ids:{key}", selection.ids)
+            return selection.select(self._entries(key, sorted(int(value) for value in values if value is not None)))
         return self._entries(key, self._positions(key, selection))
 
     def _entries(self, key: str, positions: Sequence[int]) -> list[StoredEntry]:
@@ -81,14 +81,16 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
     def _positions(self, key: str, selection: EntrySelection) -> Sequence[int]:
         """Return the positions of the entries that a selection without ids selects."""
         if selection.from_turn > 1:
-            found = self._in_turns(key, selection)
+            positions = self._in_turns(key, selection)
         elif selection.kind is None and selection.branches is None:
             return selection.cut(range(selection.after + 1, selection.through + 1))
         else:
-            branches = [_ALL_BRANCHES] if selection.branches is None else map(_escaped, selection.branches)
+            branches = [_ALL_BRANCHES] if selection.branches is None else map(_escape, selection.branches)
             kinds = get_args(EntryKind) if selection.kind is None else (selection.kind,)
-            found = [each for place in product(branches, kinds) for each in self._of_kind(key, *place, selection)]
-        return selection.cut(sorted(found))
+            positions = [
+                position for place in product(branches, kinds) for position in self._of_kind(key, *place, selection)
+            ]
+        return selection.cut(sorted(positions))
 
     def _in_turns(self, key: str, selection: EntrySelection) -> list[int]:
         """Return the positions that match a selection by turn."""
@@ -125,22 +127,22 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         """Replace `before` by `after` and add `entries` in one transaction."""
         key, name = after.key, _conversation_key(after.id)
         with self._watching(name, before, after.id) as transaction:
-            if transaction is None or any(transaction.hmget(f"{_PREFIX}:ids:{key}", [each.id for each in entries])):
+            if transaction is None or any(transaction.hmget(f"{_PREFIX}:ids:{key}", [entry.id for entry in entries])):
                 return False
             transaction.multi()
             transaction.set(name, after.model_dump_json())
-            for each in entries:
-                position = each.position
-                body = json.dumps([each.id, each.turn, each.branch, each.kind, each.body])
-                place = _place(_escaped(each.branch), each.kind, position)
+            for entry in entries:
+                position = entry.position
+                body = json.dumps([entry.id, entry.turn, entry.branch, entry.kind, entry.body])
+                place = _place(_escape(entry.branch), entry.kind, position)
                 transaction.hset(f"{_PREFIX}:entries:{key}", position, body)
-                transaction.hset(f"{_PREFIX}:ids:{key}", each.id, position)
-                transaction.zadd(f"{_PREFIX}:turns:{key}", {place: each.turn})
-                transaction.zadd(f"{_PREFIX}:kinds:{key}", {place: 0, _place(_ALL_BRANCHES, each.kind, position): 0})
+                transaction.hset(f"{_PREFIX}:ids:{key}", entry.id, position)
+                transaction.zadd(f"{_PREFIX}:turns:{key}", {place: entry.turn})
+                transaction.zadd(f"{_PREFIX}:kinds:{key}", {place: 0, _place(_ALL_BRANCHES, entry.kind, position): 0})
             for index in _indexes(after):
-                transaction.sadd(index, _escaped(after.id))
+                transaction.sadd(index, _escape(after.id))
             _expire(transaction, after)
-            return _executed(transaction)
+            return _execute(transaction)
 
     @_without_texts
     def remove(self, conversation: Conversation) -> bool:
@@ -153,9 +155,9 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
             parts = ("entries", "ids", "turns", "kinds")
             transaction.delete(name, *(f"{_PREFIX}:{part}:{key}" for part in parts))
             for index in _indexes(conversation):
-                transaction.srem(index, _escaped(conversation.id))
-            transaction.zrem(f"{_PREFIX}:expiry", _escaped(conversation.id))
-            return _executed(transaction)
+                transaction.srem(index, _escape(conversation.id))
+            transaction.zrem(f"{_PREFIX}:expiry", _escape(conversation.id))
+            return _execute(transaction)
 
     @_without_texts
     def find_conversations(
@@ -170,12 +172,18 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         else:
             names = self._client.smembers((indexes or [f"{_PREFIX}:all"])[0])
         ids = [unquote(name.decode()) for name in names]
-        keys = [_conversation_key(each) for each in ids]
+        keys = [_conversation_key(conversation_id) for conversation_id in ids]
         parts = [self._client.mget(keys[start : start + _PART]) for start in range(0, len(keys), _PART)]
         texts = [text for part in parts for text in part]
-        found = [_conversation(text, each) for each, text in zip(ids, texts, strict=True) if text is not None]
-        matching = [each for each in found if each.matches(principal, attributes, expired_by)]
-        return sorted(matching, key=lambda each: each.key)
+        conversations = [
+            _conversation(text, conversation_id)
+            for conversation_id, text in zip(ids, texts, strict=True)
+            if text is not None
+        ]
+        matching = [
+            conversation for conversation in conversations if conversation.matches(principal, attributes, expired_by)
+        ]
+        return sorted(matching, key=lambda conversation: conversation.key)
 
     @contextmanager
     def _watching(self, name: str, expected: Conversation | None, conversation_id: str) -> Iterator[Any]:
@@ -183,8 +191,8 @@ class RedisChatMemoryRepository(ChatMemoryRepository):
         with self._client.pipeline() as transaction:
             transaction.watch(name)
             text = transaction.get(name)
-            found = None if text is None else _conversation(text, conversation_id)
-            yield transaction if _revision(found) == _revision(expected) else None
+            current = None if text is None else _conversation(text, conversation_id)
+            yield transaction if _revision(current) == _revision(expected) else None
 
     def close(self) -> None:
         """Close the connections."""
@@ -205,7 +213,7 @@ def _client(url: str) -> Any:
     raise ConfigurationError("the chat memory's URL is invalid: pass a URL such as redis://host:6379/0")
 
 
-def _executed(transaction: Any) -> bool:
+def _execute(transaction: Any) -> bool:
     import redis
 
     try:
@@ -221,12 +229,12 @@ def _revision(conversation: Conversation | None) -> tuple[str, int] | None:
 
 def _conversation(text: bytes, conversation_id: str) -> Conversation:
     try:
-        found = Conversation.model_validate_json(text)
+        conversation = Conversation.model_validate_json(text)
     except ValidationError:
-        found = None  # the error's text may name what the value has
-    if found is None or found.id != conversation_id:
+        conversation = None  # the error's text may name what the value has
+    if conversation is None or conversation.id != conversation_id:
         raise UnreadableConversation(conversation_id, "the value", "its JSON is no conversation of this version")
-    return found
+    return conversation
 
 
 def _stored_entry(position: int, text: bytes) -> StoredEntry:
@@ -242,12 +250,12 @@ def _place(branch: str, kind: str, position: int) -> str:
     return f"{branch}|{kind}|{position:019}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return quote(text, safe="")
 
 
 def _expire(transaction: Any, conversation: Conversation) -> None:
-    name, member = f"{_PREFIX}:expiry", _escaped(conversation.id)
+    name, member = f"{_PREFIX}:expiry", _escape(conversation.id)
     if conversation.expires_at is None:
         transaction.zrem(name, member)
     else:
@@ -259,18 +267,18 @@ def _milliseconds(time: datetime) -> int:
 
 
 def _conversation_key(conversation_id: str) -> str:
-    return f"{_PREFIX}:conversation:{_escaped(conversation_id)}"
+    return f"{_PREFIX}:conversation:{_escape(conversation_id)}"
 
 
 def _indexes(conversation: Conversation) -> list[str]:
     """Return the keys of the sets that list a conversation."""
     owned = [] if conversation.principal is None else [_principal_index(conversation.principal)]
-    return [f"{_PREFIX}:all", *owned, *(_attribute_index(*each) for each in conversation.attributes.items())]
+    return [f"{_PREFIX}:all", *owned, *(_attribute_index(*attribute) for attribute in conversation.attributes.items())]
 
 
 def _principal_index(principal: str) -> str:
-    return f"{_PREFIX}:principal:{_escaped(principal)}"
+    return f"{_PREFIX}:principal:{_escape(principal)}"
 
 
 def _attribute_index(name: str, value: str) -> str:
-    return f"{_PREFIX}:attribute:{_escaped(name)}:{_escaped(value)}"
+    return f"{_PREFIX}:attribute:{_escape(name)}:{_escape(value)}"

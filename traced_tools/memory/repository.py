@@ -9,7 +9,7 @@ methods that only load and store; each of them is a blocking or an `async def` m
     remove                 remove a conversation and its entries, unless it has changed meanwhile
     find_conversations     load the conversations that match
 
-A store with an index of words also implements `search_entries`; by default, a search reads messages from the end.
+A repository with an index of words also implements `search_entries`; by default, a search reads messages from the end.
 
 `check_chat_memory_repository` in `traced_tools.memory` checks a repository against the contract.
 """
@@ -62,7 +62,7 @@ class ChatMemoryRepository(ABC):
 
     Every operation has a blocking and an async method. `append` names the version of the log that its caller has read,
     and fails if the log has changed since. A conversation belongs to the `principal` of the append that began it;
-    requests that name another principal, or none, are refused. A conversation that nobody owns is only for requests
+    requests that name another principal, or none, are refused. A conversation without an owner is only for requests
     without a principal.
 
     Conversation ids, principals and values of attributes are any text of 1 to 256 characters; a principal is not blank.
@@ -345,7 +345,7 @@ class ChatMemoryRepository(ABC):
     def delete_expired(self, by: datetime | None = None) -> int:
         """Delete the conversations that expire at or before a time, and return their number.
 
-        A conversation that somebody continues meanwhile is kept.
+        A conversation that a run continues meanwhile is kept.
 
         Args:
             by: the time, with a time zone; None for now.
@@ -362,7 +362,7 @@ class ChatMemoryRepository(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    # What the memory of an agent awaits: the rules of a log, as flows.
+    # The rules of a log, as flows, which the memory of an agent awaits.
 
     async def extend_flow(
         self,
@@ -387,19 +387,21 @@ class ChatMemoryRepository(ABC):
             ConversationConflict: if the log has changed since it was read.
         """
         check_entries(entries)
-        added = _checked_attributes(attributes)
+        new_attributes = _checked_attributes(attributes)
         conversation_id, version, head = log.conversation_id, log.version, log.conversation
         _check_request(conversation_id, principal, head)
         rows = [stored(entry, version + index) for index, entry in enumerate(entries, 1)]
         if _version(head) == version and not (head and _is_expired(head, utc_now())):
-            after = self._continued(head, conversation_id, rows, principal, added)
+            after = self._next_conversation(head, conversation_id, rows, principal, new_attributes)
             if await Call[bool](self.commit, head, after, rows):
-                return _extended(after, entries, rows)
-        found = await self._find_flow(conversation_id, principal)
-        if found is not None and (present := await self._find_rows(found, rows)):
-            return _extended(found, entries, present)
-        if found is None or head is None or found.revision != (head.key, version):
-            raise ConversationConflict(conversation_id, version, _version(found))
+                return _extended_log(after, entries, rows)
+        # The log has changed, or the store refused the entries; only now is it read, so that most appends read nothing.
+        current = await self._find_flow(conversation_id, principal)
+        # An append whose outcome is unknown is repeated: if the log has its entries, it has succeeded before.
+        if current is not None and (existing := await self._find_rows(current, rows)):
+            return _extended_log(current, entries, existing)
+        if current is None or head is None or current.revision != (head.key, version):
+            raise ConversationConflict(conversation_id, version, _version(current))
         raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
 
     async def _append_flow(
@@ -411,43 +413,43 @@ class ChatMemoryRepository(ABC):
         attributes: Mapping[str, str] | None,
     ) -> int:
         expect_whole("expected_version", expected_version, 0)
-        found = await self._find_flow(conversation_id, principal)
-        log = ConversationLog(conversation_id, expected_version, (), found)
+        conversation = await self._find_flow(conversation_id, principal)
+        log = ConversationLog(conversation_id, expected_version, (), conversation)
         return (await self.extend_flow(log, entries, principal=principal, attributes=attributes)).version
 
-    def _continued(
+    def _next_conversation(
         self,
-        found: Conversation | None,
+        conversation: Conversation | None,
         conversation_id: str,
         rows: Sequence[StoredEntry],
         principal: str | None,
         attributes: Mapping[str, str],
     ) -> Conversation:
-        """Return a conversation as it is with `rows` appended."""
+        """Return the conversation after an append of `rows`."""
         now = utc_now()
         return Conversation(
-            key=found.key if found else time_ordered_id(),
+            key=conversation.key if conversation else time_ordered_id(),
             id=conversation_id,
             version=rows[-1].position,
-            last_turn=max(found.last_turn if found else 1, *(row.turn for row in rows)),
+            last_turn=max(conversation.last_turn if conversation else 1, *(row.turn for row in rows)),
             principal=principal,
-            attributes={**(found.attributes if found else {}), **attributes},
-            created_at=found.created_at if found else now,
+            attributes={**(conversation.attributes if conversation else {}), **attributes},
+            created_at=conversation.created_at if conversation else now,
             updated_at=now,
             expires_at=None if self.expire_after is None else now + self.expire_after,
         )
 
-    async def _find_rows(self, found: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
-        """Return `rows` with their positions in the log if it has all of them, nothing if it has none of them."""
+    async def _find_rows(self, conversation: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        """Return `rows` with their positions in the log if it has all of them; an empty sequence if it has none."""
         ids = tuple(row.id for row in rows)
-        selection = EntrySelection(0, found.version, ids=ids)
-        present = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-        if present and [(row.id, row.body) for row in present] != [(row.id, row.body) for row in rows]:
+        selection = EntrySelection(0, conversation.version, ids=ids)
+        existing = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+        if existing and [(row.id, row.body) for row in existing] != [(row.id, row.body) for row in rows]:
             raise ValueError(
                 "the conversation has some of these entries, or other entries with their ids: "
                 "repeat an append with the same entries, and make each new entry with an id of its own"
             )
-        return present
+        return existing
 
     async def read_flow(
         self,
@@ -474,17 +476,18 @@ class ChatMemoryRepository(ABC):
             raise ValueError("limit counts from the beginning and last from the end: pass one of them")
         if kind not in (None, "message", "compaction"):
             raise ValueError("kind must be message, compaction or None")
-        wanted = _checked_branches(branches)
-        while (found := await self._find_flow(conversation_id, principal)) is not None:
-            from_turn = 1 if last_turns is None else max(1, found.last_turn - last_turns + 1)
-            selection = EntrySelection(after, found.version, from_turn, kind, wanted, ids, limit, last)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
+        branch_names = _checked_branches(branches)
+        while (conversation := await self._find_flow(conversation_id, principal)) is not None:
+            from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
+            selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
             missing = _first_missing(rows, selection)
             if missing is None:
                 entries = tuple(loaded(row, conversation_id) for row in rows)
-                return ConversationLog(conversation_id, found.version, entries, found)
-            again = await self._find_flow(conversation_id, principal)
-            if again is not None and again.key == found.key:  # otherwise, somebody has deleted it meanwhile
+                return ConversationLog(conversation_id, conversation.version, entries, conversation)
+            # Between the two loads, another caller may delete the conversation and begin a new one with its id.
+            current = await self._find_flow(conversation_id, principal)
+            if current is not None and current.key == conversation.key:
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
         return ConversationLog(conversation_id, 0)
 
@@ -501,32 +504,32 @@ class ChatMemoryRepository(ABC):
         principal: str | None = None,
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words; see `search`. This is a flow."""
-        wanted = _checked_words(words)
+        word_sets = _checked_words(words)
         if match not in get_args(Match):
             raise ValueError("match must be all or any")
         for name, number in (("through", through), ("before", before), ("limit", limit)):
             if number is not None:
                 expect_whole(name, number, 1)
-        some = _checked_branches(branches)
-        found = await self._find_flow(conversation_id, principal)
-        if found is None or not (all(wanted) if match == "all" else any(wanted)):
+        branch_names = _checked_branches(branches)
+        conversation = await self._find_flow(conversation_id, principal)
+        if conversation is None or not (all(word_sets) if match == "all" else any(word_sets)):
             return ()
-        most = min(found.version, through or found.version, (before or found.version + 1) - 1)
-        search = WordSearch(tuple(filter(None, wanted)), match, most, some, limit or found.version)
-        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, found, search)
+        most = min(conversation.version, through or conversation.version, (before or conversation.version + 1) - 1)
+        search = WordSearch(tuple(filter(None, word_sets)), match, most, branch_names, limit or conversation.version)
+        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, conversation, search)
         if rows is None:
-            return await self._scan_flow(found, search)
+            return await self._scan_flow(conversation, search)
         entries = (loaded(row, conversation_id) for row in rows)
         return tuple(entry for entry in entries if isinstance(entry, MessageEntry))
 
-    async def _scan_flow(self, found: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
-        """Return what a search finds by reading messages from the end."""
+    async def _scan_flow(self, conversation: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
+        """Return the matches of a search by reading messages from the end of the log."""
         entries: list[MessageEntry] = []
         through = search.through
         while through > 0 and len(entries) < search.limit:
             selection = EntrySelection(0, through, kind="message", branches=search.branches, last=_PAGE)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, found, selection)
-            entries += await Call[Sequence[MessageEntry]](_searched, rows, found.id, search)
+            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+            entries += await Call[Sequence[MessageEntry]](_matching_messages, rows, conversation.id, search)
             through = rows[0].position - 1 if len(rows) == _PAGE else 0
         return tuple(entries[: search.limit])
 
@@ -534,8 +537,9 @@ class ChatMemoryRepository(ABC):
         return _version(await self._find_flow(conversation_id, principal))
 
     async def _delete_flow(self, conversation_id: str, principal: str | None) -> bool:
-        while (found := await self._find_flow(conversation_id, principal)) is not None:
-            if await Call[bool](self.remove, found):
+        # `remove` refuses a conversation that has changed since it was loaded, so the next round loads it again.
+        while (conversation := await self._find_flow(conversation_id, principal)) is not None:
+            if await Call[bool](self.remove, conversation):
                 return True
         return False
 
@@ -543,10 +547,10 @@ class ChatMemoryRepository(ABC):
         self, attributes: Mapping[str, str] | None, principal: str | None
     ) -> tuple[Conversation, ...]:
         check_principal("principal", principal)
-        wanted = _checked_attributes(attributes)
-        found = await Call[Iterable[Conversation]](self.find_conversations, principal, wanted, None)
+        conditions = _checked_attributes(attributes)
+        conversations = await Call[Iterable[Conversation]](self.find_conversations, principal, conditions, None)
         now = utc_now()
-        return tuple(each for each in found if not _is_expired(each, now))
+        return tuple(conversation for conversation in conversations if not _is_expired(conversation, now))
 
     async def _delete_expired_flow(self, by: datetime | None) -> int:
         time = utc_now() if by is None else by
@@ -554,19 +558,20 @@ class ChatMemoryRepository(ABC):
         if time.tzinfo is None:
             raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
         expired = await Call[Iterable[Conversation]](self.find_conversations, None, {}, time)
-        return sum([await Call[bool](self.remove, each) for each in expired])
+        return sum([await Call[bool](self.remove, conversation) for conversation in expired])
 
     async def _find_flow(self, conversation_id: str, principal: str | None) -> Conversation | None:
-        """Return the caller's conversation; None if there is none, or if it has expired and is removed now."""
+        """Return the caller's conversation; None if there is none. An expired conversation is removed."""
         _check_request(conversation_id, principal, None)
-        found = await Call[Conversation | None](self.find_conversation, conversation_id)
-        if found is None:
+        conversation = await Call[Conversation | None](self.find_conversation, conversation_id)
+        if conversation is None:
             return None
-        if _is_expired(found, utc_now()):
-            removed = await Call[bool](self.remove, found)
+        if _is_expired(conversation, utc_now()):
+            # If another caller has continued or removed it meanwhile, the conversation in the store decides.
+            removed = await Call[bool](self.remove, conversation)
             return None if removed else await self._find_flow(conversation_id, principal)
-        _check_request(conversation_id, principal, found)
-        return found
+        _check_request(conversation_id, principal, conversation)
+        return conversation
 
 
 def utc_now() -> datetime:
@@ -574,8 +579,8 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _version(found: Conversation | None) -> int:
-    return 0 if found is None else found.version
+def _version(conversation: Conversation | None) -> int:
+    return 0 if conversation is None else conversation.version
 
 
 def _is_expired(conversation: Conversation, now: datetime) -> bool:
@@ -583,7 +588,7 @@ def _is_expired(conversation: Conversation, now: datetime) -> bool:
 
 
 def stored(entry: MemoryEntry, position: int) -> StoredEntry:
-    """Return an entry as a store gets it; raise `ValueError` if it has text that cannot be stored."""
+    """Return the row that stores an entry; raise `ValueError` if the entry has text that cannot be stored."""
     assert isinstance(entry, MessageEntry | CompactionEntry)
     try:
         body = dump_entry(entry)
@@ -594,12 +599,12 @@ def stored(entry: MemoryEntry, position: int) -> StoredEntry:
     return StoredEntry(position, entry.id, entry.turn, entry.branch, entry.kind, body)
 
 
-def _extended(
+def _extended_log(
     conversation: Conversation, entries: Sequence[MemoryEntry], rows: Sequence[StoredEntry]
 ) -> ConversationLog:
-    """Return the log as it is with `entries` as its last, which are stored in `rows`."""
-    placed = [entry.at(conversation.id, row.position) for entry, row in zip(entries, rows, strict=True)]
-    appended = cast(Sequence[MessageEntry | CompactionEntry], placed)
+    """Return the log after an append of `entries`, which are stored in `rows`."""
+    placed_entries = [entry.at(conversation.id, row.position) for entry, row in zip(entries, rows, strict=True)]
+    appended = cast(Sequence[MessageEntry | CompactionEntry], placed_entries)
     return ConversationLog(conversation.id, rows[-1].position, tuple(appended), conversation)
 
 
@@ -607,12 +612,13 @@ def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionE
     """Return the entry that `row` stores, with its place in the log.
 
     Raises:
-        UnreadableConversation: if it is no entry of this version, or another than the row says.
+        UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
+            from the row.
     """
     try:
         entry = load_entry(row.body)
     except (ValidationError, TypeError):
-        entry = None  # the error's text may name what the body has
+        entry = None  # the text of the error may quote the body
     if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
@@ -620,22 +626,22 @@ def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionE
     return entry
 
 
-def _searched(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
-    """Return what a search finds among messages, the newest first."""
+def _matching_messages(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
+    """Return the matches of a search among `rows`, the newest first."""
     entries = (loaded(row, conversation_id) for row in reversed(rows))
     return [entry for entry in entries if isinstance(entry, MessageEntry) and search.finds(entry.message)]
 
 
 def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
-    """Return the first position or id that `rows` lack; None if the selection has gaps: by turn, kind or branch."""
+    """Return the first position or id that `rows` lack; None if it selects by turn, kind or branch, with gaps."""
     if selection.ids is not None:
         ids = {row.id for row in rows}
-        return next((each for each in selection.ids if each not in ids), None)
+        return next((entry_id for entry_id in selection.ids if entry_id not in ids), None)
     if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
         return None
     expected = selection.cut(range(selection.after + 1, selection.through + 1))
-    found = {row.position for row in rows}
-    return next((position for position in expected if position not in found), None)
+    positions = {row.position for row in rows}
+    return next((position for position in expected if position not in positions), None)
 
 
 def _check_text(argument: str, value: object, most: int, least: int = 1) -> None:
@@ -647,36 +653,36 @@ def _check_text(argument: str, value: object, most: int, least: int = 1) -> None
         raise ValueError(f"{argument} must be text that UTF-8 can encode: replace its lone surrogates")
 
 
-def _check_request(conversation_id: str, principal: str | None, found: Conversation | None) -> None:
-    """Raise an error if a request is invalid, or if the conversation that it found belongs to somebody else."""
+def _check_request(conversation_id: str, principal: str | None, conversation: Conversation | None) -> None:
+    """Raise an error if a request is invalid, or if its conversation belongs to another principal."""
     _check_text("conversation_id", conversation_id, MOST_ID)
     check_principal("principal", principal)
-    if found is not None and found.principal != principal:
-        raise ConversationDenied(conversation_id, has_owner=found.principal is not None)
+    if conversation is not None and conversation.principal != principal:
+        raise ConversationDenied(conversation_id, has_owner=conversation.principal is not None)
 
 
 def _checked_branches(branches: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the different ones of `branches`."""
+    """Return `branches` without repetitions."""
     if branches is None:
         return None
     if isinstance(branches, str) or not isinstance(branches, Sequence):
         raise TypeError(f"branches must be a sequence of str or None, not {type(branches).__name__}")
     if not branches:
         raise ValueError("branches must not be empty: pass at least one branch, or None for all")
-    for each in branches:
-        _check_text("each of branches", each, MOST_BRANCH, least=0)
+    for branch in branches:
+        _check_text("each of branches", branch, MOST_BRANCH, least=0)
     return tuple(dict.fromkeys(branches))
 
 
 def _checked_words(words: Sequence[str]) -> Sequence[frozenset[str]]:
-    """Return what a message must have for each of `words`."""
+    """Return for each of `words` the set of words that a message must have."""
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise TypeError(f"words must be a sequence of str, not {type(words).__name__}")
     if not 1 <= len(words) <= MOST_WORDS:
         raise ValueError(f"words must have 1 to {MOST_WORDS} items; it has {len(words)}")
-    for each in words:
-        _check_text("each of words", each, MOST_WORD)
-    return [frozenset(words_in(each)) for each in words]
+    for text in words:
+        _check_text("each of words", text, MOST_WORD)
+    return [frozenset(words_in(text)) for text in words]
 
 
 def _checked_attributes(attributes: Mapping[str, str] | None) -> Mapping[str, str]:

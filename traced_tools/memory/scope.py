@@ -166,16 +166,16 @@ class CompactionScope(MemoryStageScope):
 
     def _record(self, instruments: Instruments) -> None:
         observed, strategy, context = self._observed, self._strategy(), self._context
-        made: Attributes = {**self.run.agent_label}
+        labels: Attributes = {**self.run.agent_label}
         if strategy:
-            made[names.COMPACTION_STRATEGY] = self._limited(names.COMPACTION_STRATEGY, strategy)
-        ended = {**made, names.COMPACTION_OUTCOME: observed.outcome}
+            labels[names.COMPACTION_STRATEGY] = self._limited(names.COMPACTION_STRATEGY, strategy)
+        outcome_labels = {**labels, names.COMPACTION_OUTCOME: observed.outcome}
         if self._trigger:
-            ended[names.COMPACTION_TRIGGER] = self._limited(names.COMPACTION_TRIGGER, self._trigger)
-        instruments.compactions.add(1, ended, context)
+            outcome_labels[names.COMPACTION_TRIGGER] = self._limited(names.COMPACTION_TRIGGER, self._trigger)
+        instruments.compactions.add(1, outcome_labels, context)
         if observed.tokens_before is not None and observed.tokens_after is not None:
             saved = max(0, observed.tokens_before - observed.tokens_after)
-            instruments.compaction_tokens_saved.record(saved, made, context)
+            instruments.compaction_tokens_saved.record(saved, labels, context)
 
     def _limited(self, label: str, name: str) -> str:
         return limit_cardinality(label, self.run.agent_in_metrics, name)

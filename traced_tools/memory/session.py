@@ -65,16 +65,16 @@ class DecidesView(Protocol):
 class MemorySession:
     """The access of one run to one conversation. The memory advisor opens it and appends what the run adds.
 
-    A run without a conversation id has a view as well, of which nothing is stored.
+    A run without a conversation id has a view as well. Its messages are not stored.
 
     If a tool of an agent asks another agent in the same conversation, the inner agent writes to a branch of its own. It
     sees what the outer agent's model has been sent and has answered so far, and its own branch.
 
     Args:
-        owner: who opens the session. The context of the run keeps it for `session_of(run, owner)`.
+        owner: the object that opens the session. The context of the run keeps the session for `session_of(run, owner)`.
         memory: decides what the model is sent.
         run: the run.
-        on_failure: what happens if the store is down: `raise` fails the run, `warn` goes on without the store.
+        on_failure: how to react if the store is down: `raise` fails the run, `warn` goes on without the store.
 
     Attributes:
         view: what the model is sent.
@@ -110,10 +110,10 @@ class MemorySession:
         self._streamed_iteration = 0
         self._has_no_log = run.conversation_id is None
         self._is_out = self._has_read = self._has_warned = False
-        self._is_unsure = False  # whether the log may have what is unsaved
-        self._unsaved: list[MessageEntry] = []
+        self._is_unsure = False  # whether the log may already have entries of `_unsaved`
+        self._unsaved: list[MessageEntry] = []  # until the log has them, so that no outage or interrupt loses them
         self._last: Message | None = None
-        self._resumed = Turn()  # as the log had it when the run began
+        self._resumed = Turn()  # as it was in the log when the run began
         run.remembered = ()
         _CURRENT.set(self)
 
@@ -156,8 +156,8 @@ class MemorySession:
     def settled_messages(self) -> tuple[Message, ...]:
         """Return what an inner agent sees: the messages up to the last answer whose calls all have results."""
         running = self.view.running
-        settled = replace(running, rounds=tuple(each for each in running.rounds if each.is_settled()))
-        return replace(self.view, running=settled).messages
+        settled_turn = replace(running, rounds=tuple(round_ for round_ in running.rounds if round_.is_settled()))
+        return replace(self.view, running=settled_turn).messages
 
     async def fit(self) -> None:
         """Let the memory leave messages out of the view, as a flow; called before each call of the model."""
@@ -172,7 +172,7 @@ class MemorySession:
     # What the run adds.
 
     async def begin(self, conversation: Sequence[Message]) -> None:
-        """Read the view, and append what is new in the conversation that the run is asked to send, as a flow.
+        """Read the view, and append the new messages of the conversation that the run is asked to send, as a flow.
 
         Calls of an earlier run without a result get a placeholder. Unless the run resumes another one, runs that wait
         in the turns before it are withdrawn, and their calls get a placeholder that says whether they can have run.
@@ -185,34 +185,40 @@ class MemorySession:
             ChatMemoryError: if the conversation cannot be read, or, with `on_failure="raise"`, if the store is down.
         """
         register_run(self.run)
+        # The view, the resumed turn and the append must be of one version of the log. If another run appends meanwhile,
+        # everything is read and decided again.
         for _ in range(_MOST_ATTEMPTS):
             view, resumed = await self._read(), Turn()
             if self.run.resumption is not None and self._has_read:
-                found = await self._resumed_turn(self.run.resumption.paused.run_ids)
-                if found is None:
-                    continue  # the log has changed since the view was read
-                view, self._resumed = _with_running(view, found), found
+                paused_turn = await self._find_resumed_turn(self.run.resumption.paused.run_ids)
+                if paused_turn is None:
+                    continue
+                view, self._resumed = _with_running(view, paused_turn), paused_turn
                 resumed = view.running
             if self.ancestors:
                 view = replace(view, turns=_without_siblings(view.turns, self.turn, resumed))
-            passed = view.turns
-            if view.left_out and not passed:  # the turn before is too long for the view
+            previous_turns = view.turns
+            if view.left_out and not previous_turns:  # the turn before is longer than a window, but its calls may wait
                 last = await self._last_turns(1)
                 if last is None:
                     continue
-                passed = last
-            asked, preceding, request_only = _split(view, conversation)
-            if resumed.size:  # the run that paused has asked
-                asked = ()
+                previous_turns = last
+            new_messages, prefix, request_only = _split(view, conversation)
+            if resumed.size:  # the run that paused has appended the question
+                new_messages = ()
             turns = (*view.turns, resumed) if resumed.size else view.turns
-            self.turn, self._last = self._turn_of(asked, turns), asked[-1] if asked else None
-            question, placeholders = self._entries(asked, self.turn), _placeholders(turns, asked)
-            settled: list[MessageEntry] = []
+            self.turn, self._last = self._turn_number(new_messages, turns), new_messages[-1] if new_messages else None
+            question, placeholders = self._new_entries(new_messages, self.turn), _placeholders(turns, new_messages)
+            outcomes: list[MessageEntry] = []
             self.superseded = ()
             if self.run.resumption is None:
-                settled, self.superseded = _settled(passed, asked, await self._withdrawn(passed, asked))
-            if placeholders or (settled and view.turns):
-                turns = turns_of([*_entries_of(turns), *placeholders, *(settled if view.turns else ())])
+                outcomes, self.superseded = _waiting_outcomes(
+                    previous_turns, new_messages, await self._withdraw_runs(previous_turns, new_messages)
+                )
+            # Without turns in the view, the outcomes are of a turn that it leaves out: only the log gets them.
+            visible_outcomes = outcomes if view.turns else []
+            if placeholders or visible_outcomes:
+                turns = turns_of([*_entries_of_turns(turns), *placeholders, *visible_outcomes])
             if resumed.size:  # its last calls get their results
                 *earlier, resumed = turns
                 turns = tuple(earlier)
@@ -220,58 +226,60 @@ class MemorySession:
                     self._last = resumed.rounds[-1].answer.message
             self.view = replace(
                 view,
-                preceding=preceding,
+                preceding=prefix,
                 turns=turns,
                 request_only=request_only,
                 running=Turn.of((*resumed.entries, *question)),
             )
-            self._unsaved = [*placeholders, *settled, *question]
+            self._unsaved = [*placeholders, *outcomes, *question]
             if await self._save():
                 break
         else:
             raise self._conflict()
-        calls = sum(len(results_in(entry)) for entry in (*placeholders, *settled))
-        if calls:
+        missing = sum(len(results_in(entry)) for entry in (*placeholders, *outcomes))
+        if missing:
             not_run = len(self.superseded)
-            observe_missing_results(self.run, not_run, calls - not_run, iteration=self.iteration)
+            observe_missing_results(self.run, not_run, missing - not_run, iteration=self.iteration)
 
-    async def _withdrawn(self, turns: Sequence[Turn], asked: Sequence[Message]) -> Container[str | None]:
-        """Withdraw the runs that wait in turns that the conversation passes by; return those that never resume.
+    async def _withdraw_runs(self, turns: Sequence[Turn], new_messages: Sequence[Message]) -> Container[str | None]:
+        """Withdraw the runs that wait in `turns`, because the conversation goes on; return those that never resume.
 
-        Whether a run has resumed is decided where its state is kept. The log decides about a state that no store keeps:
-        a run that resumes from it writes to the log first, which fails once this run has appended its question.
+        The store of a run's state decides whether the run has resumed. The log decides about a state without a store: a
+        run that resumes from it writes to the log first, which fails once this run has appended its question.
         """
         pauses = {
             entry.run_id: entry.pause
             for turn in turns
-            for each in turn.rounds
-            for entry in each.waiting_calls().values()
+            for round_ in turn.rounds
+            for entry in round_.waiting_calls().values()
         }
-        passed = [*pauses]
+        run_ids = [*pauses]
         if (
             turns
             and not turns[-1].is_answered
             and (
-                any(isinstance(each, UserMessage) for each in asked)
+                any(isinstance(message, UserMessage) for message in new_messages)
                 or any(entry.pause is not None for entry in turns[-1].entries)
             )
         ):
-            passed += [entry.run_id for entry in turns[-1].entries]
-        never = {
+            run_ids += [entry.run_id for entry in turns[-1].entries]
+        withdrawn_ids = {
             run_id
             for run_id, pause in pauses.items()
-            if pause is not None and pause.keeper == "log" and self._on_failure == "raise"  # else, it may lack entries
+            if pause is not None
+            and pause.keeper == "log"
+            and self._on_failure == "raise"  # with `warn`, the log may lack the question of this run
         }
         if self.run.withdraw is not None:
-            for run_id in dict.fromkeys(passed):
+            for run_id in dict.fromkeys(run_ids):
                 if run_id is not None and await self.run.withdraw(run_id):
-                    never.add(run_id)
-        return never
+                    withdrawn_ids.add(run_id)
+        return withdrawn_ids
 
-    async def _resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
-        """Return the turn that the run goes on with, whole; None if the log has changed meanwhile.
+    async def _find_resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
+        """Return the whole turn that the run continues; None if the log has changed meanwhile.
 
-        The view may lack parts of it, or all, as it may of any turn before the run.
+        The view may lack some or all of its entries, as of any turn before the run.
 
         Args:
             run_ids: the runs that the run resumes.
@@ -303,21 +311,22 @@ class MemorySession:
         return turn
 
     async def _last_turns(self, count: int) -> tuple[Turn, ...] | None:
-        """Return the last turns of the log, whole; None if the log has changed since the view was read."""
+        """Return the last turns of the log with all entries; None if the log has changed since the view was read."""
         version = self._reader.log.version
         try:
             turns = await self._reader.last_turns(count)
         except _OUTAGES as error:
-            self._failed("search_memory", error)
+            self._handle_outage("search_memory", error)
             return ()
         return turns if self._reader.log.version == version else None
 
     async def claim(self) -> None:
-        """Record in the log that the calls which waited begin, if nothing else keeps the paused run, as a flow.
+        """Record in the log that the calls that waited begin, if no store keeps the paused run, as a flow.
 
         Raises:
             ResumeError: if the conversation went on, or another run has resumed from the state.
-            ChatMemoryError: if the log cannot record it, whatever `on_failure` is: then, nobody would know.
+            ChatMemoryError: if the log cannot record it, whatever `on_failure` is: without the record, another run
+                could resume from the same state.
         """
         paused = None if self.run.resumption is None else self.run.resumption.paused
         if paused is None or not paused.is_logged:
@@ -328,67 +337,67 @@ class MemorySession:
             )
         waiting = [
             ToolResultPart(call_id=call.id or "", name=call.name, content=_BEGUN, is_error=True)
-            for each in self._resumed.rounds
-            for call in each.calls
-            if call.id in each.waiting_calls()
+            for round_ in self._resumed.rounds
+            for call in round_.calls
+            if call.id in round_.waiting_calls()
         ]
-        if not waiting:  # the memory was down when the run paused, so the log says nothing about the calls
+        if not waiting:  # the memory was down when the run paused, so the log does not have the calls
             return
-        [entry] = self._entries([ToolMessage(waiting)], self.turn)
+        [entry] = self._new_entries([ToolMessage(waiting)], self.turn)
         for _ in range(_MOST_ATTEMPTS):
-            added = await self._extend_with([entry.replace(placeholder=True)])
-            if added is not None:
-                begun = [each for each in added if isinstance(each, MessageEntry)]
-                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *begun)))
+            appended = await self._extend_with([entry.replace(placeholder=True)])
+            if appended is not None:
+                entries = [entry for entry in appended if isinstance(entry, MessageEntry)]
+                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
                 return
             await self._reader.catch_up()
-            await self._resumed_turn(paused.run_ids)
+            await self._find_resumed_turn(paused.run_ids)  # raises if another run has resumed from the state
         raise self._conflict()
 
     async def go_on(self, conversation: Sequence[Message]) -> None:
-        """Append what is new in a further request of the run, as a flow.
+        """Append the new messages of a further request of the run, as a flow.
 
         If an advisor sends a request again, the view goes back to where it was then.
 
         Args:
-            conversation: the messages without the instructions: the whole conversation, or only what is new in it.
+            conversation: the messages without the instructions: the whole conversation, or only its new messages.
         """
-        new = self._after_last(conversation)
-        if new is None:
-            new = self._after_rewinding(conversation)
-        await self.append(new)
+        new_messages = self._after_last(conversation)
+        if new_messages is None:
+            new_messages = self._after_rewinding(conversation)
+        await self.append(new_messages)
 
     async def finish(self, conversation: Sequence[Message], *, failing: bool = False) -> None:
-        """Append what the model was not sent anymore, such as the results of the last tools, as a flow.
+        """Append the messages that no request to the model has had, such as the results of the last tools, as a flow.
 
         Args:
             conversation: the messages of the run so far.
-            failing: whether an error is on its way already; a failure of the store is then counted and not raised.
+            failing: whether the run fails already; a failure of the store is then counted and not raised.
         """
         if failing:
             self._on_failure = "warn"
-        left = self._after_last(conversation) or ()
-        await self.append(left)
+        new_messages = self._after_last(conversation) or ()
+        await self.append(new_messages)
         if self.run.pause is not None:
             await self.pause(self.run.pause.result.waiting)
         await self.flush()
-        if self.run.interrupted is not None and any(each is self.run.interrupted for each in left):
+        if self.run.interrupted is not None and any(message is self.run.interrupted for message in new_messages):
             contents = [part.content for part in self.run.interrupted.results]
-            unknown = sum(each.startswith(UNKNOWN_OUTCOME) for each in contents)
-            not_run = sum(each.startswith(NOT_RUN) for each in contents)
+            unknown = sum(content.startswith(UNKNOWN_OUTCOME) for content in contents)
+            not_run = sum(content.startswith(NOT_RUN) for content in contents)
             observe_missing_results(self.run, not_run=not_run, unknown=unknown, iteration=self.iteration)
 
     async def pause(self, pending: Sequence[PendingCall]) -> None:
         """Append that the run ends because calls wait for a decision, as a flow.
 
-        The results of a resumed run replace the placeholders, and so does what another run finds out about the calls.
+        The results of a resumed run replace the placeholders, and so do the outcomes that another run records.
         """
         parts = [
-            ToolResultPart(call_id=each.call_id, name=each.tool, content=_WAITING, is_error=True) for each in pending
+            ToolResultPart(call_id=call.call_id, name=call.tool, content=_WAITING, is_error=True) for call in pending
         ]
-        begun = tuple(each.call_id for each in pending if each.has_begun)
-        pause = LoggedPause(keeper="log" if self.run.withdraw is None else "store", begun=begun)
-        [entry] = self._entries([ToolMessage(parts)], self.turn)
+        begun_ids = tuple(call.call_id for call in pending if call.has_begun)
+        pause = LoggedPause(keeper="log" if self.run.withdraw is None else "store", begun=begun_ids)
+        [entry] = self._new_entries([ToolMessage(parts)], self.turn)
         await self._append_entries([entry.replace(placeholder=True, pause=pause)])
 
     def stream(self, text: str, iteration: int, *, restarts: bool) -> None:
@@ -398,7 +407,7 @@ class MemorySession:
         self._streamed.append(text)
 
     async def finish_streamed(self) -> None:
-        """Append what was streamed of an answer before an error or the caller ended the run, as a flow."""
+        """Append the part of an answer that was streamed before an error or the caller ended the run, as a flow."""
         self._on_failure = "warn"
         text = "".join(self._streamed)
         if text.strip():
@@ -408,19 +417,20 @@ class MemorySession:
     async def append(self, messages: Sequence[Message], usage: Usage | None = None) -> None:
         """Append messages to the log and to the turn of the run, as a flow.
 
-        An answer that says nothing is left out, because providers refuse such a message.
+        An empty answer is omitted, because providers refuse such a message.
 
         Args:
             messages: the messages.
-            usage: what the provider reported for the last message, an answer; None if it is not known, or no answer.
+            usage: the usage that the provider reported for the last message; None if it reported none, or if the last
+                message is not an answer.
         """
-        kept = [each for each in messages if _says_something(each)]
-        entries = self._entries(kept, self.turn)
+        sendable = [message for message in messages if _says_something(message)]
+        entries = self._new_entries(sendable, self.turn)
         if usage is not None and entries and usage.input_tokens is not None:
             tokens = usage.input_tokens + (usage.output_tokens or 0)
             entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
-        if kept:
-            self._last = kept[-1]
+        if sendable:
+            self._last = sendable[-1]
         await self._append_entries(entries)
 
     async def _append_entries(self, entries: Sequence[MessageEntry]) -> None:
@@ -428,7 +438,7 @@ class MemorySession:
             self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
             self._unsaved += entries
         for _ in range(_MOST_ATTEMPTS):
-            if self._is_unsure and not self._is_out:
+            if self._is_unsure and not self._is_out:  # an append was interrupted, and may have been stored
                 await self._catch_up()
             if await self._save():
                 return
@@ -436,17 +446,18 @@ class MemorySession:
         raise self._conflict()
 
     async def flush(self) -> None:
-        """Append what an outage or an interrupt has kept from the log, if the store is up again, as a flow."""
+        """Append the entries that the log lacks after an outage or an interrupt, if the store is up, as a flow."""
         if not self._unsaved or self._has_no_log:
             return
         self._on_failure = "warn"
         for _ in range(_MOST_ATTEMPTS):
             self._is_out = False
             await self._catch_up()
-            if self._unsaved and not self._has_read and not self.ancestors:  # only now is the last turn known
+            # The number of the last turn was unknown during the outage, so the entries get their turn now.
+            if self._unsaved and not self._has_read and not self.ancestors:
                 is_new = isinstance(self._unsaved[0].message, UserMessage)
                 turn = max(1, self._reader.log.last_turn + is_new)
-                self._unsaved = [each.replace(turn=turn) for each in self._unsaved]
+                self._unsaved = [entry.replace(turn=turn) for entry in self._unsaved]
             if await self._save():
                 return
 
@@ -454,7 +465,7 @@ class MemorySession:
 
     @property
     def can_compact(self) -> bool:
-        """Whether the log has all that the run has added, so that a compaction can cover it."""
+        """Whether the log has all entries of the run, so that a compaction can cover them."""
         return self._has_read and not self._is_out and not self._unsaved and not self._has_no_log
 
     @property
@@ -468,13 +479,13 @@ class MemorySession:
         It returns None, and appends nothing, if another run has compacted the branch since this run read it.
         """
         for _ in range(_MOST_ATTEMPTS):
-            found = await self._extend_with([compaction])
-            if found is not None:
-                added = found[-1]
-                assert isinstance(added, CompactionEntry)
-                return added
-            missed = await self._reader.catch_up()
-            if self._reader.is_replaced or any(isinstance(each, CompactionEntry) for each in missed.entries):
+            appended = await self._extend_with([compaction])
+            if appended is not None:
+                last = appended[-1]
+                assert isinstance(last, CompactionEntry)
+                return last
+            changes = await self._reader.catch_up()
+            if self._reader.is_replaced or any(isinstance(entry, CompactionEntry) for entry in changes.entries):
                 return None
         raise self._conflict()
 
@@ -488,57 +499,59 @@ class MemorySession:
         try:
             with observe_memory(self.run, "search_memory", self.iteration) as observed:
                 view = await self.memory.read(self._reader)
-                observed.read(sum([turn.size for turn in view.turns]), view.left_out, lambda: _entries_of(view.turns))
+                observed.read(
+                    sum([turn.size for turn in view.turns]), view.left_out, lambda: _entries_of_turns(view.turns)
+                )
         except _OUTAGES as error:
-            self._failed("search_memory", error)
+            self._handle_outage("search_memory", error)
             return MemoryView(inherited=inherited)
         self._has_read = True
         return replace(view, inherited=inherited) if inherited else view
 
     async def _catch_up(self) -> None:
-        """Read how the log has changed, and what of the run's entries it has already."""
+        """Read the changes of the log, and place the entries of the run that it already has."""
         try:
             if not self._has_read:
                 await self._reader.read(last=1)
                 return
-            missed = await self._reader.catch_up()
+            changes = await self._reader.catch_up()
         except _OUTAGES as error:
-            self._failed("upsert_memory", error)
+            self._handle_outage("upsert_memory", error)
             return
         self._is_unsure = False
-        self._has_no_log |= self._reader.is_replaced  # what belongs to a deleted conversation is not kept
-        self._place([entry for entry in missed.entries if isinstance(entry, MessageEntry)])
+        self._has_no_log |= self._reader.is_replaced  # this run must not bring a deleted conversation back
+        self._place([entry for entry in changes.entries if isinstance(entry, MessageEntry)])
 
     async def _save(self) -> bool:
-        """Append what the log does not have, and return True; return False if the log has changed since it was read.
+        """Append the entries that the log lacks and return True; return False if the log has changed since it was read.
 
         During an outage, the entries wait for the end of the run.
         """
         if not self._unsaved or self._is_out or self._has_no_log:
             return True
-        self._is_unsure = True  # until the store has answered
+        self._is_unsure = True  # an interrupt can end this run's flow after the store has committed
         try:
-            added = await self._extend_with(self._unsaved)
+            appended = await self._extend_with(self._unsaved)
         except _OUTAGES as error:
-            self._failed("upsert_memory", error)
+            self._handle_outage("upsert_memory", error)
             return True
         self._is_unsure = False
-        if added is None:
+        if appended is None:
             return False
-        self._place([entry for entry in added if isinstance(entry, MessageEntry)])
+        self._place([entry for entry in appended if isinstance(entry, MessageEntry)])
         return True
 
-    def _place(self, stored: Sequence[MessageEntry]) -> None:
+    def _place(self, stored_entries: Sequence[MessageEntry]) -> None:
         """Replace the run's entries that the log has by the same entries with their places in the log."""
-        placed = {entry.id: entry for entry in stored}
-        ours = [entry for entry in self._unsaved if entry.id in placed]
+        placed_entries = {entry.id: entry for entry in stored_entries}
+        ours = [entry for entry in self._unsaved if entry.id in placed_entries]
         if not ours:
             return
-        self._unsaved = [entry for entry in self._unsaved if entry.id not in placed]
-        running = Turn.of(placed.get(entry.id, entry) for entry in self.view.running.entries)
+        self._unsaved = [entry for entry in self._unsaved if entry.id not in placed_entries]
+        running = Turn.of(placed_entries.get(entry.id, entry) for entry in self.view.running.entries)
         turns = self.view.turns
         if any(entry.placeholder for entry in ours):
-            turns = turns_of(placed.get(entry.id, entry) for entry in _entries_of(turns))
+            turns = turns_of(placed_entries.get(entry.id, entry) for entry in _entries_of_turns(turns))
         self.view = replace(self.view, turns=turns, running=running)
 
     async def _extend_with(self, entries: Sequence[MemoryEntry]) -> Sequence[MemoryEntry] | None:
@@ -552,20 +565,20 @@ class MemorySession:
                 observed.conflict()
                 return None
             self._reader.log = log
-            stored = [entry for entry in entries if isinstance(entry, MessageEntry)]
-            observed.stored(len(stored), lambda: stored)
+            message_entries = [entry for entry in entries if isinstance(entry, MessageEntry)]
+            observed.stored(len(message_entries), lambda: message_entries)
         return log.entries
 
     def _attributes(self) -> dict[str, str]:
-        """Return the texts among the run's attributes, by which an application finds the conversation."""
+        """Return the attributes of the run with texts as values, by which an application finds the conversation."""
         return {
             name: value
             for name, value in self.run.attributes.items()
             if isinstance(value, str) and len(name) <= MOST_ATTRIBUTE_NAME and 1 <= len(value) <= MOST_ID
         }
 
-    def _failed(self, operation: Literal["search_memory", "upsert_memory"], error: Exception) -> None:
-        """Go on without the store, and count that; or raise `error`, if the run is to fail."""
+    def _handle_outage(self, operation: Literal["search_memory", "upsert_memory"], error: Exception) -> None:
+        """Go on without the store, and count the failure; with `on_failure="raise"`, raise `error`."""
         if self._on_failure == "raise":
             raise error
         memory_failed(self.run, operation, error)
@@ -579,17 +592,17 @@ class MemorySession:
 
     # Entries.
 
-    def _entries(self, messages: Iterable[Message], turn: int) -> list[MessageEntry]:
+    def _new_entries(self, messages: Iterable[Message], turn: int) -> list[MessageEntry]:
         run, resumption = self.run, self.run.resumption
         of_run = {"turn": turn, "run_id": run.id, "branch": self.branch, "agent": run.agent}
         resumes = None if resumption is None else resumption.paused.run_ids[0]
         return [MessageEntry(message, resumes=resumes, **of_run) for message in messages]
 
-    def _turn_of(self, asked: Sequence[Message], turns: Sequence[Turn]) -> int:
-        """Return the number of the run's turn: a new one if the user says something, and else the last one."""
+    def _turn_number(self, new_messages: Sequence[Message], turns: Sequence[Turn]) -> int:
+        """Return the number of the run's turn: a new one if there is a new message of the user, else the last one."""
         if self.ancestors:
             return self.turn
-        if any(isinstance(each, UserMessage) for each in asked):
+        if any(isinstance(message, UserMessage) for message in new_messages):
             return self._reader.log.last_turn + 1
         return turns[-1].number if turns else max(1, self._reader.log.last_turn)
 
@@ -603,7 +616,7 @@ class MemorySession:
     def _after_rewinding(self, conversation: Sequence[Message]) -> Sequence[Message]:
         """Return what follows the last message of the running turn in a conversation; the turn then ends with it.
 
-        A conversation that has none of them is only what is new, or ends with it.
+        A conversation without any of them has only new messages, or ends with them.
         """
         running = self.view.running.entries
         for index in reversed(range(len(conversation))):
@@ -611,7 +624,7 @@ class MemorySession:
                 if conversation[index] == running[place].message:
                     self.view = replace(self.view, running=Turn.of(running[: place + 1]))
                     return conversation[index + 1 :]
-        answers = [index for index, each in enumerate(conversation) if isinstance(each, AssistantMessage)]
+        answers = [index for index, message in enumerate(conversation) if isinstance(message, AssistantMessage)]
         return conversation[answers[-1] + 1 :] if answers else conversation
 
 
@@ -623,7 +636,7 @@ def session_of(run_id: str, owner: object = None, memory: DecidesView | None = N
 
     Args:
         run_id: the run.
-        owner: who opened the session; None for anybody.
+        owner: the object that opened the session; None for any owner.
         memory: the memory of the session; None for any.
     """
     session = _CURRENT.get()
@@ -642,11 +655,11 @@ def _branch_below(branch: str, agent: str) -> str:
     return f"{sha256(branch.encode()).hexdigest()[:32]}.{agent.replace('.', '_')[:128]}"
 
 
-def _is_same(message: Message, kept: Message) -> bool:
-    """Return whether a message is the kept one, even if an advisor has changed the text beside its calls."""
-    if isinstance(message, AssistantMessage) and isinstance(kept, AssistantMessage) and kept.tool_calls:
-        return [call.id for call in message.tool_calls] == [call.id for call in kept.tool_calls]
-    return message == kept
+def _is_same(message: Message, original: Message) -> bool:
+    """Return whether a message is the original one, even if an advisor has changed the text beside its calls."""
+    if isinstance(message, AssistantMessage) and isinstance(original, AssistantMessage) and original.tool_calls:
+        return [call.id for call in message.tool_calls] == [call.id for call in original.tool_calls]
+    return message == original
 
 
 def _says_something(message: Message) -> bool:
@@ -663,8 +676,8 @@ def _split(
 ) -> tuple[Sequence[Message], tuple[Message, ...], tuple[Message, ...]]:
     """Return the messages to append, and those to send with this request only: before the view, and after it.
 
-    What the view has already is not appended again. If the conversation does not continue the view, only the last
-    message of the user and what follows it is appended.
+    Messages of the view are not appended again. If the conversation does not continue the view, only the last message
+    of the user and the messages after it are appended.
     """
     if (
         len(conversation) == 1
@@ -673,97 +686,101 @@ def _split(
         and view.turns
         and view.turns[-1].is_answered
     ):
-        return conversation, (), ()  # the common case: the caller passes the question only
-    known = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
-    if (end := _end_of_known(known, conversation)) is not None:
+        return conversation, (), ()  # the common case: the caller passes the question only, so nothing is compared
+    view_messages = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
+    if (end := _end_of_view(view_messages, conversation)) is not None:
         has_all = not view.left_out and not view.summary
-        return conversation[end:], tuple(conversation[: max(0, end - len(known))] if has_all else ()), ()
-    questions = [index for index, each in enumerate(conversation) if isinstance(each, UserMessage)]
+        return conversation[end:], tuple(conversation[: max(0, end - len(view_messages))] if has_all else ()), ()
+    questions = [index for index, message in enumerate(conversation) if isinstance(message, UserMessage)]
     begin = questions[-1] if questions else 0
     if not begin:
         return conversation, (), ()
-    said = _said(message for turn in view.turns for message in turn.messages())[-2:]
-    if said and said == _said(conversation[:begin])[-len(said) :]:
+    exchanges = _exchanges(message for turn in view.turns for message in turn.messages())[-2:]
+    if exchanges and exchanges == _exchanges(conversation[:begin])[-len(exchanges) :]:
         return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
     return conversation[begin:], (), tuple(conversation[:begin])
 
 
-def _end_of_known(known: Sequence[Message], conversation: Sequence[Message]) -> int | None:
-    """Return where in a conversation the known messages end; None if it does not have them.
+def _end_of_view(view_messages: Sequence[Message], conversation: Sequence[Message]) -> int | None:
+    """Return where in a conversation the messages of the view end; None if it does not have them.
 
-    It has all of them in a row, or it begins with the last of them.
+    A conversation has them if it has all of them in a row, or if it begins with the last of them.
     """
-    known, conversation, size = list(known), list(conversation), len(known)
-    if not known:
+    view_messages, conversation, size = list(view_messages), list(conversation), len(view_messages)
+    if not view_messages:
         return None
     for begin in reversed(range(len(conversation) - size + 1)):
-        if conversation[begin : begin + size] == known:
+        if conversation[begin : begin + size] == view_messages:
             return begin + size
     for shared in reversed(range(1, min(size, len(conversation)) + 1)):
-        if known[-shared:] == conversation[:shared]:
+        if view_messages[-shared:] == conversation[:shared]:
             return shared
     return None
 
 
-def _said(messages: Iterable[Message]) -> list[tuple[str, str]]:
-    """Return who said what, without tool calls and their results."""
+def _exchanges(messages: Iterable[Message]) -> list[tuple[str, str]]:
+    """Return the role and the text of each message, without tool calls and their results."""
     return [
-        (each.role, each.text)
-        for each in messages
-        if isinstance(each, UserMessage) or (isinstance(each, AssistantMessage) and not each.tool_calls)
+        (message.role, message.text)
+        for message in messages
+        if isinstance(message, UserMessage) or (isinstance(message, AssistantMessage) and not message.tool_calls)
     ]
 
 
-def _placeholders(turns: Iterable[Turn], asked: Iterable[Message]) -> list[MessageEntry]:
-    """Return entries with results for the calls of ended runs that have none, also not in what the run is asked."""
-    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
-    found = []
+def _placeholders(turns: Iterable[Turn], new_messages: Iterable[Message]) -> list[MessageEntry]:
+    """Return entries with results for the calls of ended runs that have none, unless `new_messages` has them."""
+    answered_ids = {
+        part.call_id for message in new_messages if isinstance(message, ToolMessage) for part in message.results
+    }
+    entries = []
     for turn in turns:
-        for each in turn.rounds:
+        for round_ in turn.rounds:
             parts = [
                 ToolResultPart(call_id=call.id or "", name=call.name, content=_UNKNOWN, is_error=True)
-                for call in each.open_calls()
-                if call.id not in given
+                for call in round_.open_calls()
+                if call.id not in answered_ids
             ]
             if parts:
-                found.append(_placeholder(each, parts))
-    return found
+                entries.append(_placeholder(round_, parts))
+    return entries
 
 
-def _settled(
-    turns: Iterable[Turn], asked: Iterable[Message], never: Container[str | None]
+def _waiting_outcomes(
+    turns: Iterable[Turn], new_messages: Iterable[Message], withdrawn_ids: Container[str | None]
 ) -> tuple[list[MessageEntry], list[ToolCall]]:
-    """Return entries with what is known of the calls that waited when a run began, and the calls that were not run.
+    """Return entries with the outcomes of calls that waited when a run began, and the calls that were not run.
 
     Args:
         turns: the turns before the run.
-        asked: what is new in the run, which may have results of the calls.
-        never: the runs that wait and never resume.
+        new_messages: the new messages of the run, which may have results of the calls.
+        withdrawn_ids: the runs that wait and never resume.
     """
-    given = {part.call_id for message in asked if isinstance(message, ToolMessage) for part in message.results}
+    answered_ids = {
+        part.call_id for message in new_messages if isinstance(message, ToolMessage) for part in message.results
+    }
     entries: list[MessageEntry] = []
     not_run: list[ToolCall] = []
     for turn in turns:
-        for each in turn.rounds:
-            parts, waiting = [], each.waiting_calls()
-            for call in each.calls:
+        for round_ in turn.rounds:
+            parts, waiting = [], round_.waiting_calls()
+            for call in round_.calls:
                 entry = waiting.get(call.id or "")
-                if entry is None or entry.pause is None or call.id in given:
+                if entry is None or entry.pause is None or call.id in answered_ids:
                     continue
-                text = _WITHDRAWN if entry.run_id in never else _MAY_HAVE_RESUMED
+                text = _WITHDRAWN if entry.run_id in withdrawn_ids else _MAY_HAVE_RESUMED
                 if call.id in entry.pause.begun:
                     text = _NOT_ANSWERED
                 if text is _WITHDRAWN:
                     not_run.append(call)
                 parts.append(ToolResultPart(call_id=call.id or "", name=call.name, content=text, is_error=True))
             if parts:
-                entries.append(_placeholder(each, parts))
+                entries.append(_placeholder(round_, parts))
     return entries, not_run
 
 
-def _placeholder(answered: Round, parts: Sequence[ToolResultPart]) -> MessageEntry:
-    """Return an entry with results that never arrived, as of the run that made the calls."""
-    place = {name: getattr(answered.answer, name) for name in ("turn", "run_id", "branch", "agent")}
+def _placeholder(round_: Round, parts: Sequence[ToolResultPart]) -> MessageEntry:
+    """Return an entry for results that never arrived, in the name of the run that made the calls."""
+    place = {name: getattr(round_.answer, name) for name in ("turn", "run_id", "branch", "agent")}
     return MessageEntry(ToolMessage(parts), placeholder=True, **place)
 
 
@@ -777,13 +794,13 @@ def _without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tupl
         number: the number of the outer agent's turn.
         running: the turn that the run goes on with; empty for a run that begins.
     """
-    began = min(map(_position, running.entries), default=None)
+    first_position = min(map(_position, running.entries), default=None)
 
     def is_sibling(turn: Turn) -> bool:
-        is_later = began is not None and max(map(_position, turn.entries)) > began
+        is_later = first_position is not None and max(map(_position, turn.entries)) > first_position
         return turn.number == number and (turn.waits or is_later)
 
-    return tuple(each for each in turns if not is_sibling(each))
+    return tuple(turn for turn in turns if not is_sibling(turn))
 
 
 def _waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool) -> Turn | None:
@@ -813,15 +830,17 @@ def _position(entry: MessageEntry) -> int:
 
 
 def _with_running(view: MemoryView, turn: Turn) -> MemoryView:
-    """Return a view with a turn as the running one, without what a compaction of the view covers."""
-    shown, compaction = turn.entries, view.compacted
+    """Return a view with a turn as the running one, without the entries that a compaction of the view covers."""
+    entries, compaction = turn.entries, view.compacted
     if compaction is not None:
-        kept = {*compaction.keeps}
-        shown = tuple(each for each in shown if (each.position or 0) > compaction.through or each.id in kept)
-    ids = {each.id for each in turn.entries}
-    turns = tuple(each for each in view.turns if ids.isdisjoint(entry.id for entry in each.entries))
-    return replace(view, turns=turns, running=Turn.of(shown))
+        kept_ids = {*compaction.keeps}
+        entries = tuple(
+            entry for entry in entries if (entry.position or 0) > compaction.through or entry.id in kept_ids
+        )
+    ids = {entry.id for entry in turn.entries}
+    turns = tuple(other for other in view.turns if ids.isdisjoint(entry.id for entry in other.entries))
+    return replace(view, turns=turns, running=Turn.of(entries))
 
 
-def _entries_of(turns: Iterable[Turn]) -> Iterator[MessageEntry]:
+def _entries_of_turns(turns: Iterable[Turn]) -> Iterator[MessageEntry]:
     return (entry for turn in turns for entry in turn.entries)

@@ -91,8 +91,8 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         """Return the selected entries of a conversation."""
         if selection.ids is None:
             with self._transaction() as execute:
-                return _selected(execute, conversation.key, selection)
-        ids = [escaped(each) for each in selection.ids]
+                return _select_entries(execute, conversation.key, selection)
+        ids = [escaped(entry_id) for entry_id in selection.ids]
         with self._database.connect() as connection:
             rows = [
                 row
@@ -108,13 +108,13 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     @_without_texts
     def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
         """Replace `before` by `after` and add `entries` in one transaction."""
-        acted = any(_OF_TOOLS in each.body for each in entries)
+        has_tool_messages = any(_OF_TOOLS in entry.body for entry in entries)
         try:
-            with self._transaction(synced=acted) as execute:
+            with self._transaction(synced=has_tool_messages) as execute:
                 if not _replace(execute, before, after):
                     return False
-                for each in entries:
-                    execute(_ADD, _row(after.key, each))
+                for entry in entries:
+                    execute(_ADD, _row(after.key, entry))
                 if before is None or before.attributes != after.attributes:
                     execute(_CLEAR_ATTRIBUTES, {"of_key": after.key})
                     for name, value in after.attributes.items():
@@ -142,7 +142,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
         with self._database.connect() as connection:
             if not self._index.is_supported(connection):
                 return None
-            self._index.update(connection, conversation, partial(_words_of, conversation.id))
+            self._index.update(connection, conversation, partial(_row_words, conversation.id))
             branches = None if search.branches is None else tuple(map(escaped, search.branches))
             rows = self._index.find(connection, conversation.key, replace(search, branches=branches))
         return [_stored_entry(row) for row in rows]
@@ -235,14 +235,16 @@ _IS_CURRENT: Final = and_(
     CONVERSATIONS.c.key == bindparam("at_key"), CONVERSATIONS.c.version == bindparam("at_version")
 )
 _CHANGED: Final = ("version", "last_turn", "attributes", "updated_at", "expires_at")
-_UPDATE: Final = update(CONVERSATIONS).where(_IS_CURRENT).values({each: bindparam(f"new_{each}") for each in _CHANGED})
+_UPDATE: Final = (
+    update(CONVERSATIONS).where(_IS_CURRENT).values({column: bindparam(f"new_{column}") for column in _CHANGED})
+)
 _BEGIN: Final = insert(CONVERSATIONS)
 _REMOVE: Final = delete(CONVERSATIONS).where(_IS_CURRENT)
 _ADD: Final = insert(ENTRIES)
 _CLEAR_ATTRIBUTES: Final = delete(ATTRIBUTES).where(ATTRIBUTES.c.conversation_key == bindparam("of_key"))
 _ADD_ATTRIBUTE: Final = insert(ATTRIBUTES)
 _ZERO: Final[Any] = literal_column("0")
-_KINDS: Final[Mapping[str, Any]] = {each: literal_column(f"'{each}'") for each in get_args(EntryKind)}
+_KINDS: Final[Mapping[str, Any]] = {kind: literal_column(f"'{kind}'") for kind in get_args(EntryKind)}
 """Kinds as literals, because a database matches no parameter with the condition of a partial index."""
 
 
@@ -265,14 +267,14 @@ def _selecting(by_turn: bool, by_branch: bool, kind: str | None, backward: bool,
     return query
 
 
-def _selected(execute: Execute, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
+def _select_entries(execute: Execute, key: str, selection: EntrySelection) -> Sequence[StoredEntry]:
     if selection.branches is None:
-        return _selected_of_branch(execute, key, selection, None)
-    parts = [_selected_of_branch(execute, key, selection, each) for each in selection.branches]
+        return _select_branch(execute, key, selection, None)
+    parts = [_select_branch(execute, key, selection, branch) for branch in selection.branches]
     return selection.cut(sorted(chain.from_iterable(parts)))
 
 
-def _selected_of_branch(execute: Execute, key: str, selection: EntrySelection, branch: str | None) -> list[StoredEntry]:
+def _select_branch(execute: Execute, key: str, selection: EntrySelection, branch: str | None) -> list[StoredEntry]:
     """Return the selected entries of a branch, or of all branches."""
     backward = selection.last is not None
     values: dict[str, Any] = {"conversation": key, "after": selection.after, "through": selection.through}
@@ -283,8 +285,8 @@ def _selected_of_branch(execute: Execute, key: str, selection: EntrySelection, b
     if is_limited := backward or selection.first is not None:
         values["most"] = selection.last if backward else selection.first
     rows = execute(_selecting(by_turn, branch is not None, selection.kind, backward, is_limited), values)
-    found = [_stored_entry(row) for row in rows]
-    return found[::-1] if backward else found
+    entries = [_stored_entry(row) for row in rows]
+    return entries[::-1] if backward else entries
 
 
 def _replace(execute: Execute, before: Conversation | None, after: Conversation) -> bool:
@@ -296,8 +298,8 @@ def _replace(execute: Execute, before: Conversation | None, after: Conversation)
         "expires_at": None if after.expires_at is None else microseconds(after.expires_at),
     }
     if before is not None:
-        changed = {f"new_{name}": values[name] for name in _CHANGED}
-        return bool(execute(_UPDATE, {**changed, **_identity(before)}).rowcount == 1)
+        new_values = {f"new_{name}": values[name] for name in _CHANGED}
+        return bool(execute(_UPDATE, {**new_values, **_identity(before)}).rowcount == 1)
     own = {
         "key": after.key,
         "id": escaped(after.id),
@@ -350,6 +352,6 @@ def _stored_entry(row: Sequence[Any]) -> StoredEntry:
     return entry._replace(id=unescaped(str(entry.id)), branch=unescaped(str(entry.branch)))
 
 
-def _words_of(conversation_id: str, row: Sequence[Any]) -> Set[str]:
+def _row_words(conversation_id: str, row: Sequence[Any]) -> Set[str]:
     entry = loaded(_stored_entry(row), conversation_id)
     return words_of(entry.message) if isinstance(entry, MessageEntry) else set()

@@ -84,8 +84,8 @@ class WordIndex(ABC):
 
     def _is_indexed(self, connection: Connection, conversation: Conversation) -> bool:
         with connection.begin():
-            found = connection.execute(text(_INDEXED), {"key": conversation.key}).scalar()
-        return found is not None and found >= conversation.version
+            version = connection.execute(text(_INDEXED), {"key": conversation.key}).scalar()
+        return version is not None and version >= conversation.version
 
     def _index_page(
         self, connection: Connection, conversation: Conversation, words_of: Callable[[Row[Any]], Collection[str]]
@@ -159,7 +159,10 @@ class Fts5Index(WordIndex):
 
     def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
         """Add the words of messages."""
-        rows = [{"position": position, "words": " ".join([_mark(key), *each])} for position, each in words.items()]
+        rows = [
+            {"position": position, "words": " ".join([_mark(key), *message_words])}
+            for position, message_words in words.items()
+        ]
         connection.execute(text("INSERT INTO chat_memory_words (position, words) VALUES (:position, :words)"), rows)
 
     def find(self, connection: Connection, key: str, search: WordSearch) -> Sequence[Row[Any]]:
@@ -171,13 +174,13 @@ class Fts5Index(WordIndex):
             ORDER BY chat_memory_words.rowid DESC LIMIT :limit
         """
         query = f"{_in_fts5(_mark(key))} AND ({_condition(search, _in_fts5, ' AND ', ' OR ')})"
-        return _selected(connection, statement, key, search, {"query": query})
+        return _fetch_rows(connection, statement, key, search, {"query": query})
 
     def remove(self, connection: Connection, key: str) -> None:
         """Remove the words of a conversation."""
-        found = "SELECT rowid FROM chat_memory_words WHERE chat_memory_words MATCH :query"
+        rows = "SELECT rowid FROM chat_memory_words WHERE chat_memory_words MATCH :query"
         connection.execute(
-            text(f"DELETE FROM chat_memory_words WHERE rowid IN ({found})"), {"query": _in_fts5(_mark(key))}
+            text(f"DELETE FROM chat_memory_words WHERE rowid IN ({rows})"), {"query": _in_fts5(_mark(key))}
         )
 
 
@@ -201,8 +204,8 @@ class TsvectorIndex(WordIndex):
     def add(self, connection: Connection, key: str, words: Mapping[int, Collection[str]]) -> None:
         """Add the words of messages."""
         rows = []
-        for position, each in words.items():
-            parts = list(_parts(each))
+        for position, message_words in words.items():
+            parts = list(_parts(message_words))
             marks = [_mark(key)] if len(parts) == 1 else [_mark(key), _PART]
             rows += [
                 {"key": key, "position": position, "part": number, "words": [*marks, *part]}
@@ -231,7 +234,7 @@ class TsvectorIndex(WordIndex):
         whole = _condition(search, _in_tsquery, " & ", " | ")
         values = {name: _in_tsquery(word) for word, name in names.items()}
         values["query"] = f"{_in_tsquery(_mark(key))} & (({part}) | ({whole}))"
-        return _selected(connection, statement, key, search, values)
+        return _fetch_rows(connection, statement, key, search, values)
 
     def remove(self, connection: Connection, key: str) -> None:
         """Remove the words of a conversation."""
@@ -253,7 +256,7 @@ def _in_tsquery(word: str) -> str:
 
 def _condition(search: WordSearch, has_word: Callable[[str], str], both: str, either: str) -> str:
     """Return the condition of a search in the language of a database."""
-    parts = [f"({both.join(map(has_word, sorted(each)))})" for each in search.words]
+    parts = [f"({both.join(map(has_word, sorted(words)))})" for words in search.words]
     return (both if search.match == "all" else either).join(parts)
 
 
@@ -261,7 +264,7 @@ def _of_branches(search: WordSearch) -> str:
     return "TRUE" if search.branches is None else "branch IN :branches"
 
 
-def _selected(
+def _fetch_rows(
     connection: Connection, statement: str, key: str, search: WordSearch, values: Mapping[str, str]
 ) -> Sequence[Row[Any]]:
     query = text(statement)

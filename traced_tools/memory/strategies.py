@@ -1,4 +1,4 @@
-"""Strategies of compactions: they decide what a model is no longer sent of a conversation.
+"""Strategies of compactions: they decide which parts of a conversation are no longer sent to a model.
 
 A strategy is a flow over the view: it returns a view that has less. What may leave a view are whole turns before the
 turn of the run. If no such turn is left, whole rounds of the turn of the run may leave it: an answer with its calls and
@@ -64,7 +64,7 @@ class OldPart:
         if turns := tuple(turn for turn in older if not may_go_on(turn)):
             return cls(turns=turns)
         rounds = view.running.rounds[: max(0, len(view.running.rounds) - max(1, keep_turns))]
-        pending = next((at for at, each in enumerate(rounds) if each.open_calls()), len(rounds))
+        pending = next((at for at, round_ in enumerate(rounds) if round_.open_calls()), len(rounds))
         return cls(rounds=rounds[:pending])
 
     def __bool__(self) -> bool:
@@ -72,10 +72,10 @@ class OldPart:
 
     def left_out_of(self, view: MemoryView) -> MemoryView:
         """Return `view` without this part."""
-        leaving = set(map(id, self.turns))
+        removed = set(map(id, self.turns))
         return replace(
             view,
-            turns=tuple(turn for turn in view.turns if id(turn) not in leaving),
+            turns=tuple(turn for turn in view.turns if id(turn) not in removed),
             running=replace(view.running, rounds=view.running.rounds[len(self.rounds) :]),
         )
 
@@ -129,10 +129,10 @@ class CutToolResults(CompactionStrategy):
 
     async def compact(self, view: MemoryView, session: MemorySession) -> MemoryView:
         """Return the view with long results cut."""
-        earlier = [each for turn in view.turns if not may_go_on(turn) for each in turn.rounds]
+        earlier = [round_ for turn in view.turns if not may_go_on(turn) for round_ in turn.rounds]
         cuts = dict(view.cuts)
-        for each in (*earlier, *view.running.rounds[:-1]):
-            for entry in each.following:
+        for round_ in (*earlier, *view.running.rounds[:-1]):
+            for entry in round_.following:
                 before = view.cuts.get(entry.id, {})
                 most = {
                     part.call_id: min(self.max_chars, before.get(part.call_id, sys.maxsize))

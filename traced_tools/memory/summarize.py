@@ -81,10 +81,10 @@ class Summarize(CompactionStrategy):
             return view
         window = self.model.known_context_window()
         size = _SIZE_OF_UNKNOWN_WINDOW if window is None else window * _BYTES_PER_TOKEN // 2
-        covered, summary = _Covered.of(view.summary), _text_of(view.summary)
-        shown = _may_be_captured(part, session)
+        covered, summary = _Covered.of(view.summary), _summary_text(view.summary)
+        may_be_captured = _may_be_captured(part, session)
         for lines in _pieces(_lines(part, view, min(_MOST_CHARACTERS, size // 8)), size):
-            summary = await self._ask(summary, lines, session, may_be_captured=shown)
+            summary = await self._ask(summary, lines, session, may_be_captured=may_be_captured)
         replaced = estimate_tokens(view.messages) - estimate_tokens(
             part.left_out_of(replace(view, summary=())).messages
         )
@@ -97,8 +97,8 @@ class Summarize(CompactionStrategy):
     async def _ask(self, earlier: str, lines: list[str], session: MemorySession, *, may_be_captured: bool) -> str:
         """Return the model's summary of the earlier summary and `lines`, as a flow."""
         before = f"The earlier summary:\n{json.dumps(earlier, ensure_ascii=False)}\n\n" if earlier else ""
-        asked = "\n".join(["The conversation:", *lines])
-        request = _SummaryRequest((self._task, UserMessage(f"{before}{asked}")), session.iteration)
+        prompt = "\n".join(["The conversation:", *lines])
+        request = _SummaryRequest((self._task, UserMessage(f"{before}{prompt}")), session.iteration)
         observable = request if may_be_captured else replace(request, messages=(self._task, UserMessage(_WITHHELD)))
         response = await call_model(session.run, self.model, ChatRequest(request.messages), observable)
         if not (summary := response.message.text.strip()):
@@ -122,8 +122,8 @@ class _SummaryRequest:
 def _may_be_captured(part: OldPart, session: MemorySession) -> bool:
     """Return whether telemetry may capture a part of a conversation: not if it has a call that it may not capture."""
     content = session.run.telemetry.content
-    rounds = [*(each for turn in part.turns for each in turn.rounds), *part.rounds]
-    return content is None or all(content.may_capture_calls_of(call.name) for each in rounds for call in each.calls)
+    rounds = [*(round_ for turn in part.turns for round_ in turn.rounds), *part.rounds]
+    return content is None or all(content.may_capture_calls_of(call.name) for round_ in rounds for call in round_.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class _Covered:
     @classmethod
     def of(cls, summary: Iterable[Message]) -> Self:
         """Read the heading of an earlier summary."""
-        heading = _heading_of(summary)
+        heading = _find_heading(summary)
         turns = re.search(r"turns (\d+) to (\d+)", heading)
         rounds = re.findall(r"rounds 1 to (\d+) of turn (\d+)", heading)
         return cls(
@@ -167,56 +167,56 @@ class _Covered:
 _HEADING: Final = "Summary of "
 
 
-def _answer_in(summary: Iterable[Message]) -> str:
+def _summary_answer(summary: Iterable[Message]) -> str:
     return "".join(message.text for message in summary if isinstance(message, AssistantMessage))
 
 
-def _heading_of(summary: Iterable[Message]) -> str:
-    heading = _answer_in(summary).partition("\n")[0]
+def _find_heading(summary: Iterable[Message]) -> str:
+    heading = _summary_answer(summary).partition("\n")[0]
     return heading if heading.startswith(_HEADING) else ""
 
 
-def _text_of(summary: Iterable[Message]) -> str:
+def _summary_text(summary: Iterable[Message]) -> str:
     """Return an earlier summary without its heading."""
-    return _answer_in(summary).removeprefix(_heading_of(summary)).strip()
+    return _summary_answer(summary).removeprefix(_find_heading(summary)).strip()
 
 
 def _lines(part: OldPart, view: MemoryView, most: int) -> Iterator[str]:
     """Yield a part of a conversation as JSON objects, one in a line, so that no text looks like another's."""
     for turn in part.turns:
         for message in turn.messages():
-            yield from _lines_of(message, {"turn": turn.number}, most)
+            yield from _message_lines(message, {"turn": turn.number}, most)
     if part.rounds:  # the running turn's question stays in the view, and says what its rounds are about
         number = {"turn": view.running.number}
         for message in replace(view.running, rounds=()).messages():
-            yield from _lines_of(message, number, most)
-        for each in part.rounds:
-            for message in each.messages({}):
-                yield from _lines_of(message, number, most)
+            yield from _message_lines(message, number, most)
+        for round_ in part.rounds:
+            for message in round_.messages({}):
+                yield from _message_lines(message, number, most)
 
 
-def _lines_of(message: Message, place: dict[str, int], most: int) -> Iterator[str]:
+def _message_lines(message: Message, place: dict[str, int], most: int) -> Iterator[str]:
     """Yield the lines of a message: its text, its calls, its results. Reasoning is left out."""
     if isinstance(message, ToolMessage):
         for result in message.results:
             images = {"images": len(result.images)} if result.images else {}
-            yield _line({**place, "result_of": result.name, "text": _shortened(result.content, most), **images})
+            yield _line({**place, "result_of": result.name, "text": _shorten(result.content, most), **images})
     elif isinstance(message, SystemMessage):
         return
     else:
         pictures = sum(isinstance(part, ImagePart) for part in message.parts)
         images = {"images": pictures} if pictures else {}
         if message.text or images:
-            yield _line({**place, "role": message.role, "text": _shortened(message.text, most), **images})
+            yield _line({**place, "role": message.role, "text": _shorten(message.text, most), **images})
         for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
-            yield _line({**place, "call_of": call.name, "arguments": _shortened(call.arguments, most)})
+            yield _line({**place, "call_of": call.name, "arguments": _shorten(call.arguments, most)})
 
 
 def _line(fields: dict[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     """Return a text, or of a longer one its beginning and its end, which has a quarter of `most` characters."""
     if len(text) <= most:
         return text

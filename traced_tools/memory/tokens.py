@@ -38,15 +38,15 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 
     It counts texts, reasoning, names and arguments of calls, and results. Providers count differently.
     """
-    return sum(_TOKENS_PER_MESSAGE + _tokens_of(message) for message in messages)
+    return sum(_TOKENS_PER_MESSAGE + _message_tokens(message) for message in messages)
 
 
-def _tokens_of(message: Message) -> int:
+def _message_tokens(message: Message) -> int:
     if isinstance(message, SystemMessage):
-        return _tokens_in(message.text)
+        return _text_tokens(message.text)
     if isinstance(message, ToolMessage):
         return sum(
-            _tokens_in(result.name, result.content) + _TOKENS_PER_IMAGE * len(result.images)
+            _text_tokens(result.name, result.content) + _TOKENS_PER_IMAGE * len(result.images)
             for result in message.results
         )
     parts = message.parts
@@ -55,14 +55,14 @@ def _tokens_of(message: Message) -> int:
         if isinstance(part, ImagePart):
             tokens += _TOKENS_PER_IMAGE
         elif isinstance(part, ToolCall):
-            tokens += _tokens_in(part.name, part.arguments)
+            tokens += _text_tokens(part.name, part.arguments)
         elif isinstance(part, ProviderPart):
-            tokens += _tokens_in(part.data)
+            tokens += _text_tokens(part.data)
         elif isinstance(part, TextPart | ReasoningPart):
-            tokens += _tokens_in(part.text)
+            tokens += _text_tokens(part.text)
     return tokens
 
 
-def _tokens_in(*texts: str) -> int:
+def _text_tokens(*texts: str) -> int:
     size = sum(len(text) if text.isascii() else len(text.encode(errors="replace")) for text in texts)
     return -(-size // _BYTES_PER_TOKEN)

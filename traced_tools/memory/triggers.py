@@ -115,10 +115,10 @@ class WindowShare(CompactionTrigger):
         return view.tokens().tokens <= _RELIEVED * self._most(session)
 
     def _most(self, session: MemorySession) -> float:
-        return self.share * (self.window or _window_of(session.run))
+        return self.share * (self.window or _context_window(session.run))
 
 
-def _window_of(run: RunContext) -> int:
+def _context_window(run: RunContext) -> int:
     window = None if run.context_window is None else run.context_window()
     if window is None:
         raise ConfigurationError(

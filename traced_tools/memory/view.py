@@ -19,7 +19,7 @@ from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
 _MOST_NOTE: Final = 120
-"""The length of the note that replaces what is cut off a result."""
+"""The maximum length of the note that replaces the rest of a result."""
 Cuts = Mapping[str, Mapping[str, int]]
 """How many characters are shown of results, by the id of the entry with the results and the id of the call."""
 _NO_CUTS: Final[Cuts] = MappingProxyType({})
@@ -53,11 +53,11 @@ class Round:
         """Return the calls that have no result, not even a placeholder."""
         if not self.calls:
             return ()
-        return tuple(call for call, found in zip(self.calls, self._results(_NO_CUTS), strict=True) if found is None)
+        return tuple(call for call, result in zip(self.calls, self._results(_NO_CUTS), strict=True) if result is None)
 
     def is_settled(self) -> bool:
-        """Return whether each call has a result that is no placeholder."""
-        real = [part for each in self.following if not each.placeholder for part in _shown_results(each, _NO_CUTS)]
+        """Return whether each call has a result that is not a placeholder."""
+        real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, _NO_CUTS)]
         return None not in answers_to(self.calls, real)
 
     def waiting_calls(self) -> Mapping[str, MessageEntry]:
@@ -75,9 +75,9 @@ class Round:
             if first is not None and first.id not in cuts and len(self.following) == 1 and self._answers(first):
                 yield first.message  # the common case
                 return
-            found = [part for part in self._results(cuts) if part is not None]
-            if found:
-                yield ToolMessage(found)
+            results = [part for part in self._results(cuts) if part is not None]
+            if results:
+                yield ToolMessage(results)
         yield from (entry.message for entry in self.following if not isinstance(entry.message, ToolMessage))
 
     def _answers(self, entry: MessageEntry) -> bool:
@@ -89,12 +89,12 @@ class Round:
     def _results(self, cuts: Cuts) -> list[ToolResultPart | None]:
         """Return the result of each call; the last placeholder only for a call that has no other."""
         real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, cuts)]
-        found = answers_to(self.calls, real)
-        if None not in found:
-            return found
+        results = answers_to(self.calls, real)
+        if None not in results:
+            return results
         last_first = [entry for entry in reversed(self.following) if entry.placeholder]
         instead = answers_to(self.calls, [part for entry in last_first for part in _shown_results(entry, cuts)])
-        return [result or placeholder for result, placeholder in zip(found, instead, strict=True)]
+        return [result or placeholder for result, placeholder in zip(results, instead, strict=True)]
 
 
 @quick_init
@@ -121,7 +121,7 @@ class Turn:
             if isinstance(message, AssistantMessage):
                 rounds.append([entry])
             elif isinstance(message, ToolMessage):
-                _round_of(message, rounds, question).append(entry)
+                _find_round(message, rounds, question).append(entry)
             else:
                 (rounds[-1] if rounds else question).append(entry)
         return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
@@ -130,19 +130,19 @@ class Turn:
     def size(self) -> int:
         """The number of entries."""
         size = len(self.question) + len(self.rounds)
-        for each in self.rounds:
-            size += len(each.following)
+        for round_ in self.rounds:
+            size += len(round_.following)
         return size
 
     @property
     def sent(self) -> int:
         """The number of messages that a model is sent of it, without what results replace."""
         question = self.question
-        sent = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
-        for each in self.rounds:
-            following = len(each.following)
-            sent += 1 + following if following < 2 else sum(1 for _ in each.messages(_NO_CUTS))
-        return sent
+        count = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
+        for round_ in self.rounds:
+            following = len(round_.following)
+            count += 1 + following if following < 2 else sum(1 for _ in round_.messages(_NO_CUTS))
+        return count
 
     @property
     def last(self) -> MessageEntry:
@@ -157,12 +157,12 @@ class Turn:
     @property
     def entries(self) -> tuple[MessageEntry, ...]:
         """All entries, in order."""
-        return (*self.question, *(entry for each in self.rounds for entry in each.entries))
+        return (*self.question, *(entry for round_ in self.rounds for entry in round_.entries))
 
     @property
     def waits(self) -> bool:
         """Whether calls of it wait for a decision."""
-        return any(each.waiting_calls() for each in self.rounds)
+        return any(round_.waiting_calls() for round_ in self.rounds)
 
     @property
     def is_answered(self) -> bool:
@@ -171,16 +171,16 @@ class Turn:
 
     def open_calls(self) -> tuple[ToolCall, ...]:
         """Return the calls that have no result, not even a placeholder."""
-        return tuple(call for each in self.rounds for call in each.open_calls())
+        return tuple(call for round_ in self.rounds for call in round_.open_calls())
 
     def messages(self, cuts: Cuts = _NO_CUTS) -> Iterator[Message]:
         """Yield the messages; see `MemoryView` for `cuts`."""
         for entry in self.question:
             if entry.pause is None:
                 yield entry.message
-        for each in self.rounds:
-            if each.calls or each.following or each is self.rounds[-1]:  # otherwise, the next answer replaces it
-                yield from each.messages(cuts)
+        for round_ in self.rounds:
+            if round_.calls or round_.following or round_ is self.rounds[-1]:  # otherwise, the next answer replaces it
+                yield from round_.messages(cuts)
 
 
 @dataclass(frozen=True)
@@ -263,11 +263,11 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
                 turns.append([])
             by_run[key] = last[entry.turn] = turns[-1] if continued is None else continued
         by_run[key].append(entry)
-    turns.sort(key=lambda each: each[0].turn)
+    turns.sort(key=lambda entries: entries[0].turn)
     return tuple(map(Turn.of, turns))
 
 
-def _round_of(
+def _find_round(
     message: ToolMessage, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
 ) -> list[MessageEntry]:
     """Return the part of a turn that results belong to: the last round with one of their calls."""

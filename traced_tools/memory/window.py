@@ -39,16 +39,16 @@ class MessageWindowChatMemory(ChatMemory):
         most, unsent = self.max_messages + 1, 0
         while True:
             read = (await log.read(last=most + unsent, kind="message")).entries
-            found = [entry for entry in read if isinstance(entry, MessageEntry)]
-            turns = log.turns(found)
+            entries = [entry for entry in read if isinstance(entry, MessageEntry)]
+            turns = log.turns(entries)
             more = sum(turn.size - turn.sent for turn in turns)
-            if len(found) < most + unsent or more <= unsent:
+            if len(entries) < most + unsent or more <= unsent:
                 break
             unsent = more
-        if len(found) == most + unsent:  # there may be more, so that the first turns may have begun before
+        if len(entries) == most + unsent:  # there may be more, so that the first turns may have begun before
             turns = tuple(turn for turn in turns if _is_whole(turn))
-        shown = sum(turn.size for turn in turns) + sum(entry.id in log.hidden for entry in found)
-        return self._within(MemoryView(turns=turns, left_out=len(found) - shown))
+        visible = sum(turn.size for turn in turns) + sum(entry.id in log.hidden for entry in entries)
+        return self._within(MemoryView(turns=turns, left_out=len(entries) - visible))
 
     async def fit(self, view: MemoryView, session: MemorySession) -> MemoryView:
         """Return the view without its oldest turns, so that it is within the window, as a flow."""
@@ -57,13 +57,13 @@ class MessageWindowChatMemory(ChatMemory):
     def _within(self, view: MemoryView) -> MemoryView:
         sizes = [turn.sent for turn in view.turns]
         room = self.max_messages - view.running.sent
-        kept = len(sizes)
-        while kept and sum(sizes[-kept:]) > room:
-            kept -= 1
-        if kept == len(sizes):
+        count = len(sizes)
+        while count and sum(sizes[-count:]) > room:
+            count -= 1
+        if count == len(sizes):
             return view
-        left_out = sum(turn.size for turn in view.turns[: len(sizes) - kept])
-        return replace(view, turns=view.turns[len(sizes) - kept :], left_out=view.left_out + left_out)
+        left_out = sum(turn.size for turn in view.turns[: len(sizes) - count])
+        return replace(view, turns=view.turns[len(sizes) - count :], left_out=view.left_out + left_out)
 
 
 def _is_whole(turn: Turn) -> bool:

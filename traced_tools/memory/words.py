@@ -41,8 +41,8 @@ class WordSearch:
     def finds(self, message: Message) -> bool:
         """Return whether a message has the words."""
         words = words_of(message)
-        found = (each <= words for each in self.words)
-        return all(found) if self.match == "all" else any(found)
+        matches = (words_of_item <= words for words_of_item in self.words)
+        return all(matches) if self.match == "all" else any(matches)
 
 
 def words_in(text: str) -> Set[str]:
@@ -53,10 +53,10 @@ def words_in(text: str) -> Set[str]:
 
 def words_of(message: Message) -> Set[str]:
     """Return the words of all texts of a message."""
-    return set().union(*map(words_in, _texts_of(message)))
+    return set().union(*map(words_in, _message_texts(message)))
 
 
-def _texts_of(message: Message) -> Iterator[str]:
+def _message_texts(message: Message) -> Iterator[str]:
     if isinstance(message, ToolMessage):
         for result in message.results:
             yield from (result.name, result.content)
@@ -66,10 +66,10 @@ def _texts_of(message: Message) -> Iterator[str]:
         yield message.reasoning
         for tool_call in message.tool_calls:
             yield tool_call.name
-            yield from _texts_in(tool_call.arguments)
+            yield from _json_texts(tool_call.arguments)
 
 
-def _texts_in(arguments: str) -> Iterator[str]:
+def _json_texts(arguments: str) -> Iterator[str]:
     """Return the names and values of JSON text, in which an escape such as that of a line break precedes a word."""
     try:
         values: list[Any] = [json.loads(arguments)]

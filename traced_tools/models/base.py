@@ -45,15 +45,15 @@ def is_made_up(call_id: str) -> bool:
 class CallIdAssigner:
     """Assigns the call ids of one answer: the provider's id, or a generated one if that is missing or repeated."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_ids",)
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._ids: set[str] = set()
 
-    def assign(self, given: str | None) -> str:
-        """Return the id of the next call; `given` is the provider's id, if it sent one."""
-        call_id = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not given or given in self._taken else given
-        self._taken.add(call_id)
+    def assign(self, provider_id: str | None) -> str:
+        """Return the id of the next call; `provider_id` is the provider's id, if it sent one."""
+        call_id = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not provider_id or provider_id in self._ids else provider_id
+        self._ids.add(call_id)
         return call_id
 
 
@@ -100,11 +100,11 @@ class ChatResponse(Value):
         return self.message.tool_calls
 
     def continuing(self, begun: Self) -> Self:
-        """Return the answer whose beginning is `begun` and whose rest is this response."""
-        message, usages = self.message, [each.usage for each in (begun, self) if each.usage is not None]
+        """Return the answer that `begun` starts and this response ends."""
+        message, usages = self.message, [response.usage for response in (begun, self) if response.usage is not None]
         parts = (*begun.message.parts, *message.parts)
-        joined = message.replace(parts=parts, provider=message.provider or begun.message.provider)
-        return self.replace(message=joined, usage=sum(usages[1:], usages[0]) if usages else None)
+        whole_message = message.replace(parts=parts, provider=message.provider or begun.message.provider)
+        return self.replace(message=whole_message, usage=sum(usages[1:], usages[0]) if usages else None)
 
     def attributed_to(self, provider: str) -> Self:
         """Return this response with `provider` on its message if a part of the message is signed by a provider.
@@ -248,8 +248,8 @@ class ChatChunk:
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls in this chunk; the arguments of a streamed call are only the piece in this chunk."""
-        begun = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
-        return begun + tuple(part for part in self.parts if isinstance(part, ToolCall))
+        pieces = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
+        return pieces + tuple(part for part in self.parts if isinstance(part, ToolCall))
 
     def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[AssistantPart, ...]) -> ChatChunk:
         """Return this chunk with other `tool_calls` and `parts`; `dataclasses.replace` takes twice as long."""

@@ -100,11 +100,11 @@ class EmbeddingModel(ABC):
         return response
 
     def _check_lengths(self, response: EmbeddingResponse) -> None:
-        found = {len(vector) for vector in response.embeddings}
-        if len(found) > 1 or 0 in found:
+        lengths = {len(vector) for vector in response.embeddings}
+        if len(lengths) > 1 or 0 in lengths:
             raise InvalidResponse("the embeddings are empty or not all of one length", provider=self.provider)
-        if self.dimensions is not None and found != {self.dimensions}:
-            problem = f"embeddings of {self.dimensions} dimensions were requested, but they have {found.pop()}"
+        if self.dimensions is not None and lengths != {self.dimensions}:
+            problem = f"embeddings of {self.dimensions} dimensions were requested, but they have {lengths.pop()}"
             raise InvalidResponse(problem, provider=self.provider)
 
 
@@ -127,9 +127,9 @@ class _EmbedBatch(Step[EmbeddingResponse]):
         if not isinstance(response, EmbeddingResponse):
             name = type(self._model).__name__
             raise TypeError(f"{name} must answer with an EmbeddingResponse, not {type(response).__name__}")
-        asked, answered = len(self._texts), len(response.embeddings)
-        if answered != asked:
-            problem = f"there are {answered} embeddings for {asked} texts"
+        text_count, embedding_count = len(self._texts), len(response.embeddings)
+        if embedding_count != text_count:
+            problem = f"there are {embedding_count} embeddings for {text_count} texts"
             raise InvalidResponse(problem, provider=self._model.provider)
         return response
 
@@ -151,12 +151,12 @@ def _split_batches(texts: Iterable[str], batch_size: int) -> Iterator[tuple[str,
     batch: list[str] = []
     size = 0
     for text in texts:
-        added = len(text.encode())
-        if len(batch) == batch_size or (batch and size + added > _MOST_BYTES):
+        length = len(text.encode())
+        if len(batch) == batch_size or (batch and size + length > _MOST_BYTES):
             yield tuple(batch)
             batch, size = [], 0
         batch.append(text)
-        size += added
+        size += length
     yield tuple(batch)
 
 

@@ -51,8 +51,8 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _finite(written: str) -> float:
-    number = float(written)
+def _finite(literal: str) -> float:
+    number = float(literal)
     if isinf(number):
         raise ValueError("a number too large for a double")
     return number
@@ -105,9 +105,9 @@ def merge_extra(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, 
     return {**body, **{name: _merge_field(body.get(name), value) for name, value in extra.items()}}
 
 
-def _merge_field(known: object, added: object) -> object:
-    if isinstance(known, Mapping) and isinstance(added, Mapping):
-        return {**known, **added}
-    if isinstance(known, list) and isinstance(added, list | tuple):
-        return [*known, *added]
-    return added
+def _merge_field(current: object, extra: object) -> object:
+    if isinstance(current, Mapping) and isinstance(extra, Mapping):
+        return {**current, **extra}
+    if isinstance(current, list) and isinstance(extra, list | tuple):
+        return [*current, *extra]
+    return extra

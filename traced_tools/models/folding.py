@@ -173,9 +173,9 @@ class ChunkFold:
 _OPEN = (_OpenText, _OpenReasoning, _OpenCall)
 
 
-def _merge_usage(known: Usage, later: Usage) -> Usage:
+def _merge_usage(earlier: Usage, later: Usage) -> Usage:
     """Return the later counts, except where they are zero or missing: some servers repeat the usage without them."""
-    if later == known:
-        return known
-    counts = {name: (getattr(known, name), getattr(later, name)) for name in Usage.model_fields}
+    if later == earlier:
+        return earlier
+    counts = {name: (getattr(earlier, name), getattr(later, name)) for name in Usage.model_fields}
     return Usage(**{name: new or (new if old is None else old) for name, (old, new) in counts.items()})

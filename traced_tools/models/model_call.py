@@ -47,13 +47,13 @@ async def call_model(
     """
 
     async def ask(answering: ChatModel) -> ChatResponse:
-        asked, begun, has_streamed, pauses = request, None, False, 0
+        next_request, beginning, has_streamed, pauses = request, None, False, 0
         while pauses <= _MOST_PAUSES:
             with observe_model_call(run, answering, observable) as observed:
                 if deliver is None:
-                    step: CallModel[Any] = CallModel(answering, asked, observed.timer, _withhold)
+                    step: CallModel[Any] = CallModel(answering, next_request, observed.timer, _withhold)
                 else:
-                    step = CallModel(answering, asked, observed.timer, deliver, observed.deltas)
+                    step = CallModel(answering, next_request, observed.timer, deliver, observed.deltas)
                 run.totals.inference_calls += 1
                 try:
                     response = await step
@@ -66,11 +66,11 @@ async def call_model(
                 has_streamed = has_streamed or step.has_streamed
                 if response.finish_reason in _DOUBTFUL:
                     _check_is_answer(response, answering.provider, has_streamed)
-            whole = response if begun is None else response.continuing(begun)
+            whole = response if beginning is None else response.continuing(beginning)
             if whole.finish_reason != PAUSE or whole.tool_calls:
                 return whole
-            begun, pauses = whole, pauses + 1
-            asked = ChatRequest((*request.messages, whole.message), request.tools, request.options)
+            beginning, pauses = whole, pauses + 1
+            next_request = ChatRequest((*request.messages, whole.message), request.tools, request.options)
         problem = f"the model paused its turn more than {_MOST_PAUSES} times"
         raise InvalidResponse(problem, provider=answering.provider, streamed=has_streamed)
 
@@ -102,4 +102,4 @@ def _check_is_answer(response: ChatResponse, provider: str, has_streamed: bool) 
 
 
 def _withhold(chunk: ChatChunk) -> None:
-    """Keep a chunk from the consumer of a stream, who reads the answer of the run."""
+    """Withhold a chunk from the consumer of a stream, which reads the answer of the run."""

@@ -104,14 +104,14 @@ def parse_body(kind: type[W], body: str | bytes, what: str, provider: str, *, co
     if len(body) > MOST_ITEMS and count_items and _has_too_many_items(body):
         raise InvalidResponse(f"{what} has more than {MOST_ITEMS} items", provider=provider)
     try:
-        found = kind.model_validate_json(body)
+        parsed_body = kind.model_validate_json(body)
     except ValidationError as error:
         problem = _describe(error)
     else:
-        if not found.error:
-            return found
+        if not parsed_body.error:
+            return parsed_body
         # some servers send the error as a text, with its code beside it
-        refusal = found.error if isinstance(found.error, Mapping) else from_json(body)
+        refusal = parsed_body.error if isinstance(parsed_body.error, Mapping) else from_json(body)
         raise error_in_answer(f"{what} is an error object", provider, refusal)
     raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)
 
@@ -131,16 +131,16 @@ class SurrogateRepair:
         """Return JSON text without half pairs: halves are joined, and a half without its counterpart is removed."""
         if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first check is by far the fastest
             return data
-        half, self._half = self._half, ""
-        return _ESCAPE.sub(lambda escape: self._mended(escape, half), data)
+        surrogate, self._half = self._half, ""
+        return _ESCAPE.sub(lambda escape: self._mend(escape, surrogate), data)
 
-    def _mended(self, escape: re.Match[str], half: str) -> str:
+    def _mend(self, escape: re.Match[str], surrogate: str) -> str:
         match escape.lastgroup:
             case "first":
                 self._half = escape[0]
                 return ""
             case "second":
-                return half and half + escape[0]
+                return surrogate and surrogate + escape[0]
             case "lone":
                 return ""
         return escape[0]
@@ -214,18 +214,18 @@ def _has_too_many_items(body: str | bytes) -> bool:
         is_object = isinstance(value, dict)
         if uncounted is _MESSAGE_ITEM and is_object and value.get("type") != "message":
             uncounted = _COUNT_ALL
-        for name, each in value.items() if is_object else zip(repeat(None), value, strict=False):
-            if isinstance(each, dict | list):
-                inside = uncounted if name is None else uncounted.get(name, _COUNT_ALL)
-                if inside is not None:
+        for name, item in value.items() if is_object else zip(repeat(None), value, strict=False):
+            if isinstance(item, dict | list):
+                item_rules = uncounted if name is None else uncounted.get(name, _COUNT_ALL)
+                if item_rules is not None:
                     items += 1
                     if items > MOST_ITEMS:
                         return True
-                    unseen.append((each, inside))
+                    unseen.append((item, item_rules))
     return False
 
 
 def _describe(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(place) for place in first["loc"])
-    return f"{where}: {first['type']}" if where else str(first["type"])
+    location = ".".join(str(place) for place in first["loc"])
+    return f"{location}: {first['type']}" if location else str(first["type"])

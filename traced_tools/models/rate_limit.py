@@ -90,7 +90,7 @@ class RateLimit:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._begun: deque[float] = deque()  # when
-        self._spent: deque[tuple[float, int]] = deque()  # when, and how many tokens
+        self._token_uses: deque[tuple[float, int]] = deque()  # when, and how many tokens
 
     def begin(self) -> float | None:
         """Begin a request and return None; if a limit is reached, return the seconds until the next attempt."""
@@ -98,8 +98,8 @@ class RateLimit:
             now = time.monotonic()
             while self._begun and self._begun[0] + WINDOW <= now:
                 self._begun.popleft()
-            while self._spent and self._spent[0][0] + WINDOW <= now:
-                self._spent.popleft()
+            while self._token_uses and self._token_uses[0][0] + WINDOW <= now:
+                self._token_uses.popleft()
             if self._requests is not None and len(self._begun) >= self._requests:
                 return self._begun[0] + WINDOW - now
             if self._tokens is not None and (free_at := self._free_at(self._tokens)) is not None:
@@ -110,15 +110,15 @@ class RateLimit:
 
     def _free_at(self, limit: int) -> float | None:
         """Return when fewer than `limit` tokens were spent within the window; None if that is so now."""
-        left, free_at = sum(tokens for _, tokens in self._spent), None
-        for when, tokens in self._spent:
-            if left < limit:
+        tokens_in_window, free_at = sum(tokens for _, tokens in self._token_uses), None
+        for used_at, tokens in self._token_uses:
+            if tokens_in_window < limit:
                 break
-            left, free_at = left - tokens, when + WINDOW
+            tokens_in_window, free_at = tokens_in_window - tokens, used_at + WINDOW
         return free_at
 
     def spend(self, tokens: int) -> None:
         """Count tokens of an answer that arrived now."""
         if self._tokens is not None:
             with self._lock:
-                self._spent.append((time.monotonic(), tokens))
+                self._token_uses.append((time.monotonic(), tokens))

@@ -141,8 +141,8 @@ def google_retry_delay(error: object) -> float | None:
     details = error.get("details") if isinstance(error, Mapping) else None
     for detail in details if isinstance(details, list) else ():
         delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (found := _GOOGLE_DURATION.fullmatch(delay)):
-            return float(found[1])
+        if isinstance(delay, str) and (match := _GOOGLE_DURATION.fullmatch(delay)):
+            return float(match[1])
     return None
 
 

@@ -15,7 +15,10 @@ C = TypeVar("C")
 
 
 class ChunkTimer(Protocol):
-    """Separates the time of the model from the time of those who receive its answer. Times are `perf_counter_ns()`."""
+    """Separates the time of the model from the time of the advisors and the reader that receive its answer.
+
+    Times are `perf_counter_ns()`.
+    """
 
     def streaming(self, now: int) -> None:
         """Called before the first chunk is requested."""
@@ -23,14 +26,14 @@ class ChunkTimer(Protocol):
     def chunk(self, now: int) -> None:
         """Called when a chunk has arrived."""
 
-    def delivered(self, arrived: int, seen: int) -> None:
-        """Called when the next chunk is requested: advisors have had the chunk until `seen`, then the reader.
+    def delivered(self, arrived: int, reader_since: int) -> None:
+        """Called when the next chunk is requested: advisors have had the chunk until `reader_since`, then the reader.
 
-        If an advisor fails, `seen` is 0.
+        If an advisor fails, `reader_since` is 0.
         """
 
     def held_back(self, began: int) -> None:
-        """Called if whoever drives the run has let the call wait since `began`."""
+        """Called if the caller that drives the run step by step has let the call wait since `began`."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
@@ -80,14 +83,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
-                arrived, seen = perf_counter_ns(), 0
+                arrived, reader_since = perf_counter_ns(), 0
                 try:
                     visible = self._receive(chunk, arrived)
-                    seen = perf_counter_ns()
+                    reader_since = perf_counter_ns()
                     if visible is not None:
                         yield visible
                 finally:
-                    self._clock.delivered(arrived, seen)
+                    self._clock.delivered(arrived, reader_since)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -103,14 +106,14 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:
-                arrived, seen = perf_counter_ns(), 0
+                arrived, reader_since = perf_counter_ns(), 0
                 try:
                     visible = self._receive(chunk, arrived)
-                    seen = perf_counter_ns()
+                    reader_since = perf_counter_ns()
                     if visible is not None:
                         yield visible
                 finally:
-                    self._clock.delivered(arrived, seen)
+                    self._clock.delivered(arrived, reader_since)
             self.result = self.normalize_response(self._fold.response())
         except ModelError as error:
             error.streamed = self.has_streamed
@@ -120,7 +123,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
                 await chunks.aclose()
 
     def held_back_since(self, began: int) -> None:
-        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        """Record that the caller that drives the run has let the step wait since `began`, by `perf_counter_ns()`."""
         self._clock.held_back(began)
 
     def _receive(self, chunk: Any, now: int) -> C | None:

@@ -33,16 +33,16 @@ class WireNames:
         request: the request to send; the same object if all names are accepted.
     """
 
-    __slots__ = ("_fields", "_held", "_own_names", "request")
+    __slots__ = ("_fields", "_held_arguments", "_own_names", "request")
 
     def __init__(self, request: ChatRequest) -> None:
         names = list(_tool_names(request))
-        sent = [wire_name(name) for name in names]
+        wire_tool_names = [wire_name(name) for name in names]
         # tools come last in the list: an offered tool wins over an earlier call whose name maps to the same wire name
-        self._own_names = {} if sent == names else dict(zip(sent, names, strict=True))
-        found = [(wire_name(tool.name), _fields_of(tool)) for tool in request.tools]
-        self._fields = {name: fields for name, fields in found if fields is not None}
-        self._held = HeldArguments(self._own_arguments, self._fields) if self._fields else None
+        self._own_names = {} if wire_tool_names == names else dict(zip(wire_tool_names, names, strict=True))
+        named_fields = [(wire_name(tool.name), _fields_of(tool)) for tool in request.tools]
+        self._fields = {name: fields for name, fields in named_fields if fields is not None}
+        self._held_arguments = HeldArguments(self._own_arguments, self._fields) if self._fields else None
         self.request = request
         if self._own_names or self._fields:
             self.request = _with_wire_names(request, self._fields)
@@ -55,17 +55,17 @@ class WireNames:
 
     def chunk(self, chunk: ChatChunk) -> ChatChunk:
         """Return `chunk` with the tools' own names."""
-        if self._held is not None:
-            chunk = self._held.chunk(chunk)
+        if self._held_arguments is not None:
+            chunk = self._held_arguments.chunk(chunk)
         elif not self._own_names or not (chunk.tool_calls or chunk.parts):
             return chunk
-        own = self._own_names
-        deltas = tuple(replace(delta, name=own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
+        own_names = self._own_names
+        deltas = tuple(replace(delta, name=own_names.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
         return chunk.with_calls(deltas, self._restore_names(chunk.parts))
 
     def last_chunks(self) -> Iterator[ChatChunk]:
         """Yield the arguments that were held back until they were complete, because their fields have other names."""
-        if self._held is not None and (deltas := self._held.whole()):
+        if self._held_arguments is not None and (deltas := self._held_arguments.whole()):
             yield ChatChunk(tool_calls=deltas)
 
     def _own_arguments(self, name: str, arguments: str) -> str:
@@ -74,10 +74,11 @@ class WireNames:
         return arguments if fields is None else _renamed_arguments(arguments, fields.to_own)
 
     def _restore_names(self, parts: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
-        own = self._own_names
+        own_names = self._own_names
         return tuple(
             _replace_name(
-                _replace_arguments(part, self._own_arguments(part.name, part.arguments)), own.get(part.name, part.name)
+                _replace_arguments(part, self._own_arguments(part.name, part.arguments)),
+                own_names.get(part.name, part.name),
             )
             if isinstance(part, ToolCall)
             else part
@@ -116,8 +117,10 @@ def _message_with_wire_names(message: Message, fields: Mapping[str, WireFields])
 
 def _call_with_wire_names(call: ToolCall, fields: Mapping[str, WireFields]) -> ToolCall:
     call = _with_wire_name(call)
-    found = fields.get(call.name)
-    return call if found is None else _replace_arguments(call, _renamed_arguments(call.arguments, found.to_wire))
+    fields_of_tool = fields.get(call.name)
+    if fields_of_tool is None:
+        return call
+    return _replace_arguments(call, _renamed_arguments(call.arguments, fields_of_tool.to_wire))
 
 
 def _replace_arguments(call: ToolCall, arguments: str) -> ToolCall:
@@ -143,8 +146,8 @@ def _replace_name(item: N, name: str) -> N:
 
 def _build_wire_tool(definition: ToolDefinition) -> ToolDefinition:
     fields = _fields_of(definition)
-    named = _with_wire_name(definition)
-    return named if fields is None else named.replace(input_schema=fields.schema)
+    wire_tool = _with_wire_name(definition)
+    return wire_tool if fields is None else wire_tool.replace(input_schema=fields.schema)
 
 
 _fields_of = IdentityCache[ToolDefinition, WireFields | None](lambda definition: wire_fields(definition.input_schema))
@@ -172,19 +175,19 @@ class HeldArguments:
         calls = ChatChunk(tool_calls=chunk.tool_calls, parts=chunk.parts, restarts=chunk.restarts)
         self._fold.add(calls)
         identified = self._fold.with_call_identity(calls).tool_calls
-        deltas = [self._held(piece, given) for piece, given in zip(identified, chunk.tool_calls, strict=True)]
+        deltas = [self._hold_back(piece, delta) for piece, delta in zip(identified, chunk.tool_calls, strict=True)]
         return chunk.with_calls(tuple(deltas), chunk.parts) if deltas else chunk
 
-    def _held(self, piece: ToolCallDelta, given: ToolCallDelta) -> ToolCallDelta:
+    def _hold_back(self, piece: ToolCallDelta, delta: ToolCallDelta) -> ToolCallDelta:
         index, name = piece.index or 0, piece.name or ""
         if index in self._calls or not name or name in self._tools:  # a name may follow the arguments
             _, pieces = self._calls.get(index, ("", []))
             pieces.append(piece.arguments)
             self._calls[index] = name, pieces
             piece = replace(piece, arguments="")
-        return replace(piece, name=given.name, signature=given.signature)
+        return replace(piece, name=delta.name, signature=delta.signature)
 
     def whole(self) -> tuple[ToolCallDelta, ...]:
         """Return the arguments that were held back, one delta for each call."""
-        joined = [(index, name, "".join(pieces)) for index, (name, pieces) in self._calls.items()]
-        return tuple(ToolCallDelta(index, arguments=self._own(name, text)) for index, name, text in joined if text)
+        calls = [(index, name, "".join(pieces)) for index, (name, pieces) in self._calls.items()]
+        return tuple(ToolCallDelta(index, arguments=self._own(name, text)) for index, name, text in calls if text)

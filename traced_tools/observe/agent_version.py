@@ -54,7 +54,7 @@ def _digest(text: str) -> str:
 def _digest_of_instructions(text: str) -> str:
     """Return the digest of instructions, made with the key of pseudonyms if the environment has it.
 
-    Instructions may hold a name. Without the key, who knows the rest of the text can find the name by guessing.
+    Instructions may hold a name. Without the key, a reader of the rest of the text can find the name by guessing.
     """
     key = read_or_warn(read_pseudonym_key, "digests of instructions are made without a key")
     if key is None:

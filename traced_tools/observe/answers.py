@@ -24,7 +24,7 @@ def observe_evaluation(
     run: ObservedRun,
     advisor: str,
     name: str,
-    found: Evaluation | Exception,
+    evaluation: Evaluation | Exception,
     *,
     iteration: int,
     response_id: str | None,
@@ -35,24 +35,24 @@ def observe_evaluation(
         run: the run.
         advisor: the name of the advisor.
         name: what is evaluated.
-        found: the evaluation, or what the judge raised.
+        evaluation: the evaluation, or what the judge raised.
         iteration: the iteration of the loop, from 1; 0 outside a loop.
         response_id: the provider's id of the answer.
     """
     telemetry, name = run.telemetry, safe_person_name(name)
-    failed = isinstance(found, Exception)
+    is_failure = isinstance(evaluation, Exception)
     attributes = _attributes(telemetry, advisor, iteration)
     attributes[names.EVALUATION_NAME] = name
     put(attributes, names.RESPONSE_ID, safe_identifier(response_id or ""))
     feedback = None
-    if isinstance(found, Exception):
-        attributes[names.ERROR_TYPE] = error_type(found)
+    if isinstance(evaluation, Exception):
+        attributes[names.ERROR_TYPE] = error_type(evaluation)
     else:
-        label = "" if found.label is None else safe_person_name(found.label)
-        attributes[names.EVALUATION_SCORE] = found.score
+        label = "" if evaluation.label is None else safe_person_name(evaluation.label)
+        attributes[names.EVALUATION_SCORE] = evaluation.score
         put(attributes, names.EVALUATION_LABEL, label)
-        feedback = found.feedback
-        telemetry.guarded(_record_score, telemetry, name, label, found.score)
+        feedback = evaluation.feedback
+        telemetry.guarded(_record_score, telemetry, name, label, evaluation.score)
     contents = _explanation(telemetry, feedback)
     _emit(telemetry, names.EVALUATION_RESULT_EVENT, attributes, contents)
     if run.events.wanted:
@@ -61,12 +61,12 @@ def observe_evaluation(
             "name": name,
             "score": attributes.get(names.EVALUATION_SCORE),
             "label": attributes.get(names.EVALUATION_LABEL),
-            "passed": None if isinstance(found, Exception) else found.passed,
+            "passed": None if isinstance(evaluation, Exception) else evaluation.passed,
             "error_type": attributes.get(names.ERROR_TYPE),
             "response_id": attributes.get(names.RESPONSE_ID),
             "explanation": None if contents is None else contents.text(names.EVALUATION_EXPLANATION),
         }
-        run.events.dispatch(AnswerEvaluated, iteration, fields, failing=failed)
+        run.events.dispatch(AnswerEvaluated, iteration, fields, failing=is_failure)
 
 
 def observe_answer_retry(run: ObservedRun, advisor: str, reason: RetryReason) -> None:

@@ -93,7 +93,7 @@ def set_process_capture(capture: ContentCapture | str | None) -> None:
 _redacting: ContextVar[bool] = ContextVar("traced_tools_redacting", default=False)
 
 
-def _redacted(redact: Redactor, name: str, value: object) -> object:
+def _redact(redact: Redactor, name: str, value: object) -> object:
     """Return what a redactor leaves of a value; a run inside the redactor captures no contents."""
     plain = [*value] if isinstance(value, Sequence) and not isinstance(value, str) else value
     token = _redacting.set(True)
@@ -214,7 +214,9 @@ def may_capture_after(results: Iterable[ToolResultPart], text: str, may_capture_
         text: the text.
         may_capture_calls_of: whether arguments and results of the tool of that name may be captured.
     """
-    return not any(each.content in text for each in results if each.content and not may_capture_calls_of(each.name))
+    return not any(
+        result.content in text for result in results if result.content and not may_capture_calls_of(result.name)
+    )
 
 
 Makers = Mapping[str, Callable[[], object]]
@@ -229,46 +231,46 @@ class LazyContent:
         makers: the function that makes each content.
     """
 
-    __slots__ = ("_content", "_made", "_makers")
+    __slots__ = ("_content", "_contents", "_makers")
 
     def __init__(self, content: RunContent, makers: Makers) -> None:
         self._content = content
         self._makers = makers
-        self._made: dict[str, BoundedJson | None] = {}
+        self._contents: dict[str, BoundedJson | None] = {}
 
-    def on_span(self, wanted: Iterable[str]) -> Attributes:
-        """Return the attributes `wanted` that have a value, as a span carries them: JSON as text."""
-        return self._attributes(wanted, "text")
+    def on_span(self, keys: Iterable[str]) -> Attributes:
+        """Return the attributes of `keys` that have a value, as a span carries them: JSON as text."""
+        return self._attributes(keys, "text")
 
-    def on_event(self, wanted: Iterable[str]) -> Attributes:
-        """Return the attributes `wanted` that have a value, as an event carries them: JSON as it is."""
-        return self._attributes(wanted, "value")
+    def on_event(self, keys: Iterable[str]) -> Attributes:
+        """Return the attributes of `keys` that have a value, as an event carries them: JSON as it is."""
+        return self._attributes(keys, "value")
 
     def text(self, name: str) -> str | None:
         """Return the text of one content; None if there is none."""
-        made = self._of(name)
-        return None if made is None else made.text
+        bounded = self._get_content(name)
+        return None if bounded is None else bounded.text
 
-    def _attributes(self, wanted: Iterable[str], form: Literal["text", "value"]) -> Attributes:
-        found = {name: made for name in wanted if (made := self._of(name)) is not None}
-        attributes: Attributes = {name: getattr(made, form) for name, made in found.items()}
-        if any(made.cut for made in found.values()):
+    def _attributes(self, keys: Iterable[str], form: Literal["text", "value"]) -> Attributes:
+        bounded_contents = {name: bounded for name in keys if (bounded := self._get_content(name)) is not None}
+        attributes: Attributes = {name: getattr(bounded, form) for name, bounded in bounded_contents.items()}
+        if any(bounded.cut for bounded in bounded_contents.values()):
             attributes[names.CONTENT_TRUNCATED] = True
         return attributes
 
-    def _of(self, name: str) -> BoundedJson | None:
-        if name not in self._made and name in self._makers:
-            self._made[name] = None  # what fails is not tried again
+    def _get_content(self, name: str) -> BoundedJson | None:
+        if name not in self._contents and name in self._makers:
+            self._contents[name] = None  # what fails is not tried again
             try:
-                self._made[name] = self._make(name)
+                self._contents[name] = self._make(name)
             except Exception as error:
                 self._content.failed(error, f"the redactor, or making {name},")
-        return self._made.get(name)
+        return self._contents.get(name)
 
     def _make(self, name: str) -> BoundedJson | None:
         capture, value = self._content.capture, self._makers[name]()
         if value is not None and capture.redact is not None:
-            value = _redacted(capture.redact, name, value)
+            value = _redact(capture.redact, name, value)
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":
@@ -278,7 +280,7 @@ class LazyContent:
         return BoundedJson(text, text, cut)
 
 
-# Who asked, and who decided about a call.
+# The principal of a run, and the person who decided about a call.
 
 Digest = Callable[[str], str | None]
 _KEY_OF_PROCESS: Final = secrets.token_bytes(32)
@@ -299,7 +301,7 @@ def recorded_person(by: str | None, tool: ObservedTool | None, content: RunConte
     """Return who decided about a call as telemetry may record it: the name if it may be captured, else a pseudonym.
 
     Args:
-        by: the name of the person or service; None if the application named nobody.
+        by: the name of the person or service; None if the application named none.
         tool: the call's tool; None if there is none.
         content: which contents the span or event may carry; None for no content.
     """

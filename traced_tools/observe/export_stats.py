@@ -145,8 +145,8 @@ class ExportStats:
             if not self._closed and self._waiting < (self.capacity or 0) - leaving:
                 self._waiting += 1
                 return True
-            why = "it was closed" if self._closed else "more came than could be sent"
-            line = self._lose(1, "shutdown" if self._closed else "queue_full", why)
+            cause = "it was closed" if self._closed else "more came than could be sent"
+            line = self._lose(1, "shutdown" if self._closed else "queue_full", cause)
         _warn(line)
         return False
 
@@ -163,22 +163,22 @@ class ExportStats:
         _warn(line)
         return may_send
 
-    def record_batch(self, sent: int, lost: int, why: str) -> None:
+    def record_batch(self, delivered: int, lost: int, why: str) -> None:
         """Record the result of a batch.
 
         Args:
-            sent: how many items arrived.
+            delivered: how many items arrived.
             lost: how many items did not arrive.
             why: why they did not, for the log.
         """
         with self._lock:
             if self._closed:  # they were counted when it was
                 return
-            self._under_way -= sent + lost
-            self._sent += sent
-            self.totals.add_sent(sent)
+            self._under_way -= delivered + lost
+            self._sent += delivered
+            self.totals.add_sent(delivered)
             line = self._lose(lost, "export_failed", why) if lost else None
-            recovered = self._recover() if sent and not lost else None
+            recovered = self._recover() if delivered and not lost else None
         _warn(line)
         if recovered:
             _LOG.warning("%s", recovered)  # as loud as the outage was
@@ -190,16 +190,16 @@ class ExportStats:
     def close(self) -> None:
         """Count all items that are not sent as lost, now and from now on."""
         problem = self._problem()
-        why = "time ran out when it was closed" + (f"; {problem}" if problem else "")
+        cause = "time ran out when it was closed" + (f"; {problem}" if problem else "")
         with self._lock:
             if self._closed:
                 return
             self._closed, self._in_outage = True, False  # so that the log has this loss even in an outage
-            left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
-            line = self._lose(left, "shutdown", why) if left else self._sum_up()
+            remainder, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
+            line = self._lose(remainder, "shutdown", cause) if remainder else self._sum_up()
         _warn(line)
 
-    def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
+    def _lose(self, count: int, reason: DropReason, cause: str) -> str | None:
         """Count a loss and return the line to log, if any."""
         self._lost[reason] += count
         self.totals.add_lost(count, reason)
@@ -208,7 +208,7 @@ class ExportStats:
         if self._has_unlogged:
             return None
         items = self._items[:-1] if count == 1 else self._items
-        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {why}"
+        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {cause}"
         if self._closed:
             return lost
         return f"{lost}; further losses are only counted in {names.EXPORT_DROPPED.name} until export recovers"
@@ -229,38 +229,38 @@ class ExportMetrics:
     """The export metrics of a meter provider, which read the totals; exporters of one name share a series."""
 
     def __init__(self, meter: ApiMeter) -> None:
-        self._shown: list[ExporterTotals] = []
+        self._totals: list[ExporterTotals] = []
         items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
-        meter.observe_counter(items, self._sent)
-        meter.observe_counter(dropped, self._lost)
-        meter.observe_gauge(queue, self._waiting)
+        meter.observe_counter(items, self._observe_sent)
+        meter.observe_counter(dropped, self._observe_lost)
+        meter.observe_gauge(queue, self._observe_waiting)
 
     def show(self, export_stats: Iterable[ExportStats]) -> None:
         """Include the totals of these stats from now on."""
-        for each in export_stats:
-            if each.totals not in self._shown:
-                self._shown.append(each.totals)
+        for stats in export_stats:
+            if stats.totals not in self._totals:
+                self._totals.append(stats.totals)
 
-    def _sent(self, _: CallbackOptions) -> Iterator[Observation]:
-        for name, count in _summed((each.name, each.sent) for each in [*self._shown]):
+    def _observe_sent(self, _: CallbackOptions) -> Iterator[Observation]:
+        for name, count in _sum_by_key((totals.name, totals.sent) for totals in [*self._totals]):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
-    def _lost(self, _: CallbackOptions) -> Iterator[Observation]:
-        lost = (((each.name, why), each.lost[why]) for each in [*self._shown] for why in each.reasons)
-        for (name, reason), count in _summed(lost):
+    def _observe_lost(self, _: CallbackOptions) -> Iterator[Observation]:
+        lost = (((totals.name, why), totals.lost[why]) for totals in [*self._totals] for why in totals.reasons)
+        for (name, reason), count in _sum_by_key(lost):
             yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
 
-    def _waiting(self, _: CallbackOptions) -> Iterator[Observation]:
-        waiting = ((each.name, queue.waiting) for each in [*self._shown] for queue in each.queues)
-        for name, count in _summed(waiting):
+    def _observe_waiting(self, _: CallbackOptions) -> Iterator[Observation]:
+        waiting = ((totals.name, queue.waiting) for totals in [*self._totals] for queue in totals.queues)
+        for name, count in _sum_by_key(waiting):
             yield Observation(count, {names.EXPORTER_NAME: name})
 
 
-def _summed(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
-    found: dict[T, int] = {}
+def _sum_by_key(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
+    sums: dict[T, int] = {}
     for key, count in counts:
-        found[key] = found.get(key, 0) + count
-    return found.items()
+        sums[key] = sums.get(key, 0) + count
+    return sums.items()
 
 
 def _warn(line: str | None) -> None:

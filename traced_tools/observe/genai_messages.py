@@ -41,18 +41,18 @@ _LONGEST_JSON = 1_000_000
 """Characters; a longer text is captured as a text, which takes less time than to parse it."""
 
 
-def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, content: RunContent) -> Makers:
-    """Return what makes the contents of an exchange; what nobody asks for is not made."""
+def conversation_makers(conversation: ConversationInput, answer: ModelOutput | None, content: RunContent) -> Makers:
+    """Return functions that make the contents of an exchange; each runs only if its content is captured."""
     may_capture = content.may_capture_calls_of
     return {
-        names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(asked.messages) or None,
+        names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(conversation.messages) or None,
         names.INPUT_MESSAGES: lambda: InputMessages(
-            asked.messages, content.may_capture_calls_of, content.capture.max_bytes
+            conversation.messages, content.may_capture_calls_of, content.capture.max_bytes
         ),
         names.OUTPUT_MESSAGES: lambda: (
             None if answer is None else output_messages(answer, may_capture, content.conventions)
         ),
-        names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
+        names.TOOL_DEFINITIONS: lambda: tool_definitions(conversation.tools.definitions) or None,
     }
 
 
@@ -69,7 +69,7 @@ class InputMessages(Sequence[Shape]):
     """
 
     def __init__(self, messages: Iterable[Message], may_capture: MayCapture, most: int = 2**31) -> None:
-        self._parts = [part for each in messages for part in _spread(each)]
+        self._parts = [part for message in messages for part in _spread(message)]
         self._may_capture = may_capture
         self._most = most
 
@@ -82,12 +82,12 @@ class InputMessages(Sequence[Shape]):
     def __getitem__(self, index: slice) -> list[Shape]: ...
     def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         message = self._parts[index]
         if isinstance(message, ToolResultPart):
             return {"role": "tool", "parts": [_result(message, self._may_capture)]}
         parts = message.parts if self._may_capture_text(index % len(self), message) else ()
-        return {"role": message.role, "parts": [_part(each, self._may_capture, self._most) for each in parts]}
+        return {"role": message.role, "parts": [_part(part, self._may_capture, self._most) for part in parts]}
 
     def _may_capture_text(self, index: int, message: UserMessage | AssistantMessage) -> bool:
         if not isinstance(message, AssistantMessage):
@@ -125,19 +125,19 @@ class MemoryRecords(Sequence[Shape]):
     def __getitem__(self, index: slice) -> list[Shape]: ...
     def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         entry = self._entries[index]
         return {"id": entry.id, "content": {"role": entry.message.role, "parts": self._parts(entry.message)}}
 
     def _parts(self, message: Message) -> list[Shape]:
         if isinstance(message, ToolMessage):
-            return [_result(each, self._may_capture) for each in message.results]
+            return [_result(result, self._may_capture) for result in message.results]
         if isinstance(message, SystemMessage):
             return [_text(message.text)]
         parts: Iterable[object] = message.parts
         if isinstance(message, AssistantMessage) and not self._may_capture_answers:
             parts = message.tool_calls
-        return [_part(each, self._may_capture, self._most) for each in parts]
+        return [_part(part, self._may_capture, self._most) for part in parts]
 
 
 def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolResultPart]:
@@ -149,13 +149,13 @@ def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolR
 def output_messages(answer: ModelOutput, may_capture: MayCapture, conventions: Conventions) -> list[Shape]:
     """Return an answer: one message, as there is one choice."""
     message = answer.message
-    shape: Shape = {"role": message.role, "parts": [_part(each, may_capture) for each in message.parts]}
+    shape: Shape = {"role": message.role, "parts": [_part(part, may_capture) for part in message.parts]}
     return [shape if conventions == "v0.1.0" else {**shape, "finish_reason": answer.finish_reason or "stop"}]
 
 
 def system_instructions(messages: Iterable[Message]) -> list[Shape]:
     """Return what stands above a conversation."""
-    return [_text(each.text) for each in messages if isinstance(each, SystemMessage)]
+    return [_text(message.text) for message in messages if isinstance(message, SystemMessage)]
 
 
 def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
@@ -163,11 +163,11 @@ def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
     return [
         {
             "type": "function",
-            "name": each.name,
-            "description": each.description,
-            "parameters": deepcopy(each.input_schema),
+            "name": definition.name,
+            "description": definition.description,
+            "parameters": deepcopy(definition.input_schema),
         }
-        for each in tools
+        for definition in tools
     ]
 
 

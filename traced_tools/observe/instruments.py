@@ -108,7 +108,7 @@ class Instruments:
             self.telemetry_failures.add(1)
 
     def _observe_active_runs(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Report active runs. Callbacks run first, so what is recorded here is part of the same collection."""
+        """Report active runs. Callbacks run first, so values recorded here are part of the same collection."""
         run_deferred_measurements()
         self.aggregate()
         return self.active_runs.observe(options)
@@ -149,7 +149,7 @@ class ModelMetricsV010:
         }
         self.time_to_first_chunk = meter.histogram(names.INFERENCE_TIME_TO_FIRST_CHUNK)
         self.time_per_output_chunk = meter.histogram(names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
-        self._used = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
+        self._counters = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
         self._a_call = {field: meter.histogram(metric) for field, metric in _TOKENS_A_CALL.items()}
         self._embedded = meter.histogram(names.EMBEDDINGS_INPUT_TOKENS)
 
@@ -163,10 +163,10 @@ class ModelMetricsV010:
             if usage.input_tokens is not None:
                 self._embedded.record(usage.input_tokens, labels, context)
             return
-        counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for kind, used in self._used.items():
+        attributes = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        for kind, counter in self._counters.items():
             if (count := getattr(usage, kind)) is not None:
-                used.add(count, counted, context)
+                counter.add(count, attributes, context)
                 if kind in self._a_call:
                     self._a_call[kind].record(count, ended, context)
 
@@ -223,7 +223,7 @@ class ActiveTracker:
         # Reentrant, and read through copies: the garbage collector may end a run while this thread holds the lock.
         self._lock = threading.RLock()
         self._started: dict[object, tuple[_Labels, float]] = {}
-        self._known: set[_Labels] = set()
+        self._label_sets: set[_Labels] = set()
 
     def begin(self, key: object, agent: str, tool: str = "") -> None:
         """Record that the run or tool call that `key` identifies is active from now on.
@@ -235,7 +235,7 @@ class ActiveTracker:
         """
         with self._lock:
             self._started[key] = ((agent, tool), time.monotonic())
-            self._known.add((agent, tool))
+            self._label_sets.add((agent, tool))
 
     def end(self, key: object) -> None:
         """Record that the run or tool call that `key` identifies is no longer active."""
@@ -246,13 +246,15 @@ class ActiveTracker:
         """Report the number of active runs or tool calls of each agent."""
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
-            return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]
+            return [
+                Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._label_sets]}
+            ]
 
     def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
         """Report the age in seconds of the oldest active run of each agent, or call of each of its tools."""
         now = time.monotonic()
         with self._lock:
-            oldest = dict.fromkeys([*self._known], now)
+            oldest = dict.fromkeys([*self._label_sets], now)
             for labels, started in [*self._started.values()]:
                 oldest[labels] = min(oldest[labels], started)
         return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]
@@ -295,12 +297,12 @@ class AuditGauges:
         self._verified[store] = (ok, time)
 
     def _observe_lag(self, options: CallbackOptions) -> Iterable[Observation]:
-        lags = [lag() for each in [*self._lags] if (lag := each()) is not None]
+        lags = [lag() for get_lag in [*self._lags] if (lag := get_lag()) is not None]
         return [Observation(max(lags))] if lags else []
 
     def _observe_verified(self, options: CallbackOptions) -> Iterable[Observation]:
-        found = [ok for ok, _ in [*self._verified.values()]]
-        return [Observation(int(all(found)))] if found else []
+        verdicts = [ok for ok, _ in [*self._verified.values()]]
+        return [Observation(int(all(verdicts)))] if verdicts else []
 
     def _observe_last_verified(self, options: CallbackOptions) -> Iterable[Observation]:
         times = [time for _, time in [*self._verified.values()]]
@@ -360,19 +362,24 @@ class PendingStoreGauges:
 
     def _observe_calls(self, options: CallbackOptions) -> Iterable[Observation]:
         counts: dict[str, list[PendingCounts]] = {agent: [] for agent in self._counts}
-        for each in [*self._reads]:
+        for get_read in [*self._reads]:
             try:
-                found = [] if (read := each()) is None else read()
+                store_counts = [] if (read_counts := get_read()) is None else read_counts()
             except Exception as error:
                 report_failure(error, "the gauges of a pending store")
                 self._failures.add(1)
                 self._is_read = False
                 return []
-            for count in found:
+            for count in store_counts:
                 counts.setdefault(agent_name_label(count.agent), []).append(count)
         self._counts, self._is_read = counts, True
-        self._refusals |= {(agent, why) for agent, found in counts.items() for each in found for why in each.refused}
-        return self._of_agents(lambda counts: sum(each.calls for each in counts))
+        self._refusals |= {
+            (agent, reason)
+            for agent, agent_counts in counts.items()
+            for count in agent_counts
+            for reason in count.refused
+        }
+        return self._of_agents(lambda counts: sum(agent_count.calls for agent_count in counts))
 
     def _observe(self, value_of: Callable[[list[PendingCounts]], float], _: CallbackOptions) -> list[Observation]:
         return self._of_agents(value_of)
@@ -380,14 +387,14 @@ class PendingStoreGauges:
     def _of_agents(self, value_of: Callable[[list[PendingCounts]], float]) -> list[Observation]:
         """Return a value of each agent, as the stores had it when they were read."""
         counts = sorted(self._counts.items()) if self._is_read else ()
-        return [Observation(value_of(found), {names.AGENT_NAME: agent}) for agent, found in counts]
+        return [Observation(value_of(agent_counts), {names.AGENT_NAME: agent}) for agent, agent_counts in counts]
 
     def _observe_refused(self, options: CallbackOptions) -> Iterable[Observation]:
         if not self._is_read:
             return []
         return [
             Observation(
-                sum(each.refused.get(reason, 0) for each in self._counts[agent]),
+                sum(count.refused.get(reason, 0) for count in self._counts[agent]),
                 {names.AGENT_NAME: agent, names.RESUME_REFUSAL: reason},
             )
             for agent, reason in sorted(self._refusals)
@@ -395,12 +402,12 @@ class PendingStoreGauges:
 
 
 def _oldest_call(counts: list[PendingCounts]) -> float:
-    return max((each.oldest_call for each in counts), default=0.0)
+    return max((count.oldest_call for count in counts), default=0.0)
 
 
 def _ready(counts: list[PendingCounts]) -> float:
-    return sum(each.ready for each in counts)
+    return sum(count.ready for count in counts)
 
 
 def _oldest_ready(counts: list[PendingCounts]) -> float:
-    return max((each.oldest_ready for each in counts), default=0.0)
+    return max((count.oldest_ready for count in counts), default=0.0)

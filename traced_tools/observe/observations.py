@@ -68,13 +68,13 @@ class ObservedRun(Protocol):
 
 
 def observe_run(
-    run: ObservedRun, model: ObservedModel, asked: ConversationInput, *, resumes: str | None = None
+    run: ObservedRun, model: ObservedModel, conversation: ConversationInput, *, resumes: str | None = None
 ) -> RunObservation:
     """Return the observation of `run`; `resumes` is the W3C trace context of the run that it resumes."""
     telemetry, events = run.telemetry, run.events
     observed: RunObservation = OFF
     if telemetry.enabled or events.has_listeners:
-        observed = RunObservation(telemetry, run.limits, run.totals, model, asked)
+        observed = RunObservation(telemetry, run.limits, run.totals, model, conversation)
         observed.report_to(
             AgentScope(telemetry, observed, resumes) if telemetry.enabled else OFF,
             RunEventEmitter(events, observed) if events.has_listeners else OFF,
@@ -113,7 +113,7 @@ def observe_hook(
         name: the advisor's name.
         order: the advisor's order.
         iteration: the iteration of the loop, from 1; 0 outside the iterations.
-        ledger: where the advisor's own time is booked, without what is downstream; None for the ledger of the run.
+        ledger: where the advisor's own time is booked, without downstream code; None for the ledger of the run.
         kind: the kind of that time.
     """
     booked = run.ledger if ledger is None else ledger
@@ -127,18 +127,18 @@ def observe_failed_chunk(
     report_failed_listener(run, "on_chunk", name, order, iteration, error, began)
 
 
-def observe_model_call(run: ObservedRun, model: ObservedModel, asked: ModelInput) -> ModelCallObservation:
+def observe_model_call(run: ObservedRun, model: ObservedModel, model_input: ModelInput) -> ModelCallObservation:
     """Return the observation of a call of `model` in `run`."""
     telemetry, events = run.telemetry, run.events
     observed: ModelCallObservation = OFF
     if telemetry.enabled or events.wanted:
-        observed = ModelCallObservation(model, asked)
+        observed = ModelCallObservation(model, model_input)
         observed.report_to(
-            ChatScope(telemetry, model, asked) if telemetry.enabled else OFF,
+            ChatScope(telemetry, model, model_input) if telemetry.enabled else OFF,
             ModelEventEmitter(events, observed) if events.wanted else OFF,
         )
         if events.wants_deltas:
-            observed.deltas = partial(events.deltas, asked.iteration, asked.tools)
+            observed.deltas = partial(events.deltas, model_input.iteration, model_input.tools)
     return observed
 
 

@@ -39,22 +39,24 @@ class Tracing:
 
 
 _NO_TRACING: Final = Tracing(None, "run", False)
-_making = threading.RLock()  # what is made may begin a run itself, as may a signal handler
+_making = (
+    threading.RLock()
+)  # reentrant: a provider that is asked for a tracer may start a run itself, and so may a signal handler
 
 
 def tracing_of(provider: trace.TracerProvider | None) -> Tracing:
     """Return the tracer and its settings, of a provider or, if it is None, of the global one."""
-    return _TRACINGS.of(_chosen(provider, trace.get_tracer_provider)) or _NO_TRACING
+    return _TRACINGS.of(_select(provider, trace.get_tracer_provider)) or _NO_TRACING
 
 
 def instruments_of(provider: metrics.MeterProvider | None) -> Instruments | None:
     """Return the instruments of a provider or, if it is None, of the global one; None if it records nothing."""
-    return _INSTRUMENTS.of(_chosen(provider, metrics.get_meter_provider))
+    return _INSTRUMENTS.of(_select(provider, metrics.get_meter_provider))
 
 
 def logger_of(provider: _logs.LoggerProvider | None) -> ApiLogger | None:
     """Return the logger of a provider or, if it is None, of the global one; None if it emits nothing."""
-    return _LOGGERS.of(_chosen(provider, _logs.get_logger_provider))
+    return _LOGGERS.of(_select(provider, _logs.get_logger_provider))
 
 
 def is_stand_in(provider: object) -> bool:
@@ -73,7 +75,7 @@ class _PerProvider(Generic[T]):
 
     def __init__(self, make: Callable[[Any], T | None]) -> None:
         self._make = make
-        self._made: dict[int, tuple[ref[object], T | None]] = {}
+        self._values: dict[int, tuple[ref[object], T | None]] = {}
 
     def of(self, provider: object) -> T | None:
         """Return the object made from a provider; None if the provider records nothing or the object cannot be made."""
@@ -81,12 +83,12 @@ class _PerProvider(Generic[T]):
             return None
         key = id(provider)
         try:
-            if key not in self._made:  # asked without the lock: this is on the way of every run
+            if key not in self._values:  # without the lock, because every run looks here
                 with _making:
-                    if key not in self._made:
-                        # forgotten before the provider's id can be another object's
-                        self._made[key] = (ref(provider, lambda _: self._made.pop(key, None)), self._make(provider))
-            return self._made[key][1]
+                    if key not in self._values:
+                        # The reference removes the entry before another object can have the provider's id.
+                        self._values[key] = (ref(provider, lambda _: self._values.pop(key, None)), self._make(provider))
+            return self._values[key][1]
         except Exception as error:
             report_failure(error, SDK)
             return None
@@ -105,7 +107,7 @@ def _unless_of_the_api(part: T) -> T | None:
     return None if _is_of_the_api(part) else part
 
 
-def _chosen(provider: T | None, current: Callable[[], T]) -> T:
+def _select(provider: T | None, current: Callable[[], T]) -> T:
     """Return `provider`, or the global provider if it is None or one of the API's placeholders."""
     return current() if provider is None or is_stand_in(provider) else provider
 

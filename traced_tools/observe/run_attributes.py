@@ -51,17 +51,17 @@ class RunAttributes(Mapping[str, Any]):
 NO_ATTRIBUTES: Final = RunAttributes({})
 
 
-def check_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
+def check_attributes(attributes: Mapping[str, AttributeValue] | None) -> RunAttributes:
     """Return an application's attributes as plain values, after checking them.
 
     Raises:
         TypeError, ValueError: a key or value is invalid. The message has the key and what is accepted.
     """
-    if given is None:
+    if attributes is None:
         return NO_ATTRIBUTES
-    expect("attributes", given, Mapping, "a mapping of keys to values")
+    expect("attributes", attributes, Mapping, "a mapping of keys to values")
     return merge_attributes(
-        NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()})
+        NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in attributes.items()})
     )
 
 
@@ -71,13 +71,13 @@ def merge_attributes(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
     Raises:
         ValueError: there are too many attributes.
     """
-    together = RunAttributes({**outer, **own}) if outer else own
-    if len(together) > MAX_ATTRIBUTES:
+    merged = RunAttributes({**outer, **own}) if outer else own
+    if len(merged) > MAX_ATTRIBUTES:
         raise ValueError(
             f"a run has at most {MAX_ATTRIBUTES} attributes, including those of its client and of the run it is "
-            f"nested in; these are {len(together)}"
+            f"nested in; these are {len(merged)}"
         )
-    return together
+    return merged
 
 
 def _key(key: object) -> str:
@@ -94,8 +94,8 @@ def _value(key: str, value: object) -> Any:
     if isinstance(value, list | tuple):
         if len(value) > MAX_ITEMS:
             raise ValueError(f"attributes[{key!r}] must have at most {MAX_ITEMS} items; it has {len(value)}")
-        items = tuple(_scalar(key, each) for each in value)
-        if len({type(each) for each in items}) > 1:
+        items = tuple(_scalar(key, item) for item in value)
+        if len({type(item) for item in items}) > 1:
             raise TypeError(f"attributes[{key!r}] must be {_ACCEPTED}; its items are of several types")
         return items
     return _scalar(key, value)

@@ -187,7 +187,7 @@ class RunTelemetry:
         if version is not None and self.instruments is not None:
             self._label_version(agent_version_label(version, self.agent_in_metrics))
         self.logger = logger_of(options.logger_provider)
-        self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
+        self.enabled = any(provider is not None for provider in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
         self.conventions: Conventions = read_conventions() if self.enabled else RELEASED
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
@@ -249,8 +249,8 @@ class RunTelemetry:
 
     def failed_step(self, error: BaseException | None) -> str | None:
         """Return the step that an error arose in, with the type of the error; None if it arose in no step."""
-        found = self._failed_steps.get(id(error))
-        return None if found is None else found[1]
+        step = self._failed_steps.get(id(error))
+        return None if step is None else step[1]
 
     def listened(self, hook: Hook, advisor: str, nanoseconds: int) -> None:
         """Add to the time of an advisor's `on_chunk` or `on_event`, which are too frequent for a measurement each."""
@@ -283,7 +283,7 @@ class RunTelemetry:
         put(labels, names.REQUEST_MODEL, encodable(model.model))
         server: Attributes = {}
         copy_present_fields(model, _SERVER, server)  # such as an `ipaddress` that the application's own model has
-        labels.update({name: each if isinstance(each, str | int) else str(each) for name, each in server.items()})
+        labels.update({name: value if isinstance(value, str | int) else str(value) for name, value in server.items()})
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:

@@ -31,12 +31,12 @@ def limit_cardinality(label: str, owner: str, value: str, most: int = names.MAX_
         value: for example the class of an error or a name in a server's response.
         most: the maximum number of distinct values for each label and owner.
     """
-    seen = _SEEN[label, owner]
-    if value in seen or value in _UNLIMITED:
+    values = _SEEN[label, owner]
+    if value in values or value in _UNLIMITED:
         return value
-    if len(seen) >= most:
+    if len(values) >= most:
         return names.OTHER
-    seen.add(value)
+    values.add(value)
     return value
 
 

@@ -104,7 +104,7 @@ def render_text(node: SpanNode) -> str:
     """
     rows = list(tree_rows(node))
     width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {_line(each)}".rstrip() for name, each in rows]
+    lines = [f"{name:<{width}}  {_line(span)}".rstrip() for name, span in rows]
     time = summarize_time(node)
     return "\n".join([*lines, f"time: {time}"] if time else lines)
 
@@ -137,11 +137,11 @@ class OpenTraces(Generic[SpanT]):
     def end(self, trace_id: int, span: SpanT) -> list[SpanT]:
         """Record that a span has ended, and return the spans that are released now."""
         with self._lock:
-            left = self._open.get(trace_id, 1) - 1
+            open_spans = self._open.get(trace_id, 1) - 1
             self._ended.setdefault(trace_id, []).append(span)
-            if not left:
+            if not open_spans:
                 return self._take(trace_id)
-            self._open[trace_id] = left
+            self._open[trace_id] = open_spans
             return self._ended.pop(trace_id) if len(self._ended[trace_id]) >= self._most_spans else []
 
     def drain(self) -> list[SpanT]:
@@ -203,8 +203,8 @@ def tree_rows(node: SpanNode, first: str = "", below: str = "") -> Iterator[tupl
 
 
 def _line(node: SpanNode) -> str:
-    failed = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
-    facts = filter(None, (summarize(node), failed))
+    failure = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
+    facts = filter(None, (summarize(node), failure))
     return f"{format_seconds(node.duration):>9}  {'  '.join(facts)}"
 
 
@@ -212,14 +212,15 @@ SpanAttributes = Mapping[str, AttributeValue]
 
 
 def _tokens(attributes: SpanAttributes) -> Iterator[str]:
-    read, written = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
+    input_tokens, output_tokens = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
     if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # an embedding has no output tokens
-        yield from _counted(read, "token")
-    elif read is not None or written is not None:
-        yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
+        yield from _count(input_tokens, "token")
+    elif input_tokens is not None or output_tokens is not None:
+        counts = ("?" if count is None else count for count in (input_tokens, output_tokens))
+        yield f"{' -> '.join(map(str, counts))} tokens"
 
 
-def _resent(attributes: SpanAttributes) -> Iterator[str]:
+def _resend_note(attributes: SpanAttributes) -> Iterator[str]:
     again = attributes.get(names.RESEND_COUNT)
     if isinstance(again, int) and again > 0:
         yield f"sent {again + 1} times"
@@ -231,11 +232,11 @@ def _tool(attributes: SpanAttributes) -> Iterator[str]:
     if outcome is not None and outcome != attributes.get(names.ERROR_TYPE):
         yield str(outcome)
     if decision == "approved" or (outcome is None and decision is not None):
-        by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
+        decider = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
         code = attributes.get(names.REASON_CODE)
-        made = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
-        if made != attributes.get(names.ERROR_TYPE):
-            yield made
+        note = f"{decision}{f' by {decider}' if decider else ''}{f' ({code})' if code else ''}"
+        if note != attributes.get(names.ERROR_TYPE):
+            yield note
     attempts = attributes.get(names.TOOL_ATTEMPTS)
     if isinstance(attempts, int) and attempts > 1:
         yield f"{attempts} attempts"
@@ -244,12 +245,12 @@ def _tool(attributes: SpanAttributes) -> Iterator[str]:
 def _run(attributes: SpanAttributes) -> Iterator[str]:
     if names.LOOP_STOP_REASON in attributes:
         yield str(attributes[names.LOOP_STOP_REASON])
-    yield from _counted(attributes.get(names.LOOP_ITERATIONS), "iteration")
-    yield from _counted(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
+    yield from _count(attributes.get(names.LOOP_ITERATIONS), "iteration")
+    yield from _count(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
 
 
 def _iteration(attributes: SpanAttributes) -> Iterator[str]:
-    yield from _counted(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
+    yield from _count(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
 
 
 def _self_time(attributes: SpanAttributes) -> Iterator[str]:
@@ -258,9 +259,16 @@ def _self_time(attributes: SpanAttributes) -> Iterator[str]:
         yield f"self {format_seconds(seconds)}"
 
 
-def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
+def _count(count: AttributeValue | None, noun: str) -> Iterator[str]:
     if isinstance(count, int) and count > 0:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)
+_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (
+    _run,
+    _iteration,
+    _tokens,
+    _resend_note,
+    _tool,
+    _self_time,
+)

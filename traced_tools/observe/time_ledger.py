@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class TimeLedger:
     """Books the time of one flow of control to kinds. Calls of one batch run in parallel, so each has its own ledger.
 
-    A scope books the time that it spends itself, without what is downstream of it. So each nanosecond of the flow is
+    A scope books the time that it spends itself, without the time of downstream code. So each nanosecond of the flow is
     booked once.
 
     Attributes:
@@ -61,16 +61,16 @@ class TimeLedger:
         for ledger in ledgers:
             for kind, booked in ledger.booked_ns.items():
                 total[kind] = total.get(kind, 0) + booked
-        whole, left = sum(total.values()), nanoseconds
+        whole, remainder = sum(total.values()), nanoseconds
         for kind, booked in total.items() if whole > 0 else ():
             share = nanoseconds * booked // whole
             self.book(kind, share)
-            left -= share
-        self.book(otherwise, left)
+            remainder -= share
+        self.book(otherwise, remainder)
         self.downstream_ns += nanoseconds
 
     def mark(self) -> tuple[int, defaultdict[TimeKind, int]]:
-        """Return what is booked so far, for `return_to`, and begin anew."""
+        """Set the time booked so far aside, and return it for `return_to`."""
         booked, self.booked_ns = self.booked_ns, defaultdict(int)
         return self.downstream_ns, booked
 

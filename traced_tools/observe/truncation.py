@@ -48,47 +48,49 @@ def truncate_json(value: object, most: int) -> BoundedJson:
 
 def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
     """Return the longest beginning of `text` that fits in `most` bytes of UTF-8, and whether it was truncated."""
-    encoded = text[: most + 1].encode("utf-8", "replace")
-    if len(text) <= most and len(encoded) <= most:
-        return encoded.decode(), False
-    return encoded[:most].decode("utf-8", "ignore"), True
+    data = text[: most + 1].encode("utf-8", "replace")
+    if len(text) <= most and len(data) <= most:
+        return data.decode(), False
+    return data[:most].decode("utf-8", "ignore"), True
 
 
 def _newest(items: Sequence[object], most: int) -> BoundedJson:
     """Return `items` if they fit, else the last items that fit; older items are truncated more than newer ones."""
-    kept = _kept(items, most, _whole)
-    if len(kept) < len(items):
-        kept = _kept(items, most, _share if len(items) > 1 else _part)
-    cut = len(kept) < len(items) or any(each.cut for each in kept)
-    return BoundedJson([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
+    newest = _fit_from_end(items, most, _whole)
+    if len(newest) < len(items):
+        newest = _fit_from_end(items, most, _share if len(items) > 1 else _part)
+    cut = len(newest) < len(items) or any(item.cut for item in newest)
+    return BoundedJson([item.value for item in newest], f"[{', '.join(item.text for item in newest)}]", cut)
 
 
-def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]) -> list[BoundedJson]:
+def _fit_from_end(
+    items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]
+) -> list[BoundedJson]:
     """Fit items from the end of the list and stop at the first that doesn't fit. Return the fitted items in order."""
-    kept: list[BoundedJson] = []
-    left = most - 2
+    fitting: list[BoundedJson] = []
+    room = most - 2
     for item in reversed(items):
-        made = fit(item, left)
-        if made is None or (left := left - _size(made.text) - 2) < -2:
+        bounded = fit(item, room)
+        if bounded is None or (room := room - _size(bounded.text) - 2) < -2:
             break
-        kept.append(made)
-    kept.reverse()
-    return kept
+        fitting.append(bounded)
+    fitting.reverse()
+    return fitting
 
 
-def _share(value: object, left: int) -> BoundedJson | None:
+def _share(value: object, room: int) -> BoundedJson | None:
     """Return `value` in half of the bytes left, to leave room for older items; in all of them if half is too few."""
-    return _shortened_texts(value, left // 2) or (_part(value, left) if left > 2 * _SHORTEST_TEXT else None)
+    return _shortened_texts(value, room // 2) or (_part(value, room) if room > 2 * _SHORTEST_TEXT else None)
 
 
 def _part(value: object, most: int) -> BoundedJson:
     """Return `value` with truncated texts or, if it has too many items, as many of them as fit."""
-    found = _shortened_texts(value, most)
+    bounded = _shortened_texts(value, most)
     room = most
-    while found is None:
-        found = _made(value, max(_SHORTEST_TEXT, most // 8), room, most)
+    while bounded is None:
+        bounded = _truncate_items(value, max(_SHORTEST_TEXT, most // 8), room, most)
         room = room * 3 // 4
-    return found
+    return bounded
 
 
 def _shortened_texts(value: object, most: int) -> BoundedJson | None:
@@ -98,32 +100,32 @@ def _shortened_texts(value: object, most: int) -> BoundedJson | None:
     best, low, high = _with_texts(value, _SHORTEST_TEXT, most), _SHORTEST_TEXT, most
     while best is not None and high - low > _SHORTEST_TEXT:
         middle = (low + high) // 2
-        made = _with_texts(value, middle, most)
-        best, low, high = (best, low, middle) if made is None else (made, middle, high)
+        bounded = _with_texts(value, middle, most)
+        best, low, high = (best, low, middle) if bounded is None else (bounded, middle, high)
     return best
 
 
 def _whole(value: object, most: int) -> BoundedJson | None:
-    made = _with_texts(value, most, most)
-    return None if made is None or made.cut else made
+    bounded = _with_texts(value, most, most)
+    return None if bounded is None or bounded.cut else bounded
 
 
 def _with_texts(value: object, longest: int, most: int) -> BoundedJson | None:
     """Return `value` with all items and texts of at most `longest` bytes; None if that exceeds `most` bytes."""
     plain = _Plain(longest, most)
-    made = plain.of(value)
-    return None if plain.incomplete else _if_it_fits(made, most, plain.cut)
+    plain_value = plain.of(value)
+    return None if plain.incomplete else _if_it_fits(plain_value, most, plain.cut)
 
 
-def _made(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
+def _truncate_items(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
     """Return as many items of `value` as take about `room` bytes; None if the result exceeds `most` bytes."""
     plain = _Plain(longest, room)
     return _if_it_fits(plain.of(value), most, cut=True)
 
 
-def _if_it_fits(made: Any, most: int, cut: bool) -> BoundedJson | None:
-    text = json.dumps(made, ensure_ascii=False, allow_nan=False)
-    return BoundedJson(made, text, cut) if _size(text) <= most else None
+def _if_it_fits(plain_value: Any, most: int, cut: bool) -> BoundedJson | None:
+    text = json.dumps(plain_value, ensure_ascii=False, allow_nan=False)
+    return BoundedJson(plain_value, text, cut) if _size(text) <= most else None
 
 
 class _Plain:
@@ -165,24 +167,24 @@ class _Plain:
         raise TypeError(f"content must be JSON, not {type(value).__name__}")
 
     def _mapping(self, value: Mapping[Any, object], depth: int) -> Any:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key, item in value.items():
             if not self._goes_on(depth):
                 break
             name = self._text(str(key)) or "_"
             self._room -= _size(name) + 4
-            self.cut = self.cut or name in found  # two truncated keys became the same
-            found[name] = self.of(item, depth + 1)
-        return found
+            self.cut = self.cut or name in mapping  # two truncated keys became the same
+            mapping[name] = self.of(item, depth + 1)
+        return mapping
 
     def _sequence(self, value: Sequence[object], depth: int) -> Any:
-        found: list[Any] = []
+        items: list[Any] = []
         for item in value:
             if not self._goes_on(depth):
                 break
             self._room -= 2
-            found.append(self.of(item, depth + 1))
-        return found
+            items.append(self.of(item, depth + 1))
+        return items
 
     def _goes_on(self, depth: int) -> bool:
         if self._room > 0 and depth < MAX_DEPTH:

@@ -89,7 +89,7 @@ def configure(
             providers only once in a process.
     """
     global _current
-    settings = _checked(service_name, otlp, prometheus, prometheus_targets, console, capture)
+    settings = _check_arguments(service_name, otlp, prometheus, prometheus_targets, console, capture)
     with _LOCK:
         if _current is None:
             _current = _set_up(settings)
@@ -156,7 +156,7 @@ class _Build:
     registered: RegisteredCollector | None = None
 
 
-def _checked(
+def _check_arguments(
     service_name: str | None,
     otlp: bool | str | None,
     prometheus: bool | int | str | CollectorRegistry | None,
@@ -181,8 +181,8 @@ def _checked(
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
         raise ConfigurationError("prometheus_targets needs a server: pass a port or an address as prometheus= as well")
-    for read in (read_capture_mode, read_detail, read_openinference):
-        read()
+    for read_setting in (read_capture_mode, read_detail, read_openinference):
+        read_setting()
     return _Settings(service_name, otlp, is_scraped, endpoint, registry, console, as_capture(capture))
 
 
@@ -238,8 +238,8 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
         metrics.set_meter_provider(meters)
     if (instruments := instruments_of(None)) is not None:
         instruments.exports.show(parts.export_stats)
-    made: list[Provider | None] = [tracers, loggers, meters]
-    providers = [each for each in made if each is not None]
+    optional_providers: list[Provider | None] = [tracers, loggers, meters]
+    providers = [provider for provider in optional_providers if provider is not None]
     return Telemetry(providers, parts.server, parts.export_stats, parts.collector, parts.registered)
 
 
@@ -322,6 +322,6 @@ def _warn_about_settings(settings: _Settings) -> None:
             "PROMETHEUS_MULTIPROC_DIR is set: the registry has the runs of this process only, and none in the files of "
             "that folder; serve each worker's metrics with prometheus_targets=, or pass otlp="
         )
-    sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
-    if not sent and not settings.is_scraped and not settings.console:
+    is_any_sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
+    if not is_any_sent and not settings.is_scraped and not settings.console:
         _LOG.warning("configure() sends telemetry nowhere: pass otlp=, prometheus= or console=")

@@ -83,10 +83,10 @@ class Sender(Generic[ExporterT]):
         try:
             with _suppress_exporter_logs():
                 self._renew()
-                lost, why = self.otlp.send(count, export)
+                lost, cause = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector's response
-            lost, why = count, f"sending raised {error_type(error)}"
-        self._stats.record_batch(count - lost, lost, why)
+            lost, cause = count, f"sending raised {error_type(error)}"
+        self._stats.record_batch(count - lost, lost, cause)
         return not lost
 
     def stop(self) -> None:
@@ -116,8 +116,8 @@ class SpanSender(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send a batch of spans."""
         success = SpanExportResult.SUCCESS
-        sent = self._sender.send(len(spans), lambda exporter: exporter.export(spans) is success)
-        return success if sent else SpanExportResult.FAILURE
+        is_sent = self._sender.send(len(spans), lambda exporter: exporter.export(spans) is success)
+        return success if is_sent else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         """Stop."""
@@ -133,8 +133,8 @@ class LogSender(LogRecordExporter):
     def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
         """Send a batch of log records."""
         success = LogRecordExportResult.SUCCESS
-        sent = self._sender.send(len(batch), lambda exporter: exporter.export(batch) is success)
-        return success if sent else LogRecordExportResult.FAILURE
+        is_sent = self._sender.send(len(batch), lambda exporter: exporter.export(batch) is success)
+        return success if is_sent else LogRecordExportResult.FAILURE
 
     def shutdown(self) -> None:
         """Stop."""
@@ -157,8 +157,8 @@ class MetricSender(MetricExporter):
         """Send the collected metrics."""
         success = MetricExportResult.SUCCESS
         points = sum(len(metric.data.data_points) for metric in iter_metrics(metrics_data))
-        sent = self._sender.send(points, lambda exporter: exporter.export(metrics_data, timeout_millis) is success)
-        return success if sent else MetricExportResult.FAILURE
+        is_sent = self._sender.send(points, lambda exporter: exporter.export(metrics_data, timeout_millis) is success)
+        return success if is_sent else MetricExportResult.FAILURE
 
     def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
         """Stop."""

@@ -52,22 +52,22 @@ def set_up(is_free: Callable[[object, str], bool]) -> tuple[Provider, ...]:
     problem = None
     try:
         config = package.load_config_file(environ[CONFIG_FILE])
-        wanted = _wanted(config, is_free)
+        sections = _free_sections(config, is_free)
         package.configure_sdk(config)
     except Exception as error:  # its text may quote the file, which may contain keys
         problem = error_type(error) + _place(error)
     if problem is not None:
         raise ConfigurationError(f"{CONFIG_FILE}: the file cannot be used: {problem}")
-    return tuple(_take_over(_GETTERS[name]()) for name in wanted)
+    return tuple(_take_over(_GETTERS[name]()) for name in sections)
 
 
-def _wanted(config: Any, is_free: Callable[[object, str], bool]) -> list[str]:
+def _free_sections(config: Any, is_free: Callable[[object, str], bool]) -> list[str]:
     """Remove providers that the application has set from the configuration, and return the names of the others."""
     sections = [name for name in _GETTERS if getattr(config, name) is not None and not config.disabled]
-    taken = [name for name in sections if not is_free(_GETTERS[name](), _SIGNALS[name])]
-    for name in taken:
+    occupied = [name for name in sections if not is_free(_GETTERS[name](), _SIGNALS[name])]
+    for name in occupied:
         setattr(config, name, None)
-    return [name for name in sections if name not in taken]
+    return [name for name in sections if name not in occupied]
 
 
 def _take_over(provider: Provider) -> Provider:

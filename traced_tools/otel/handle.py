@@ -74,7 +74,7 @@ class Telemetry:
         self._registered = registered
         self._stopper = 0
         self._stopped = False
-        self._done = threading.Event()
+        self._completion = threading.Event()
         self._lock = threading.RLock()  # a signal handler may call `shutdown` while its thread is in it
         self._inherited = False
         on_fork(self._leave_to_parent)
@@ -137,7 +137,7 @@ class Telemetry:
         with self._lock:
             is_first, self._stopped = not self._stopped, True
         if not is_first:  # wait for the first call, but not in a signal handler that interrupted it
-            self._done.wait(0 if self._stopper == threading.get_ident() else seconds_until(deadline))
+            self._completion.wait(0 if self._stopper == threading.get_ident() else seconds_until(deadline))
             return
         self._stopper = threading.get_ident()
         try:
@@ -145,7 +145,7 @@ class Telemetry:
         finally:  # even if an interrupt ends the wait
             for stats in self._export_stats:
                 stats.close()
-            self._done.set()
+            self._completion.set()
             atexit.unregister(self.shutdown)
 
     def _stop(self, deadline: float) -> None:

@@ -86,7 +86,7 @@ class InMemoryTelemetry:
 
     def events(self) -> list[FinishedEvent]:
         """Return the log-based events, in the order in which they were emitted."""
-        return [_event(each) for each in self._records.get_finished_logs()]
+        return [_event(record) for record in self._records.get_finished_logs()]
 
     def metrics(self) -> list[MetricPoint]:
         """Return one point for each metric and set of attributes, with the sum since the last `clear`."""
@@ -117,8 +117,8 @@ class InMemoryTelemetry:
 
     def _add(self, point: MetricPoint, *, is_delta: bool) -> None:
         key = (point.name, repr(sorted(point.attributes.items())))
-        known = self._points.get(key)
-        self._points[key] = point if known is None or not is_delta else known.plus(point)
+        earlier = self._points.get(key)
+        self._points[key] = point if earlier is None or not is_delta else earlier.plus(point)
 
 
 def _event(finished: ReadableLogRecord) -> FinishedEvent:

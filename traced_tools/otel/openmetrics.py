@@ -76,8 +76,8 @@ class MetricRecording:
             if not series.startswith(created) or not family.grows:
                 group[series] = float(value)
             if series.startswith(created) or not family.grows:
-                for each, reading in group.items():
-                    readings = family.groups.setdefault(series, {}).setdefault(each, [])
+                for key, reading in group.items():
+                    readings = family.groups.setdefault(series, {}).setdefault(key, [])
                     self._fill(readings, 0.0 if family.grows else reading, self.readings - 1)
                     readings.append(reading)
                 group = {}
@@ -99,12 +99,12 @@ class MetricRecording:
             times: the Unix times of the samples in seconds, ascending.
             target: the labels that a scraper adds to all series, such as `job` and `instance`.
         """
-        added = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in target.items())
+        target_labels = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in target.items())
         for name, family in self._families.items():
             file.writelines(f"{line}\n" for line in family.comments)
             for group in family.groups.values():
                 columns = [
-                    _samples(_labelled(series, added), self._values(name, readings, order, times))
+                    _samples(_add_labels(series, target_labels), self._values(name, readings, order, times))
                     for series, readings in group.items()
                 ]
                 for now, *samples in zip(times, *columns, strict=True):
@@ -118,13 +118,13 @@ class MetricRecording:
             return times
         if not self._families[name].grows:
             self._fill(readings, 0.0, self.readings)
-            last = accumulate(order, lambda before, chosen: chosen[-1] if chosen else before, initial=0)
+            last = accumulate(order, lambda before, indexes: indexes[-1] if indexes else before, initial=0)
             return (readings[index] for index in islice(last, 1, None))
         growth = [after - before for before, after in pairwise([0.0, *readings])]
-        return accumulate(sum((growth[index] for index in chosen), 0.0) for chosen in order)
+        return accumulate(sum((growth[index] for index in indexes), 0.0) for indexes in order)
 
 
-def _labelled(series: str, labels: str) -> str:
+def _add_labels(series: str, labels: str) -> str:
     """Return a series with further labels."""
     name, _, rest = series.partition("{")
     return f"{name}{{{labels},{rest}" if rest else f"{name}{{{labels}}}"

@@ -190,14 +190,14 @@ class _Scrape:
         family = self._claim(make_family(metric.name, metric.description or "", metric.unit or "", kind), kind)
         if family is None:
             return "another metric has the same name in Prometheus"
-        added = [self._add_point(family, point) for point in metric.data.data_points]
-        return None if all(added) else "two of its series have the same labels in Prometheus"
+        are_added = [self._add_point(family, point) for point in metric.data.data_points]
+        return None if all(are_added) else "two of its series have the same labels in Prometheus"
 
     def _claim(self, family: Family, kind: Kind) -> Family | None:
         """Return `family` or the existing family with its name and type; None if the name conflicts with another."""
-        known = self.families.get(family.name)
-        if known is not None:
-            return known if (known.type, known.unit) == (family.type, family.unit) else None
+        existing = self.families.get(family.name)
+        if existing is not None:
+            return existing if (existing.type, existing.unit) == (family.type, family.unit) else None
         names = {family.name, *(family.name + suffix for suffix in _SUFFIXES[kind])}
         if names & self._names:
             return None
@@ -251,8 +251,8 @@ class _Scrape:
         for exemplar in exemplars:
             if exemplar.trace_id and exemplar.span_id:
                 ids = {"trace_id": f"{exemplar.trace_id:032x}", "span_id": f"{exemplar.span_id:016x}"}
-                found = Exemplar(ids, exemplar.value, exemplar.time_unix_nano / 1_000_000_000)
-                self._exemplars[series, bisect_left(bounds, exemplar.value)] = found
+                own_exemplar = Exemplar(ids, exemplar.value, exemplar.time_unix_nano / 1_000_000_000)
+                self._exemplars[series, bisect_left(bounds, exemplar.value)] = own_exemplar
 
 
 class RegisteredCollector(Collector):
@@ -277,10 +277,10 @@ class RegisteredCollector(Collector):
 
     def collect(self) -> list[Family]:
         """Return the current families."""
-        taken = self._registry._names_to_collectors.keys()
+        names = self._registry._names_to_collectors.keys()
         families = []
         for family in self._collector.collect():
-            if taken.isdisjoint((family.name, *(sample.name for sample in family.samples))):
+            if names.isdisjoint((family.name, *(sample.name for sample in family.samples))):
                 families.append(family)
             elif family.name != "target":
                 self._collector.skip(family.name, "a metric of the application has the same name in its registry")
@@ -398,7 +398,7 @@ def parse_address(value: int | str) -> tuple[str, range]:
 def iter_metrics(data: MetricsData | None) -> Iterator[Metric]:
     """Yield the metrics of all resources and scopes."""
     if data is not None:
-        scopes = chain.from_iterable(each.scope_metrics for each in data.resource_metrics)
+        scopes = chain.from_iterable(resource_metrics.scope_metrics for resource_metrics in data.resource_metrics)
         yield from chain.from_iterable(scope.metrics for scope in scopes)
 
 

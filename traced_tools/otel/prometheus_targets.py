@@ -44,7 +44,7 @@ class TargetsFile:
             ConfigurationError: the file cannot be written, or contains something other than targets.
         """
         try:
-            self._change(added=address)
+            self._change(new_target=address)
         except OSError as error:
             raise ConfigurationError(f"prometheus_targets: cannot write {self._path} ({error.strerror})") from None
 
@@ -52,12 +52,12 @@ class TargetsFile:
         """Remove the address of this process."""
         self._change(removed=address)
 
-    def _change(self, added: str = "", removed: str = "") -> None:
-        own = {_reachable(each) for each in (added, removed) if each}
+    def _change(self, new_target: str = "", removed: str = "") -> None:
+        own_targets = {_reachable(target) for target in (new_target, removed) if target}
         with self._locked():
-            others = {each for each in self._read() - own if not _refuses_connections(each)}
-            wanted = others | {_reachable(added)} if added else others
-            text = json.dumps([{"targets": sorted(wanted)}]) + "\n"
+            other_targets = {target for target in self._read() - own_targets if not _refuses_connections(target)}
+            targets = other_targets | {_reachable(new_target)} if new_target else other_targets
+            text = json.dumps([{"targets": sorted(targets)}]) + "\n"
             replace_file(self._path, text.encode(), mode=0o666)  # Prometheus runs as another user
 
     def _read(self) -> set[str]:
@@ -65,7 +65,9 @@ class TargetsFile:
             match json.loads(self._path.read_text("utf-8")):
                 case []:
                     return set()
-                case [{"targets": [*targets], **rest}] if not rest and all(isinstance(each, str) for each in targets):
+                case [{"targets": [*targets], **rest}] if not rest and all(
+                    isinstance(target, str) for target in targets
+                ):
                     return set(targets)
         except FileNotFoundError:
             return set()

@@ -126,10 +126,10 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError
-            self._sock.settimeout(left)
+            self._sock.settimeout(remaining)
         count = self._raw.readinto(buffer)
         self.ended = count == 0
         return count

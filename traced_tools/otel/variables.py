@@ -145,8 +145,8 @@ def _are_headers(value: str) -> bool:
 
 def _is_header(pair: str) -> bool:
     name, equals, value = pair.partition("=")
-    named = _HEADER_NAME.fullmatch(unquote(name).strip()) is not None
-    return bool(equals) and named and _HEADER_VALUE.fullmatch(unquote(value, "latin-1").strip()) is not None
+    is_name_valid = _HEADER_NAME.fullmatch(unquote(name).strip()) is not None
+    return bool(equals) and is_name_valid and _HEADER_VALUE.fullmatch(unquote(value, "latin-1").strip()) is not None
 
 
 def _is_readable(path: str) -> bool:

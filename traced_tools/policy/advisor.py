@@ -22,6 +22,7 @@ from traced_tools.flow.call_once import CallFailedError, CallOnce
 from traced_tools.flow.steps import perform
 from traced_tools.loop.advisor import TOOL_LOOP_ORDER, Advisor
 from traced_tools.observe.failures import error_type, type_name
+from traced_tools.policy.conditions import NoValueError
 from traced_tools.policy.policy import Policy, Verdict
 from traced_tools.policy.rule import CallFacts
 from traced_tools.run.context import RunContext, current_run
@@ -147,12 +148,14 @@ class PolicyAdvisor(Advisor):
     def _log_error(self, verdict: Verdict) -> None:
         rule, error = verdict.rule, verdict.error
         assert rule is not None and error is not None
-        what = f"the predicate of rule {rule.id}"
         kind = error_type(error)  # its text may quote arguments, or the principal
+        problem = f"the predicate of rule {rule.id} failed: {kind}"
         if isinstance(error, CallFailedError):
-            what, kind = f"principal_attributes, which rule {rule.id} needs,", type_name(error.kind)
+            problem = f"principal_attributes, which rule {rule.id} needs, failed: {type_name(error.kind)}"
+        elif isinstance(error, NoValueError):
+            problem = f"rule {rule.id} compares a value that the call or its principal does not have"
         then = "would be" if self.evaluate_only else "is"
-        _LOG.warning("%s: %s failed: %s; the call %s denied", self.name, what, kind, then)
+        _LOG.warning("%s: %s; the call %s denied", self.name, problem, then)
 
     def _facts(self, call: ToolInvocation) -> CallFacts:
         run = current_run()
@@ -185,5 +188,6 @@ class PolicyAdvisor(Advisor):
 def _as_json(attributes: Any) -> Mapping[str, Any]:
     """Return the attributes of a principal as a JSON object of its own, which the application cannot change."""
     expect("principal_attributes", attributes, Mapping, "a function that returns a mapping")
-    found: dict[str, Any] = from_json(to_json(dict(attributes)))
-    return found
+    # NaN, which JSON does not have, would meet no condition of a rule that denies
+    value: dict[str, Any] = from_json(to_json(dict(attributes)), allow_inf_nan=False)
+    return value

@@ -120,8 +120,8 @@ class ArgumentConditions:
             for key, operators in conditions.items()
             for operator, operand in operators.items()
         )
-        self.reads_principal: Final = any(each.is_on_principal for each in self.conditions)
-        self.reads_arguments: Final = not all(each.is_on_principal for each in self.conditions)
+        self.reads_principal: Final = any(condition.is_on_principal for condition in self.conditions)
+        self.reads_arguments: Final = not all(condition.is_on_principal for condition in self.conditions)
 
     def exclude(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the arguments do not meet a condition on them, so that the principal does not matter."""
@@ -137,28 +137,30 @@ class ArgumentConditions:
 
         Raise if that cannot be checked.
         """
-        lacking: NoValueError | None = None
+        no_value: NoValueError | None = None
         failure: Exception | None = None
         for condition in self.conditions:
             try:
                 if not condition.is_met(arguments, principal):
                     return False
             except NoValueError as error:
-                lacking = error
+                no_value = error
             except (TypeError, ValueError) as error:
                 failure = error
-        if (failure := failure or lacking) is not None:
+        if (failure := failure or no_value) is not None:
             raise failure
         return True
 
     def are_implied_by(self, others: ArgumentConditions) -> bool:
         """Return whether arguments that meet all of `others` certainly meet all of these conditions."""
-        return all(any(own.is_implied_by(each) for each in others.conditions) for own in self.conditions)
+        return all(any(own.is_implied_by(other) for other in others.conditions) for own in self.conditions)
 
     def require_values_of(self, others: ArgumentConditions) -> bool:
         """Return whether arguments without a value that `others` compare certainly do not meet these conditions."""
-        required = {each.path for each in self.conditions if each.operator == "exists" and each.operand}
-        return all(each.path in required for each in others.conditions)
+        required = {
+            condition.path for condition in self.conditions if condition.operator == "exists" and condition.operand
+        }
+        return all(condition.path in required for condition in others.conditions)
 
     def __repr__(self) -> str:
         return f"<ArgumentConditions: {len(self.conditions)}>"
@@ -206,9 +208,9 @@ def _in(operand: Any) -> Check:
     if not isinstance(operand, list) or not operand:
         raise ValueError("must have a list of at least one value")
     _check_json(operand)
-    texts = frozenset(each for each in operand if isinstance(each, str))  # a list of texts may be long
-    others = [each for each in operand if not isinstance(each, str)]
-    return lambda value: value in texts if isinstance(value, str) else any(_are_equal(value, each) for each in others)
+    texts = frozenset(value for value in operand if isinstance(value, str))  # a list of texts may be long
+    others = [value for value in operand if not isinstance(value, str)]
+    return lambda value: value in texts if isinstance(value, str) else any(_are_equal(value, other) for other in others)
 
 
 def _matches(operand: Any) -> Check:
@@ -233,7 +235,7 @@ def _matches(operand: Any) -> Check:
     return check
 
 
-def _negated(make: Callable[[Any], Check]) -> Callable[[Any], Check]:
+def _negate(make: Callable[[Any], Check]) -> Callable[[Any], Check]:
     def make_negated(operand: Any) -> Check:
         check = make(operand)
         return lambda value: not check(value)
@@ -272,7 +274,7 @@ def _check_json(operand: Any) -> None:
 def _are_equal(value: Any, other: Any) -> bool:
     """Return whether two JSON values are equal: `1` and `1.0` are, `1`, `"1"` and `true` are not."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return value.keys() == other.keys() and all(_are_equal(each, other[name]) for name, each in value.items())
+        return value.keys() == other.keys() and all(_are_equal(member, other[name]) for name, member in value.items())
     if isinstance(value, list) and isinstance(other, list):
         return len(value) == len(other) and all(map(_are_equal, value, other))
     if _is_number(value) and _is_number(other):
@@ -283,15 +285,15 @@ def _are_equal(value: Any, other: Any) -> bool:
 
 _OPERATORS: Final[Mapping[str, Callable[[Any], Check]]] = {
     "eq": _eq,
-    "ne": _negated(_eq),
+    "ne": _negate(_eq),
     "gt": _comparing(gt),
     "ge": _comparing(ge),
     "lt": _comparing(lt),
     "le": _comparing(le),
     "in": _in,
-    "not_in": _negated(_in),
+    "not_in": _negate(_in),
     "matches": _matches,
-    "not_matches": _negated(_matches),
+    "not_matches": _negate(_matches),
     "exists": _exists,
 }
 _OF_NULL: Final = ("eq", "ne", "in", "not_in")

@@ -32,8 +32,10 @@ def _rule_value(rule: Rule) -> dict[str, Any]:
     value["attributes"] = {key: sorted(map(canonical_text, values)) for key, values in rule.attributes.items()}
     value["annotations"] = dict(rule.annotations)
     if isinstance(rule.where, ArgumentConditions):
-        value["where"] = [[[*each.path], each.operator, each.operand] for each in rule.where.conditions]
+        value["where"] = [
+            [[*condition.path], condition.operator, condition.operand] for condition in rule.where.conditions
+        ]
     elif rule.where is not None:
-        named: Any = rule.where if hasattr(rule.where, "__qualname__") else type(rule.where)
-        value["where"] = f"{named.__module__}.{named.__qualname__}"
+        function: Any = rule.where if hasattr(rule.where, "__qualname__") else type(rule.where)
+        value["where"] = f"{function.__module__}.{function.__qualname__}"
     return value

@@ -135,7 +135,7 @@ class Policy:
         rules = (
             rule for rule in self._spelling if rule.is_for_run(agent, attributes) and rule.is_for_principal(principal)
         )
-        new = [each for each in missing_names(rules, tools) if each not in self._missing]
+        new = [missing for missing in missing_names(rules, tools) if missing not in self._missing]
         self._missing.update(new)
         return new
 

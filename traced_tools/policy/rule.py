@@ -129,20 +129,20 @@ class Rule:
             raise ConfigurationError(f"rule id {self.id!r} is a reason code of traced_tools: choose another id")
 
     def _patterns(self, argument: str) -> tuple[str, ...]:
-        given = getattr(self, argument)
-        patterns: Any = (given,) if isinstance(given, str) else given
-        expect(argument, patterns, Iterable, "a str or a list of str")
-        found = tuple(patterns)
-        for index, each in enumerate(found):
-            expect(f"{argument}[{index}]", each, str, "a str")
-        if not found or "" in found:
+        value = getattr(self, argument)
+        values: Any = (value,) if isinstance(value, str) else value
+        expect(argument, values, Iterable, "a str or a list of str")
+        patterns = tuple(values)
+        for index, pattern in enumerate(patterns):
+            expect(f"{argument}[{index}]", pattern, str, "a str")
+        if not patterns or "" in patterns:
             raise ConfigurationError(f"rule {self.id!r}: {argument} must have at least one pattern, and no empty one")
-        if argument == "tool" and (strange := next(filter(_is_no_name, found), None)):
+        if argument == "tool" and (strange := next(filter(_is_no_name, patterns), None)):
             raise ConfigurationError(
                 f"rule {self.id!r}: no tool has the name {strange[:64]!a}: for several patterns, use a list, such as "
                 "[pay, refund]; for one name, put ? in place of a comma"
             )
-        return found
+        return patterns
 
     def _accepted_values(self) -> dict[str, tuple[Any, ...]]:
         expect("attributes", self.attributes, Mapping, "a mapping of keys to values")
@@ -163,16 +163,16 @@ class Rule:
             expect(f"annotations[{hint!r}]", value, bool, "True or False")
         return hints
 
-    def _conditions(self, given: Mapping[Any, Any]) -> ArgumentConditions:
-        for key, operators in given.items():
+    def _conditions(self, conditions: Mapping[Any, Any]) -> ArgumentConditions:
+        for key, operators in conditions.items():
             expect("a key of where", key, str, "a str")
             expect(f"where[{key[:64]!r}]", operators, Mapping, "a mapping of operators to operands")
             for operator in operators:
                 expect(f"an operator of where[{key[:64]!r}]", operator, str, "a str")
-        if not all(given.values()) or not given:
+        if not all(conditions.values()) or not conditions:
             raise ConfigurationError(f"rule {self.id!r}: where has a key without a condition, or no key: add one")
         try:
-            return ArgumentConditions(given)
+            return ArgumentConditions(conditions)
         except ValueError as error:
             raise ConfigurationError(f"rule {self.id!r}: where: {error}") from None
 
@@ -286,18 +286,18 @@ def literal_ends(pattern: str) -> tuple[str, str]:
     begin = WILDCARD.search(pattern)
     if begin is None:
         return pattern, pattern
-    return pattern[: begin.start()], pattern[max(pattern.rfind(each) for each in "*?]") + 1 :]
+    return pattern[: begin.start()], pattern[max(pattern.rfind(wildcard) for wildcard in "*?]") + 1 :]
 
 
 def _values(value: object) -> tuple[Any, ...]:
     values = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
-    for each in values:
-        expect("attributes", each, (str, bool, int, float), "a str, bool, int or float, or a list of them")
+    for item in values:
+        expect("attributes", item, (str, bool, int, float), "a str, bool, int or float, or a list of them")
     return values
 
 
 def _is_among(value: object, accepted: Sequence[Any]) -> bool:
     """Return whether a value, or one item of a sequence, is accepted. `True` is not `1`."""
     if isinstance(value, list | tuple):
-        return any(_is_among(each, accepted) for each in value)
-    return any(isinstance(value, bool) is isinstance(each, bool) and value == each for each in accepted)
+        return any(_is_among(item, accepted) for item in value)
+    return any(isinstance(value, bool) is isinstance(other, bool) and value == other for other in accepted)

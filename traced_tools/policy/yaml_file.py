@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from yaml import Node
 
 _POLICY: Final = ("default", "rules")
-_RULE: Final = tuple(each.name for each in fields(Rule))
+_RULE: Final = tuple(field.name for field in fields(Rule))
 _MOST_ALIASED: Final = 1_000_000
 """How many characters of values the aliases of a file may add to it."""
 _TAG: Final = "tag:yaml.org,2002:"
@@ -78,22 +78,22 @@ class _File:
 
     Attributes:
         path: the file.
-        left: how many characters of values may still be read. Aliases can stand for more than any memory holds.
+        remaining: how many characters of values may still be read. Aliases can stand for more than any memory holds.
     """
 
     path: Path
-    left: int
+    remaining: int
 
     def policy(self, root: Node) -> tuple[tuple[Rule, ...], PolicyDecision]:
-        found = self._fields(root, _POLICY, "the policy")
+        nodes_by_key = self._fields(root, _POLICY, "the policy")
         default: Any = "deny"
-        if "default" in found and (default := self._value(found["default"])) not in POLICY_DECISIONS:
-            self._fail(found["default"], f"default must be one of {', '.join(POLICY_DECISIONS)}")
-        if "rules" not in found:
+        if "default" in nodes_by_key and (default := self._value(nodes_by_key["default"])) not in POLICY_DECISIONS:
+            self._fail(nodes_by_key["default"], f"default must be one of {', '.join(POLICY_DECISIONS)}")
+        if "rules" not in nodes_by_key:
             self._fail(root, "the policy has no rules: add `rules:` with at least one rule")
-        nodes = self._items(found["rules"], "rules")
+        nodes = self._items(nodes_by_key["rules"], "rules")
         if not nodes:
-            self._fail(found["rules"], "rules is empty: add at least one rule")
+            self._fail(nodes_by_key["rules"], "rules is empty: add at least one rule")
         rules: list[Rule] = []
         index = RuleIndex()
         for node in nodes:
@@ -103,19 +103,19 @@ class _File:
         return tuple(rules), default
 
     def _rule(self, node: Node) -> Rule:
-        found = self._fields(node, _RULE, "a rule")
+        nodes_by_key = self._fields(node, _RULE, "a rule")
         for required in ("id", "then"):
-            if required not in found:
+            if required not in nodes_by_key:
                 self._fail(node, f"the rule has no {required!r}: add `{required}:`")
-        given: dict[str, Any] = {"then": "deny"}
-        for name in sorted(found, key=_RULE.index):  # the id first, which other errors quote
+        arguments: dict[str, Any] = {"then": "deny"}
+        for name in sorted(nodes_by_key, key=_RULE.index):  # the id first, which other errors quote
             if name == "where":
-                given[name] = self._conditions(found[name])
+                arguments[name] = self._conditions(nodes_by_key[name])
                 continue
-            given[name] = self._value(found[name])
-            with self._at(found[name]):  # checked one by one, so that an error has the line of its field
-                Rule(**given)
-        return Rule(**given)
+            arguments[name] = self._value(nodes_by_key[name])
+            with self._at(nodes_by_key[name]):  # checked one by one, so that an error has the line of its field
+                Rule(**arguments)
+        return Rule(**arguments)
 
     def _conditions(self, node: Node) -> ArgumentConditions:
         conditions: dict[str, dict[str, Any]] = {}
@@ -135,21 +135,21 @@ class _File:
             self._fail(node, "where is empty: add a condition, or delete the key")
         return ArgumentConditions(conditions)
 
-    def _fields(self, node: Node, known: Iterable[str] | None, what: str) -> dict[str, Node]:
+    def _fields(self, node: Node, accepted_keys: Iterable[str] | None, what: str) -> dict[str, Node]:
         """Return the values of a mapping by key; `known` are the accepted keys, None for any."""
         if node.tag != f"{_TAG}map":
             self._fail(node, f"{what} must be a mapping of keys to values, not {_kind(node)}")
-        found: dict[str, Node] = {}
+        nodes_by_key: dict[str, Node] = {}
         for key, value in node.value:
             if key.tag != f"{_TAG}str":
                 self._fail(key, f"a key of {what} must be text, not {_kind(key)}: put it in quotes")
-            if known is not None and key.value not in known:
-                self._fail(key, f"unknown key {key.value[:64]!a} in {what}: use {', '.join(known)}")
-            if key.value in found:
+            if accepted_keys is not None and key.value not in accepted_keys:
+                self._fail(key, f"unknown key {key.value[:64]!a} in {what}: use {', '.join(accepted_keys)}")
+            if key.value in nodes_by_key:
                 self._fail(key, f"the key {key.value[:64]!a} is there twice: delete one")
             self._count(key)
-            found[key.value] = value
-        return found
+            nodes_by_key[key.value] = value
+        return nodes_by_key
 
     def _items(self, node: Node, what: str) -> list[Node]:
         if node.tag != f"{_TAG}seq":
@@ -162,9 +162,9 @@ class _File:
         kind = str(node.tag).removeprefix(_TAG)
         self._count(node)
         if kind == "seq":
-            return [self._value(each) for each in node.value]
+            return [self._value(item) for item in node.value]
         if kind == "map":
-            return {key: self._value(each) for key, each in self._fields(node, None, "a value").items()}
+            return {key: self._value(member) for key, member in self._fields(node, None, "a value").items()}
         if kind == "str":
             return node.value
         if kind == "null":
@@ -176,8 +176,8 @@ class _File:
 
     def _count(self, node: Node) -> None:
         """Count the characters of a text, or the items of a list or mapping, and one more."""
-        self.left -= len(node.value) + 1
-        if self.left < 0:
+        self.remaining -= len(node.value) + 1
+        if self.remaining < 0:
             self._fail(
                 node, f"the aliases of the file stand for more than {_MOST_ALIASED:,} characters: write fewer values"
             )

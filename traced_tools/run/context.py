@@ -105,7 +105,7 @@ class RunContext:
         conversation_id: the id of the conversation, if the caller passed one.
         principal: on whose behalf the run is; by default, that of the enclosing run.
         default_principal: on whose behalf the run is if neither the request nor the enclosing run says so.
-        actors: who stands between the principal and a run that no run encloses; see the attribute.
+        actors: the agents and tools between the principal and a run that no run encloses; see the attribute.
         tool_context: data about the caller for tools; never sent to the model.
         limits: the limits of the run, such as iterations, tool calls and time.
         tool_errors: the error policy: what happens when a tool fails.
@@ -125,7 +125,7 @@ class RunContext:
         parent_id: the id of the enclosing run; None if there is none.
         actors: which agents and tools stand between the principal and the run, the outermost first, without the run's
             own agent, such as `("agent:planner", "tool:ask_billing")`.
-        interrupted: what is known of the results of tools that an error or the caller interrupted; None before that.
+        interrupted: the results, so far, of tools that an error or the caller interrupted; None before that.
         complete: the last conversation that was found to have a result for each tool call.
         paired: the last conversation in which each result was found to follow its call.
         results: the results of the tool calls that loops have run so far.
@@ -272,7 +272,7 @@ class RunContext:
         self.totals.ended = True
 
     def open_call(self, tool: str) -> OpenCall:
-        """Return a new call of the run, of which the tool with this name begins now in the current context."""
+        """Return a new call of the run, whose tool has this name and begins now in the current context."""
         call = OpenCall(self.id, tool)
         _CALL.set(call)
         return call
@@ -325,15 +325,15 @@ class RunContext:
         """Return the tokens of the run, of all runs nested in it, and of the runs that it resumes."""
         if self.resumption is None:
             return self.totals.spent
-        together = UsageSum()
-        together.add(self.resumption.paused.usage)
-        together.add(self.totals.spent.total)
-        return together
+        usage = UsageSum()
+        usage.add(self.resumption.paused.usage)
+        usage.add(self.totals.spent.total)
+        return usage
 
     def next_iteration(self) -> int:
         """Return the number of the next iteration of the tool loop, from 1; the runs that it resumes count."""
-        before = 0 if self.resumption is None else self.resumption.paused.iteration
-        return before + self.totals.iterations + 1
+        paused_iterations = 0 if self.resumption is None else self.resumption.paused.iteration
+        return paused_iterations + self.totals.iterations + 1
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""
@@ -344,16 +344,16 @@ class RunContext:
 
     def all_results(self) -> tuple[ToolResult, ...]:
         """Return the results of all tool calls of the run so far."""
-        found = tuple(self.results)
-        self.reached.append(found)
-        return found
+        results = tuple(self.results)
+        self.reached.append(results)
+        return results
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: getattr(self, name) for name in _PICKLED}
-        return _unpickled, (self.agent, self.conversation_id, kept)
+        values = {name: getattr(self, name) for name in _PICKLED}
+        return _unpickled, (self.agent, self.conversation_id, values)
 
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"
@@ -371,9 +371,9 @@ def current_run() -> RunContext | None:
 _PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")
 
 
-def _unpickled(agent: str, conversation_id: str | None, kept: Mapping[str, Any]) -> RunContext:
+def _unpickled(agent: str, conversation_id: str | None, values: Mapping[str, Any]) -> RunContext:
     """Return the context of a past run from its pickled values."""
     run = RunContext(agent=agent, conversation_id=conversation_id)
-    for name, value in kept.items():
+    for name, value in values.items():
         setattr(run, name, value)
     return run

@@ -28,14 +28,14 @@ class RunIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Set the attributes; return True."""
         run = current_run()
-        values = ("",) * len(_FIELDS) if run is None else _values_of(run)
+        values = ("",) * len(_FIELDS) if run is None else _field_values(run)
         for field, value in zip(_FIELDS, values, strict=True):
             if not hasattr(record, field):
                 setattr(record, field, value)
         return True
 
 
-def _values_of(run: RunContext) -> tuple[str, ...]:
+def _field_values(run: RunContext) -> tuple[str, ...]:
     """Return the values of `_FIELDS` in a run."""
     span = trace.get_current_span().get_span_context()
     ids = (trace.format_trace_id(span.trace_id), trace.format_span_id(span.span_id)) if span.is_valid else ("", "")

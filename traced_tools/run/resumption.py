@@ -30,7 +30,7 @@ class Pause:
 
 
 class PausedRun(Protocol):
-    """What is known of a run that paused; see `RunState`."""
+    """The facts of a run that paused; see `RunState`."""
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -72,9 +72,9 @@ class Resumption:
 
     Attributes:
         paused: the run that paused.
-        claim: a flow that takes the decisions about the calls that wait, by the call's id; a call without one waits on.
-            If a store keeps the run, it succeeds once.
-        has_begun: whether the decisions are taken, so that the calls that waited never run again.
+        claim: a flow that claims the decisions about the calls that wait, by the call's id; a call without a decision
+            keeps waiting. If a store keeps the run, the flow succeeds once.
+        has_begun: whether the decisions are claimed, so that the calls that waited never run again.
     """
 
     paused: PausedRun

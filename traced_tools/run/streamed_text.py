@@ -117,19 +117,19 @@ class Delivery:
                 self._starts[entry] = start
                 arrived = "" if arrives == leaves else self._text(start, arrives)
                 return self._held(entry, arrived, first, start) + own.removeprefix(inner.content)
-        left = self._text(first, leaves)
-        if not own.startswith(left):
+        prefix = self._text(first, leaves)
+        if not own.startswith(prefix):
             self.replaces = True
             return own
         self._starts[entry] = first
-        return own.removeprefix(left)
+        return own.removeprefix(prefix)
 
     def _held(self, entry: int, arrived: str, first: int, start: int) -> str:
         """Return the text of the answer `arrived` that an entry has held back; rewritten text counts as delivered."""
         for begin in (first, start) if arrived else ():  # a failed attempt may have delivered the first part
-            if arrived.startswith(left := self._text(begin, self._stages[entry][1])):
+            if arrived.startswith(prefix := self._text(begin, self._stages[entry][1])):
                 self._starts[entry] = begin
-                return arrived.removeprefix(left)
+                return arrived.removeprefix(prefix)
         return ""
 
     def _index_of_iteration(self, begin: int, end: int, iteration: int) -> int:
@@ -145,7 +145,9 @@ class Delivery:
             return "".join(pieces)  # type: ignore[arg-type]  # almost always, every item is a str
         except TypeError:
             texts = (
-                each if isinstance(each, str) else _at(stage, *each) for each in pieces if not isinstance(each, int)
+                piece if isinstance(piece, str) else _at(stage, *piece)
+                for piece in pieces
+                if not isinstance(piece, int)
             )
             return "".join(texts)
 
@@ -154,7 +156,7 @@ def _at(stage: int, began: int, text: str, changes: Sequence[tuple[int, str]]) -
     """Return the text of a chunk at `stage`."""
     if stage < began:
         return ""
-    for reached, changed in changes:
-        if reached <= stage:
-            text = changed
+    for position, replacement in changes:
+        if position <= stage:
+            text = replacement
     return text

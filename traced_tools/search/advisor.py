@@ -99,10 +99,10 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
 
     async def initialize(self, request: ChatClientRequest) -> Any:
         """Return the request with the search tool, and the tools that its session has discovered, as its tools."""
-        tools = self._catalogue_of(request.tools)
+        tools = self._get_catalogue(request.tools)
         if not tools:
             return request
-        search = self._search_of(request, tools)
+        search = self._get_search(request, tools)
         try:
             await search.prepare()
         except Exception as error:
@@ -145,11 +145,11 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         """Remove all tools from the index; they are indexed again when the next run begins or searches."""
         self._index.evict()
 
-    def _search_of(self, request: ChatClientRequest, tools: ToolSet) -> RunSearch:
-        """Return the search of a run, with what is known of its session."""
+    def _get_search(self, request: ChatClientRequest, tools: ToolSet) -> RunSearch:
+        """Return the search of a run, with the state of its session."""
         run = request.run
         before = search_of(run)  # an outer advisor may have the loop run again
-        session = self._session_of(request) if before is None else before.session
+        session = self._get_session(request) if before is None else before.session
         search = RunSearch(run, session, self._index, tools, self._search_tool)
         if run.resumption is not None:
             search.restore(run.resumption.paused.discovered_tools)
@@ -160,7 +160,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
             search.restore([request.options.tool_choice])
         return search
 
-    def _session_of(self, request: ChatClientRequest) -> SearchSession:
+    def _get_session(self, request: ChatClientRequest) -> SearchSession:
         session_id = request.context.get(SESSION_ID)
         session_id = request.conversation_id if session_id is None else session_id
         if session_id is None:
@@ -171,7 +171,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
     def _offers_search(self, tools: ToolSet) -> bool:
         return self._search_tool.definition.name in tools.by_name
 
-    def _catalogue_of(self, tools: ToolSet) -> ToolSet:
+    def _get_catalogue(self, tools: ToolSet) -> ToolSet:
         name = self._search_tool.definition.name
         if name not in tools.by_name:
             return tools
@@ -189,6 +189,6 @@ def _with_suffix(messages: tuple[Message, ...], suffix: str) -> tuple[Message, .
         if isinstance(message, SystemMessage):
             if message.text.endswith(suffix):  # such as that of a conversation that the caller continues
                 return messages
-            changed = message.replace(text=f"{message.text}\n\n{suffix}")
-            return (*messages[:index], changed, *messages[index + 1 :])
+            new_message = message.replace(text=f"{message.text}\n\n{suffix}")
+            return (*messages[:index], new_message, *messages[index + 1 :])
     return (SystemMessage(suffix), *messages)

@@ -1,4 +1,4 @@
-"""The catalogues that share one tool index: each definition is indexed once, whoever searches it.
+"""The catalogues that share one tool index: each definition is indexed once, for all clients that search it.
 
 A catalogue is the tools of a request, by their definitions. Runs with the same definitions share a catalogue, also if
 their tools are other objects. Catalogues that overlap share what they have in common: the index has one entry for each
@@ -76,10 +76,10 @@ class CatalogueIndex:
 
     def catalogue_of(self, tools: ToolSet) -> Catalogue:
         """Return the catalogue of `tools`, which may not be indexed yet."""
-        found, evicted = self._catalogues.use(tools.fingerprint, lambda: Catalogue(tools.digests))
+        catalogue, evicted = self._catalogues.use(tools.fingerprint, lambda: Catalogue(tools.digests))
         if evicted:
             self._has_evicted = True
-        return found
+        return catalogue
 
     async def prepare(self, catalogue: Catalogue, tools: ToolSet) -> None:
         """Index the tools of the catalogue unless they are indexed, as a flow."""
@@ -97,24 +97,24 @@ class CatalogueIndex:
         """
         while True:
             clearings, catalogue = self._clearings, self.catalogue_of(tools)
-            with self._keeping_entries_of(catalogue):
+            with self._keep_entries(catalogue):
                 await self.prepare(catalogue, tools)
-                found = await self._search(run, catalogue.entries, query, max_results)
+                matches = await self._search(run, catalogue.entries, query, max_results)
             if clearings == self._clearings:
-                return found
+                return matches
 
     async def _search(self, run: RunContext, own: Mapping[str, str], query: str, max_results: int) -> list[ToolMatch]:
-        # entries of other catalogues may fit better, and a store may have more that nobody here knows
-        wanted, seen = max_results + max(0, len(self._indexed) - len(own)), 0
+        # entries of other catalogues may fit better, and a store may have entries of other processes
+        limit, previous_count = max_results + max(0, len(self._indexed) - len(own)), 0
         while True:
-            matches = await self._index.search_in_run(run, query, wanted)
-            found = [ToolMatch(own[match.name], match.score) for match in matches if match.name in own]
-            if len(found) >= max_results or len(matches) < wanted or len(matches) <= seen:
-                return found[:max_results]
-            wanted, seen = 4 * wanted, len(matches)
+            matches = await self._index.search_in_run(run, query, limit)
+            own_matches = [ToolMatch(own[match.name], match.score) for match in matches if match.name in own]
+            if len(own_matches) >= max_results or len(matches) < limit or len(matches) <= previous_count:
+                return own_matches[:max_results]
+            limit, previous_count = 4 * limit, len(matches)
 
     @contextmanager
-    def _keeping_entries_of(self, catalogue: Catalogue) -> Iterator[None]:
+    def _keep_entries(self, catalogue: Catalogue) -> Iterator[None]:
         """Keep an eviction from removing the entries of a catalogue."""
         with self._keeping:
             self._searched[catalogue] += 1
@@ -140,7 +140,14 @@ class CatalogueIndex:
                 self._has_evicted = False
                 self._remove(self._unused(catalogue))
             if catalogue.generation != self._generation:
-                self._add([each for each in tools.definitions if tools.digests[each.name] not in self._indexed], tools)
+                self._add(
+                    [
+                        definition
+                        for definition in tools.definitions
+                        if tools.digests[definition.name] not in self._indexed
+                    ],
+                    tools,
+                )
                 catalogue.entries = {self._indexed[digest]: name for name, digest in catalogue.digests.items()}
                 catalogue.generation = self._generation
 
@@ -150,21 +157,21 @@ class CatalogueIndex:
         If there is anything, a new generation begins.
         """
         with self._keeping:
-            used = [catalogue, *self._catalogues.values(), *self._searched]
-            unused = self._indexed.keys() - {digest for each in used for digest in each.digests.values()}
+            catalogues = [catalogue, *self._catalogues.values(), *self._searched]
+            unused = self._indexed.keys() - {digest for current in catalogues for digest in current.digests.values()}
             self._generation += bool(unused)
             return unused
 
     def _add(self, definitions: Iterable[ToolDefinition], tools: ToolSet) -> None:
-        taken, added = {*self._indexed.values()}, dict[bytes, ToolDefinition]()
+        names, new_definitions = {*self._indexed.values()}, dict[bytes, ToolDefinition]()
         for definition in definitions:
             digest = tools.digests[definition.name]
-            if definition.name in taken:  # by another definition of that name
+            if definition.name in names:  # by another definition of that name
                 definition = definition.replace(name=f"{definition.name} {digest.hex()[:16]}")
-            added[digest] = definition
-        if added:
-            self._index.add([*added.values()])
-            self._indexed |= {digest: definition.name for digest, definition in added.items()}
+            new_definitions[digest] = definition
+        if new_definitions:
+            self._index.add([*new_definitions.values()])
+            self._indexed |= {digest: definition.name for digest, definition in new_definitions.items()}
 
     def _remove(self, digests: Set[bytes]) -> None:
         if digests:

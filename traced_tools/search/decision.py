@@ -119,7 +119,7 @@ class DecisionToolIndex(ToolIndex):
         """Add tools; a tool replaces an earlier one with the same name."""
         definitions = definitions_of(tools)
         self.candidates.add(definitions.values())
-        self._tools.update({name: _shortened(definition) for name, definition in definitions.items()})
+        self._tools.update({name: _shorten(definition) for name, definition in definitions.items()})
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
@@ -134,18 +134,18 @@ class DecisionToolIndex(ToolIndex):
         Outside a run, the model's calls are not observed.
         """
         check_search(query, max_results)
-        found = self.candidates.search(query, max(self.max_candidates, max_results))
-        return call(self._decide(self._ask_alone, query, found, max_results))
+        candidates = self.candidates.search(query, max(self.max_candidates, max_results))
+        return call(self._decide(self._ask_alone, query, candidates, max_results))
 
     async def search_in_run(self, run: RunContext, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Search as a part of `run`, which observes and counts the calls of the model, as a flow."""
         check_search(query, max_results)
-        found = await self.candidates.search_in_run(run, query, max(self.max_candidates, max_results))
+        candidates = await self.candidates.search_in_run(run, query, max(self.max_candidates, max_results))
 
         async def ask(request: ChatRequest) -> ChatResponse:
             return await call_model(run, self.model, request, ToollessInput(request.messages, request.options))
 
-        return await self._decide(ask, query, found, max_results)
+        return await self._decide(ask, query, candidates, max_results)
 
     async def _ask_alone(self, request: ChatRequest) -> ChatResponse:
         async def ask(answering: ChatModel) -> ChatResponse:
@@ -154,8 +154,8 @@ class DecisionToolIndex(ToolIndex):
 
         return await self.model.route(ask)
 
-    async def _decide(self, ask: Ask, query: str, found: list[ToolMatch], max_results: int) -> list[ToolMatch]:
-        names = [match.name for match in found[: self.max_candidates]]
+    async def _decide(self, ask: Ask, query: str, candidates: list[ToolMatch], max_results: int) -> list[ToolMatch]:
+        names = [match.name for match in candidates[: self.max_candidates]]
         if not names:
             return []
         limit = _Limit()
@@ -166,7 +166,7 @@ class DecisionToolIndex(ToolIndex):
             )
         except Exception as error:
             _LOG.warning("%r: the model failed with %s, so its candidates are the result", self, type(error).__name__)
-            return found[:max_results]
+            return candidates[:max_results]
         likely = [ToolMatch(name, score) for name, score in scores.items() if score >= self.min_score]
         return best_matches(likely, max_results)
 
@@ -178,13 +178,13 @@ class DecisionToolIndex(ToolIndex):
                 break
             batch = names[start : start + self.batch_size]
             form, request = self._request(query, batch)
-            decided = form.read((await ask(request)).message.text)
-            if isinstance(decided, InvalidOutput):
+            decisions = form.read((await ask(request)).message.text)
+            if isinstance(decisions, InvalidOutput):
                 raise InvalidResponse("the decisions about tools are invalid", provider=self.model.provider)
-            for each in decided.tools:
-                if 1 <= each.number <= len(batch):
-                    name = batch[each.number - 1]
-                    scores[name] = max(each.probability, scores.get(name, 0.0))
+            for decision in decisions.tools:
+                if 1 <= decision.number <= len(batch):
+                    name = batch[decision.number - 1]
+                    scores[name] = max(decision.probability, scores.get(name, 0.0))
         return scores
 
     def _request(self, query: str, names: Sequence[str]) -> tuple[OutputFormat[_Decisions], ChatRequest]:
@@ -197,15 +197,15 @@ class DecisionToolIndex(ToolIndex):
         lines: list[dict[str, Any]] = [{"task": query[:_MOST_OF_QUERY]}]
         for number, name in enumerate(names, 1):
             lines.append({"number": number, **self._tools.get(name, {"name": name[:_MOST_OF_NAMES]})})
-        asked = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+        prompt = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
         instructions = f"{_INSTRUCTIONS}\n\n{form.instructions}".strip()
-        return form, ChatRequest((SystemMessage(instructions), UserMessage(asked)), (), options)
+        return form, ChatRequest((SystemMessage(instructions), UserMessage(prompt)), (), options)
 
     def __repr__(self) -> str:
         return f"<DecisionToolIndex of {len(self._tools)} tools with {self.model.model}>"
 
 
-def _shortened(definition: ToolDefinition) -> dict[str, str]:
+def _shorten(definition: ToolDefinition) -> dict[str, str]:
     """Return what the model is sent of a tool."""
     texts = texts_of(definition)
     return {

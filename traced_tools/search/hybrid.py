@@ -68,17 +68,17 @@ class HybridToolIndex(ToolIndex):
         """Return the tools that the indexes rank the highest together, the best first and equal scores by name."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return self._fused([index.search(query, ranks) for index in self._indexes], max_results)
+        return self._fuse([index.search(query, ranks) for index in self._indexes], max_results)
 
     async def search_in_run(self, run: RunContext, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Search each index as a part of `run`, as a flow."""
         check_search(query, max_results)
         ranks = max(max_results, _MOST_RANKS)
-        return self._fused([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
+        return self._fuse([await index.search_in_run(run, query, ranks) for index in self._indexes], max_results)
 
-    def _fused(self, found: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
+    def _fuse(self, rankings: Iterable[Sequence[ToolMatch]], max_results: int) -> list[ToolMatch]:
         scores: dict[str, float] = {}
-        for matches in found:
+        for matches in rankings:
             for rank, match in enumerate(matches, 1):
                 scores[match.name] = scores.get(match.name, 0.0) + 1 / (_CONSTANT + rank)
         fused = (ToolMatch(name, score) for name, score in scores.items() if score >= self._min_score)

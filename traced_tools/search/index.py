@@ -84,15 +84,15 @@ def definitions_of(tools: Iterable[ToolDefinition | ToolCallback]) -> dict[str, 
     if isinstance(tools, Iterable) and not isinstance(tools, kinds):
         tools = list(tools)  # it may be an iterator
     expect_each("tools", tools, kinds, "a ToolDefinition or a ToolCallback")
-    found = [tool if isinstance(tool, ToolDefinition) else tool.definition for tool in tools]
-    return {definition.name: definition for definition in found}
+    definitions = [tool if isinstance(tool, ToolDefinition) else tool.definition for tool in tools]
+    return {definition.name: definition for definition in definitions}
 
 
 def names_of(names: Iterable[str]) -> list[str]:
     """Return the names as a list; raise `TypeError` unless they are a sequence of str."""
-    found = [] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-    expect_each("names", found or names, str, "a str")
-    return found
+    checked_names = [] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    expect_each("names", checked_names or names, str, "a str")
+    return checked_names
 
 
 def check_search(query: str, max_results: int) -> None:

@@ -66,25 +66,25 @@ class KeywordToolIndex(ToolIndex):
         """Remove the tools with these names; unknown names are ignored."""
         self._change(names_of(names), {})
 
-    def _change(self, removed: Iterable[str], added: dict[str, str]) -> None:
+    def _change(self, old_names: Iterable[str], new_words: dict[str, str]) -> None:
         with self._lock:
-            gone = {name: self._keys[name] for name in removed if name in self._keys}
-            new = {name: next(self._next_key) for name in added}
-            if not gone and not new:
+            old_keys = {name: self._keys[name] for name in old_names if name in self._keys}
+            new_keys = {name: next(self._next_key) for name in new_words}
+            if not old_keys and not new_keys:
                 return
             writer = self._index.writer(_HEAP, 1)
-            for key in gone.values():
+            for key in old_keys.values():
                 writer.delete_documents_by_term("key", key)
-            for name, words in added.items():
+            for name, words in new_words.items():
                 document = self._tantivy.Document(words=words)
-                document.add_unsigned("key", new[name])
+                document.add_unsigned("key", new_keys[name])
                 writer.add_document(document)
             writer.commit()
             writer.wait_merging_threads()  # it ends the writer, so that an idle index has no threads
-            for name, key in gone.items():
+            for name, key in old_keys.items():
                 del self._keys[name], self._names[key]
-            self._keys |= new
-            self._names |= {key: name for name, key in new.items()}
+            self._keys |= new_keys
+            self._names |= {key: name for name, key in new_keys.items()}
             self._index.reload()
 
     def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
@@ -93,10 +93,10 @@ class KeywordToolIndex(ToolIndex):
         stems = query_stems(query)
         if not stems:
             return []
-        terms = [self._tantivy.Query.term_query(self._schema, "words", each, "freq") for each in stems]
+        terms = [self._tantivy.Query.term_query(self._schema, "words", stem, "freq") for stem in stems]
         each_may_match = [(self._tantivy.Occur.Should, term) for term in terms]
-        found = self._find(self._tantivy.Query.boolean_query(each_may_match), max_results)
-        return [match for match in found if match.score >= self._min_score]
+        matches = self._find(self._tantivy.Query.boolean_query(each_may_match), max_results)
+        return [match for match in matches if match.score >= self._min_score]
 
     def _find(self, query: Any, max_results: int) -> list[ToolMatch]:
         searcher = self._index.searcher()
@@ -109,8 +109,8 @@ class KeywordToolIndex(ToolIndex):
                 break
             limit *= 2
         keys = searcher.fast_field_values("key", [address for _, address in hits]) if hits else []
-        found = [(self._names.get(key), score) for key, score in zip(keys, scores, strict=True)]
-        return best_matches((ToolMatch(name, score) for name, score in found if name is not None), max_results)
+        scored_names = [(self._names.get(key), score) for key, score in zip(keys, scores, strict=True)]
+        return best_matches((ToolMatch(name, score) for name, score in scored_names if name is not None), max_results)
 
     def __repr__(self) -> str:
         return f"<KeywordToolIndex of {len(self._keys)} tools>"

@@ -78,23 +78,25 @@ class LatentSpace:
     def _row(self, counts: Mapping[str, int]) -> tuple[Any, Any]:
         """Return the columns of the stems in a text that the space has, and their weights, as a vector of length 1."""
         np = self._numpy
-        known = [(self._columns[stem], 1 + log(count)) for stem, count in counts.items() if stem in self._columns]
-        columns = np.array([column for column, _ in known], int)
-        weights = np.array([weight for _, weight in known], np.float32) * self._rarity[columns]
+        column_weights = [
+            (self._columns[stem], 1 + log(count)) for stem, count in counts.items() if stem in self._columns
+        ]
+        columns = np.array([column for column, _ in column_weights], int)
+        weights = np.array([weight for _, weight in column_weights], np.float32) * self._rarity[columns]
         return columns, weights / max(float(np.linalg.norm(weights)), 1e-9)
 
 
 def _directions(np: Any, rows: _Sparse, width: int) -> Any:
     """Return the first right singular vectors of a sparse matrix, as columns; none for a matrix without rows."""
     dimensions = min(max(_LEAST_DIMENSIONS, ceil(len(rows) * _DIMENSIONS_PER_TOOL)), _MOST_DIMENSIONS)
-    wanted = min(dimensions + _OVERSAMPLING, len(rows), width)
-    if not wanted:
+    rank = min(dimensions + _OVERSAMPLING, len(rows), width)
+    if not rank:
         return np.zeros((width, 0), np.float32)
-    columns = _transposed(np, rows, width)
-    if wanted == len(rows):
-        sampled = np.eye(wanted, dtype=np.float32)
+    columns = _transpose(np, rows, width)
+    if rank == len(rows):
+        sampled = np.eye(rank, dtype=np.float32)
     else:
-        sampled = np.random.default_rng(0).standard_normal((len(rows), wanted), np.float32)
+        sampled = np.random.default_rng(0).standard_normal((len(rows), rank), np.float32)
         for _ in range(_ITERATIONS):
             sampled = _orthonormal(np, _product(np, rows, _product(np, columns, sampled)))
     return _orthonormal(np, _product(np, columns, sampled))[:, :dimensions]
@@ -103,13 +105,13 @@ def _directions(np: Any, rows: _Sparse, width: int) -> Any:
 def _orthonormal(np: Any, matrix: Any) -> Any:
     """Return the left singular vectors of a matrix with few columns, those with the greatest values first."""
     squares, right = np.linalg.eigh(matrix.T.astype(np.float64) @ matrix)  # in the order of rising values
-    kept = np.flatnonzero(squares > squares[-1] * _LEAST_VALUE)[::-1]
-    return (matrix @ (right[:, kept] / np.sqrt(squares[kept]))).astype(np.float32)
+    places = np.flatnonzero(squares > squares[-1] * _LEAST_VALUE)[::-1]
+    return (matrix @ (right[:, places] / np.sqrt(squares[places]))).astype(np.float32)
 
 
-def _transposed(np: Any, rows: _Sparse, width: int) -> _Sparse:
+def _transpose(np: Any, rows: _Sparse, width: int) -> _Sparse:
     places = np.concatenate([np.full(len(columns), row) for row, (columns, _) in enumerate(rows)])
-    columns, values = (np.concatenate(each) for each in zip(*rows, strict=True))
+    columns, values = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
     order = np.argsort(columns, kind="stable")
     ends = np.searchsorted(columns[order], np.arange(1, width))
     return [*zip(np.split(places[order], ends), np.split(values[order], ends), strict=True)]

@@ -118,8 +118,8 @@ class PgVectorStore:
     def put(self, vectors: Sequence[ToolVector]) -> None:
         """Add vectors; a vector replaces an earlier one of the same tool."""
         rows = [
-            {"catalogue": self._catalogue, "name": each.name, "digest": each.digest, "embedding": each.vector}
-            for each in vectors
+            {"catalogue": self._catalogue, "name": vector.name, "digest": vector.digest, "embedding": vector.vector}
+            for vector in vectors
         ]
         if rows:
             with self._changing() as connection:
@@ -144,8 +144,8 @@ class PgVectorStore:
         if not any(vector):  # a vector of zeros has no direction
             return []
         with self._database.connect() as connection:
-            found = connection.execute(nearest_to(self._catalogue, vector, max_results)).all()
-        return best_matches((ToolMatch(row.name, round(1 - row.distance, DIGITS)) for row in found), max_results)
+            rows = connection.execute(nearest_to(self._catalogue, vector, max_results)).all()
+        return best_matches((ToolMatch(row.name, round(1 - row.distance, DIGITS)) for row in rows), max_results)
 
     def close(self) -> None:
         """Close the connections."""
@@ -179,11 +179,11 @@ def nearest_to(catalogue: str, vector: Sequence[float], limit: int) -> Select[An
     """Return the statement that reads the nearest vectors with their cosine distances; zeros have no distance."""
     distance: ColumnElement[float] = VECTORS.c.embedding.op("<=>", return_type=Float())(vector)
     of_catalogue = select(VECTORS.c.name, distance.label("distance")).where(VECTORS.c.catalogue == catalogue)
-    found = of_catalogue.subquery()
+    catalogue_rows = of_catalogue.subquery()
     return (
-        select(found.c.name, found.c.distance)
-        .where(found.c.distance != float("nan"))
-        .order_by(found.c.distance, found.c.name)
+        select(catalogue_rows.c.name, catalogue_rows.c.distance)
+        .where(catalogue_rows.c.distance != float("nan"))
+        .order_by(catalogue_rows.c.distance, catalogue_rows.c.name)
         .limit(limit)
     )
 

@@ -35,7 +35,7 @@ class RegexToolIndex(ToolIndex):
 
     A query with an operator of regular expressions, such as `get_.*|list_.*`, finds the tools in whose name or
     description the pattern is found, those with it in the name first. It has the syntax of Rust's regex crate, which
-    takes a time that is linear in the length of the texts. If it is no valid pattern or finds nothing, its words count.
+    takes a time that is linear in the length of the texts. For an invalid pattern, or without a match, its words count.
 
     The score of words counts the different words that a tool contains, those in its name the most. A query without
     words and operators, such as an empty one, finds every tool.
@@ -64,10 +64,10 @@ class RegexToolIndex(ToolIndex):
         check_search(query, max_results)
         tools = list(self._tools.items())  # a copy, which other threads don't change
         is_pattern = _OPERATOR.search(query) is not None
-        found = _with_pattern(tools, query) if is_pattern else []
-        if not found and ((words := query_words(query)[:_MOST_WORDS]) or not is_pattern):
-            found = _with_words(tools, words)
-        return best_matches(found, max_results)
+        matches = _with_pattern(tools, query) if is_pattern else []
+        if not matches and ((words := query_words(query)[:_MOST_WORDS]) or not is_pattern):
+            matches = _with_words(tools, words)
+        return best_matches(matches, max_results)
 
     def __repr__(self) -> str:
         return f"<RegexToolIndex of {len(self._tools)} tools>"
@@ -111,4 +111,4 @@ def _with_words(tools: Iterable[tuple[str, _SearchedTool]], words: list[str]) ->
         return [ToolMatch(name, 0.0) for name, _ in tools]
     pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
     counts = ((name, [len(set(pattern.findall(text))) for text in tool.folded]) for name, tool in tools)
-    return [ToolMatch(name, float(sum(map(mul, _WEIGHTS, each)))) for name, each in counts if any(each)]
+    return [ToolMatch(name, float(sum(map(mul, _WEIGHTS, hits)))) for name, hits in counts if any(hits)]

@@ -59,8 +59,8 @@ class RunSearch:
         self._catalogue = index.catalogue_of(tools)
         self._search_tool = search_tool
         self._offered = frozenset[str]()
-        self._found: dict[str, Sequence[str]] = {}
-        self._counted = SearchSession()
+        self._names_by_call: dict[str, Sequence[str]] = {}
+        self._answer_discoveries = SearchSession()
         _CURRENT.set(self)
 
     async def prepare(self) -> None:
@@ -73,39 +73,39 @@ class RunSearch:
 
     def expect_calls(self, call_ids: Iterable[str]) -> None:
         """Set the order of the calls of an answer: what its searches find is discovered in it, whichever ends first."""
-        self._found = dict.fromkeys(call_ids, ())
-        self._counted = SearchSession()
+        self._names_by_call = dict.fromkeys(call_ids, ())
+        self._answer_discoveries = SearchSession()
 
     def settle(self) -> None:
         """Discover what the searches of an answer have found, in the order of the calls."""
-        found, self._found = self._found, {}
-        self._discover([name for names in found.values() for name in names])
+        names_by_call, self._names_by_call = self._names_by_call, {}
+        self._discover([name for names in names_by_call.values() for name in names])
 
     def offer(self, tools: ToolSet) -> ToolSet:
         """Return the tools of the next request: `tools`, and then those that are discovered and not among them."""
         self.settle()
-        found = (self._tools.by_name.get(name) for name in self.session.discovered if name not in tools.by_name)
-        new = [each for each in found if each is not None]
+        candidates = (self._tools.by_name.get(name) for name in self.session.discovered if name not in tools.by_name)
+        new = [candidate for candidate in candidates if candidate is not None]
         offered = ToolSet((*tools, *new)) if new else tools
         self._offered = frozenset(offered.by_name)
         return offered
 
     def report_withheld(self, tools: ToolSet) -> None:
         """Report how many tools a request with `tools` withholds from the model, and the tokens that this saves."""
-        shown = [each.definition for each in tools if each.definition.name in self._tools.by_name]
+        definitions = [tool.definition for tool in tools if tool.definition.name in self._tools.by_name]
 
         def saved() -> int:
-            sent = estimate_tokens((*shown, self._search_tool.definition))
-            return max(0, self._catalogue.tokens(self._tools) - sent)
+            tokens = estimate_tokens((*definitions, self._search_tool.definition))
+            return max(0, self._catalogue.tokens(self._tools) - tokens)
 
-        observe_withheld_tools(self.run, self._index.kind, len(self._tools) - len(shown), saved)
+        observe_withheld_tools(self.run, self._index.kind, len(self._tools) - len(definitions), saved)
 
     def discover_called(self, names: Iterable[str], iteration: int) -> list[ToolCallback]:
         """Return the tools that the model calls without being offered them; they are discovered by that."""
-        known = [name for name in names if name in self._tools.by_name and name not in self._offered]
-        if new := self._discover(known):
+        own_names = [name for name in names if name in self._tools.by_name and name not in self._offered]
+        if new := self._discover(own_names):
             observe_discovery(self.run, self._index.kind, new, iteration)
-        return [self._tools.by_name[name] for name in dict.fromkeys(known)]
+        return [self._tools.by_name[name] for name in dict.fromkeys(own_names)]
 
     async def search(self, query: str, max_results: int, context: ToolContext) -> list[str]:
         """Search the tools, and return the names of those that fit, as a flow; the next request offers them."""
@@ -113,9 +113,9 @@ class RunSearch:
         with observe_tool_search(self.run, kind, query, max_results, iteration, self._search_tool) as observed:
             matches = await self._index.search(self.run, self._tools, query, max_results)
             names = [match.name for match in matches]
-            self._found[context.call_id] = names
-            known = self.session.discovered
-            new = self._counted.discover(name for name in names if name not in known)
+            self._names_by_call[context.call_id] = names
+            discovered = self.session.discovered
+            new = self._answer_discoveries.discover(name for name in names if name not in discovered)
             observed.found([(match.name, match.score) for match in matches], new)
         return names
 
@@ -131,8 +131,8 @@ _CURRENT: ContextVar[RunSearch | None] = ContextVar("traced_tools_run_search", d
 
 def search_of(run: RunContext) -> RunSearch | None:
     """Return the search of `run`, whose context must be current; None if there is none."""
-    found = _CURRENT.get()
-    return found if found is not None and found.run is run else None
+    search = _CURRENT.get()
+    return search if search is not None and search.run is run else None
 
 
 def current_search() -> RunSearch:
@@ -141,10 +141,10 @@ def current_search() -> RunSearch:
     Raises:
         RuntimeError: if there is none.
     """
-    found = _CURRENT.get()
-    if found is None:
+    search = _CURRENT.get()
+    if search is None:
         raise RuntimeError("the search tool works only in a run whose loop is a ToolSearchToolCallingAdvisor")
-    return found
+    return search
 
 
 def names_in(messages: Sequence[Message], search_tool: str) -> list[str]:
@@ -154,21 +154,21 @@ def names_in(messages: Sequence[Message], search_tool: str) -> list[str]:
         messages: the conversation.
         search_tool: the name of the search tool.
     """
-    found: list[str] = []
+    names: list[str] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            found += (call.name for call in message.tool_calls)
+            names += (call.name for call in message.tool_calls)
         elif isinstance(message, ToolMessage):
-            found += (
+            names += (
                 name
                 for result in message.results
                 if result.name == search_tool and not result.is_error
-                for name in _names_of(result.content)
+                for name in _parse_names(result.content)
             )
-    return found
+    return names
 
 
-def _names_of(result: str) -> list[str]:
+def _parse_names(result: str) -> list[str]:
     """Return the names in the result of a search; empty for any other text, such as one that an advisor has written."""
     try:
         names = json.loads(result)

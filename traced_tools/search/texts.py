@@ -55,11 +55,11 @@ def _properties(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             return
         node = waiting.popleft()
         if isinstance(node, list):
-            waiting += (each for each in node if isinstance(each, dict | list))
+            waiting += (item for item in node if isinstance(item, dict | list))
             continue
         properties = node.get("properties")
         if isinstance(properties, dict):
-            yield from ((str(name), each) for name, each in properties.items())
-        waiting += (each for key, each in node.items() if key != "properties" and isinstance(each, dict | list))
+            yield from ((str(name), value) for name, value in properties.items())
+        waiting += (value for key, value in node.items() if key != "properties" and isinstance(value, dict | list))
         if isinstance(properties, dict):
-            waiting += (each for each in properties.values() if isinstance(each, dict))
+            waiting += (value for value in properties.values() if isinstance(value, dict))

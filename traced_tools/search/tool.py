@@ -37,8 +37,8 @@ def search_tool(name: str, max_results: int, query_hint: str) -> FlowToolCallbac
             Field(description="How many tools to find.", json_schema_extra={"minimum": 1, "maximum": most}),
         ] = max_results,
     ) -> list[str] | str:
-        found = await current_search().search(query, min(max(max_results, 1), most), context)
-        return found or _NOTHING
+        names = await current_search().search(query, min(max(max_results, 1), most), context)
+        return names or _NOTHING
 
     harmless = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
     metadata = ToolMetadata(annotations=harmless, repeatable=True)  # a model may have lost what it found

@@ -118,8 +118,8 @@ class _EmbeddedVectors:
     def add(self, tools: Mapping[str, ToolDefinition]) -> None:
         texts = {name: _embedded_text(definition) for name, definition in tools.items()}
         digests = {name: self._digest(text) for name, text in texts.items()}
-        known = self._store.digests(digests)
-        new = [name for name, digest in digests.items() if known.get(name) != digest]
+        stored_digests = self._store.digests(digests)
+        new = [name for name, digest in digests.items() if stored_digests.get(name) != digest]
         if new:
             vectors = self._model.embed([texts[name] for name in new]).embeddings
             self._store.put(

@@ -69,8 +69,8 @@ class InMemoryVectorStore:
 
     def digests(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the digests of the tools that the store has of these, by name."""
-        known = self._rows.digests
-        return {name: known[name] for name in names if name in known}
+        digests = self._rows.digests
+        return {name: digests[name] for name in names if name in digests}
 
     def put(self, vectors: Sequence[ToolVector]) -> None:
         """Add vectors; a vector replaces an earlier one of the same tool.
@@ -78,19 +78,21 @@ class InMemoryVectorStore:
         Raises:
             ValueError: if a vector is of another length than the others.
         """
-        new = {each.name: each for each in vectors}
-        if not new:
+        new_vectors = {vector.name: vector for vector in vectors}
+        if not new_vectors:
             return
-        added = self._normalized([each.vector for each in new.values()])
+        new_rows = self._normalize([vector.vector for vector in new_vectors.values()])
         with self._lock:
-            kept = self._without(new)
-            if kept.digests and kept.matrix.shape[1] != added.shape[1]:
+            remaining = self._without(new_vectors)
+            if remaining.digests and remaining.matrix.shape[1] != new_rows.shape[1]:
                 raise ValueError(
-                    f"the vectors have {added.shape[1]} dimensions, and the store has vectors with "
-                    f"{kept.matrix.shape[1]}: use another store for each embedding model"
+                    f"the vectors have {new_rows.shape[1]} dimensions, and the store has vectors with "
+                    f"{remaining.matrix.shape[1]}: use another store for each embedding model"
                 )
-            matrix = self._numpy.concatenate([kept.matrix, added]) if kept.digests else added
-            self._rows = _Rows({**kept.digests, **{each.name: each.digest for each in new.values()}}, matrix)
+            matrix = self._numpy.concatenate([remaining.matrix, new_rows]) if remaining.digests else new_rows
+            self._rows = _Rows(
+                {**remaining.digests, **{vector.name: vector.digest for vector in new_vectors.values()}}, matrix
+            )
 
     def remove(self, names: Collection[str]) -> None:
         """Remove the vectors of these tools; unknown names are ignored."""
@@ -98,20 +100,20 @@ class InMemoryVectorStore:
             self._rows = self._without(names)
 
     def _without(self, names: Collection[str]) -> _Rows:
-        rows, gone = self._rows, {*names}
-        if gone.isdisjoint(rows.digests):
+        rows, removed_names = self._rows, {*names}
+        if removed_names.isdisjoint(rows.digests):
             return rows
-        kept = [place for place, name in enumerate(rows.digests) if name not in gone]
-        digests = {name: digest for name, digest in rows.digests.items() if name not in gone}
-        return _Rows(digests, rows.matrix[kept])
+        places = [place for place, name in enumerate(rows.digests) if name not in removed_names]
+        digests = {name: digest for name, digest in rows.digests.items() if name not in removed_names}
+        return _Rows(digests, rows.matrix[places])
 
     def nearest(self, vector: Sequence[float], max_results: int) -> list[ToolMatch]:
         """Return the tools with the most similar vectors by cosine, the best first and equal ones by name."""
         rows = self._rows
         if not rows.digests:
             return []
-        (wanted,) = self._normalized([vector])
-        similarities = (rows.matrix @ wanted).round(DIGITS)
+        (target,) = self._normalize([vector])
+        similarities = (rows.matrix @ target).round(DIGITS)
         names = [*rows.digests]
         least = similarities.min()
         if max_results < len(names):
@@ -119,7 +121,7 @@ class InMemoryVectorStore:
         places = self._numpy.flatnonzero(similarities >= least)
         return best_matches((ToolMatch(names[place], float(similarities[place])) for place in places), max_results)
 
-    def _normalized(self, vectors: Sequence[Sequence[float]]) -> Any:
+    def _normalize(self, vectors: Sequence[Sequence[float]]) -> Any:
         """Return vectors as rows of length 1; a vector of zeros stays as it is."""
         matrix = self._numpy.asarray(vectors, dtype=self._numpy.float32)
         lengths = self._numpy.linalg.norm(matrix, axis=1, keepdims=True)

@@ -80,8 +80,8 @@ def query_words(query: str) -> list[str]:
     return [word for word in words if word not in STOP_WORDS and (len(word) > 1 or not word.isascii())]
 
 
-def _described_file(found: re.Match[str]) -> str:
-    ending = found[1].lower()
+def _described_file(match: re.Match[str]) -> str:
+    ending = match[1].lower()
     if ending in _KIND_OF:
         return f" file {ending} {_KIND_OF[ending]} "
-    return f" file {ending} " if found[0].startswith(("/", "~", ".")) else found[0]
+    return f" file {ending} " if match[0].startswith(("/", "~", ".")) else match[0]

@@ -50,7 +50,7 @@ class Database:
 
     def __init__(self, url: str | os.PathLike[str], schema: Schema) -> None:
         self._schema: Final = schema
-        self._url: Final = _checked(url, schema.store)
+        self._url: Final = _checked_url(url, schema.store)
         self.engine: Final = _engine(self._url)
         self.is_sqlite: Final = self._url.get_backend_name() == "sqlite"
         self.integrity_error: Final[type[Exception]] = self.engine.dialect.loaded_dbapi.IntegrityError
@@ -117,11 +117,11 @@ class Database:
         return self._url.set(query={}).render_as_string(hide_password=True)
 
 
-def _checked(given: str | os.PathLike[str], store: str) -> URL:
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+def _checked_url(location: str | os.PathLike[str], store: str) -> URL:
+    text = os.fspath(location) if isinstance(location, os.PathLike) else location
     if not isinstance(text, str):
         raise TypeError(f"url must be a path or a URL as str, not {type(text).__name__}")
-    if isinstance(given, os.PathLike) or "://" not in text:
+    if isinstance(location, os.PathLike) or "://" not in text:
         return _checked_file(URL.create("sqlite", database=text), store)
     try:
         url: URL | None = make_url(text)

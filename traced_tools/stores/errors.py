@@ -1,4 +1,4 @@
-"""Errors of databases become errors of this package, because the text of a driver's error may quote a content."""
+"""Errors of databases become errors of this package, because the text of a driver's error may quote content."""
 
 from __future__ import annotations
 

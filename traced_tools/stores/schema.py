@@ -66,18 +66,18 @@ class Schema:
             self._tables.create_all(connection)
             connection.execute(insert(self._versions).values(version=self.version))
             return
-        for each in range(version, self.version):
-            self.migrations[each](connection)
+        for earlier_version in range(version, self.version):
+            self.migrations[earlier_version](connection)
         connection.execute(update(self._versions).values(version=self.version))
 
     def _stored_version(self, connection: Connection) -> int | None:
         if not self.exists(connection):
             return None
-        found = connection.execute(select(self._versions.c.version)).scalars().all()
-        if len(found) != 1 or not isinstance(found[0], int) or not 1 <= found[0] <= self.version:
-            versions = ", ".join(str(each)[:20] for each in found[:3]) or "none"
+        versions = connection.execute(select(self._versions.c.version)).scalars().all()
+        if len(versions) != 1 or not isinstance(versions[0], int) or not 1 <= versions[0] <= self.version:
+            shown_versions = ", ".join(str(number)[:20] for number in versions[:3]) or "none"
             raise self._error(
-                f"the schema version of the {self.store} is {versions}, and this release knows versions 1 to "
+                f"the schema version of the {self.store} is {shown_versions}, and this release knows versions 1 to "
                 f"{self.version}: upgrade traced_tools, or use another database"
             )
-        return found[0]
+        return versions[0]

@@ -136,7 +136,7 @@ def split(data: bytes, *, every: int | None = None, after: bytes | None = None, 
         expect_whole("every", every, 1)
         places.update(range(0, len(data), every))
     if after:
-        places.update(found.end() for found in re.finditer(re.escape(after), data))
+        places.update(match.end() for match in re.finditer(re.escape(after), data))
     return [data[start:end] for start, end in itertools.pairwise(sorted(places))]
 
 

@@ -53,7 +53,7 @@ class ScriptedChatModel(ChatModel):
         if index >= len(self._turns):
             raise AssertionError(f"the script has only {len(self._turns)} turns: add a turn for request {index + 1}")
         response = self._response(self._turns[index], request, index)
-        return response if response.usage is not None else response.replace(usage=self._usage_of(index))
+        return response if response.usage is not None else response.replace(usage=self._get_usage(index))
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Return the next turn's answer, or raise its exception."""
@@ -79,10 +79,10 @@ class ScriptedChatModel(ChatModel):
             return turn
         if callable(turn):
             return self._response(turn(request), request, index)
-        given = list(turn) if isinstance(turn, list | tuple) else [turn]
-        for part in given:
+        parts_or_texts = list(turn) if isinstance(turn, list | tuple) else [turn]
+        for part in parts_or_texts:
             expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
-        parts = [TextPart(part) if isinstance(part, str) else part for part in given]
+        parts = [TextPart(part) if isinstance(part, str) else part for part in parts_or_texts]
         calls = 0
         for place, part in enumerate(parts):
             if isinstance(part, ToolCall):
@@ -91,7 +91,7 @@ class ScriptedChatModel(ChatModel):
         reason = "tool_call" if calls else "stop"
         return ChatResponse(AssistantMessage(parts), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model)
 
-    def _usage_of(self, index: int) -> Usage | None:
+    def _get_usage(self, index: int) -> Usage | None:
         if isinstance(self._usage, list):
             return self._usage[index] if index < len(self._usage) else None
         return self._usage

@@ -131,7 +131,7 @@ class _Server(socketserver.TCPServer):
         self._threads: dict[socket.socket, threading.Thread] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._threads = {each: thread for each, thread in self._threads.items() if thread.is_alive()}
+        self._threads = {connection: thread for connection, thread in self._threads.items() if thread.is_alive()}
         self._threads[request] = threading.Thread(target=self._serve, args=(request, client_address), daemon=True)
         self._threads[request].start()
 

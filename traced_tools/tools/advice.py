@@ -80,17 +80,17 @@ A = TypeVar("A", bound=ToolAdvice)
 
 def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `advise_tool`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "advise_tool"))
 
 
 def approving(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `decide_approval`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "decide_approval"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "decide_approval"))
 
 
 def reviewing(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that override `review_tools`."""
-    return tuple(each for each in advisors if overrides(each, ToolAdvice, "review_tools"))
+    return tuple(advisor for advisor in advisors if overrides(advisor, ToolAdvice, "review_tools"))
 
 
 def event_listeners(advisors: Iterable[ToolAdvice], *, deltas: bool = False) -> tuple[EventListener, ...]:
@@ -127,7 +127,7 @@ def check_advisors(advisors: Iterable[object]) -> None:
         if inspect.isroutine(advisor):
             raise TypeError(f"advisors[{index}] is a function: make an Advisor of it with `@advisor(order=...)`")
         expect(f"advisors[{index}]", advisor, ToolAdvice, "an Advisor")
-        _check_named(advisor)
+        _check_name(advisor)
         _check_plain(advisor)
 
 
@@ -136,7 +136,7 @@ def sort_advisors(advisors: Iterable[A]) -> tuple[A, ...]:
     return tuple(sorted(advisors, key=lambda advisor: advisor.order))
 
 
-def _check_named(advisor: object) -> None:
+def _check_name(advisor: object) -> None:
     name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")

@@ -1,4 +1,4 @@
-"""A request to decide about a tool call, the approval of one, and what a decision must fit."""
+"""Requests for approval of tool calls, approvals, and checks that a decision fits its call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ApprovalRequest(PendingCall):
 
     def pending(self) -> PendingCall:
         """Return the call without its run."""
-        return PendingCall(**{each.name: getattr(self, each.name) for each in fields(PendingCall)})
+        return PendingCall(**{member.name: getattr(self, member.name) for member in fields(PendingCall)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Approval:
     instead: str | None = field(default=None, repr=False)
 
 
-def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision: CallDecision | Denied) -> None:
+def check_decision(call_id: str, requests: Sequence[InputRequest] | None, decision: CallDecision | Denied) -> None:
     """Check that a decision is of the kind that a call waits for.
 
     Args:
         call_id: the call's id.
-        asked: what the tool of the call asks for; None if the call waits for approval, or has not waited.
+        requests: what the tool of the call asks for; None if the call waits for approval, or has not waited.
         decision: the decision.
 
     Raises:
@@ -65,12 +65,12 @@ def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision:
     if isinstance(decision, Reject | Denied):
         return
     if not isinstance(decision, Provide):
-        if asked is not None:
+        if requests is not None:
             raise ResumeError(f"the call {call_id!r} waits for input: pass Provide(answers) or Reject(reason)")
         return
-    if asked is None:
+    if requests is None:
         raise ResumeError(f"the call {call_id!r} does not wait for input: pass Approve() or Reject(reason)")
-    questions = {each.key: each for each in asked}
+    questions = {request.key: request for request in requests}
     if decision.answers.keys() - questions.keys():  # keys are not quoted, because a server chooses them
         raise ResumeError(
             f"an answer for the call {call_id!r} has no question: use the keys of `pending.input.requests`"
@@ -81,18 +81,18 @@ def check_decision(call_id: str, asked: Sequence[InputRequest] | None, decision:
 
 
 def answer_problem(question: InputRequest, answer: object) -> str | None:
-    """Return why a JSON value is no answer to a question, without quoting either; None if it is one."""
+    """Return why a JSON value does not answer a question, without quoting either; None if it does."""
     if question.method == "sampling/createMessage":
         return None if isinstance(answer, str) else "it must be the text of a model, a str"
     if question.method == "roots/list":
-        is_list = isinstance(answer, list | tuple) and all(isinstance(each, str) for each in answer)
+        is_list = isinstance(answer, list | tuple) and all(isinstance(folder, str) for folder in answer)
         return None if is_list else "it must be a list of folders, each a str"
     if answer is None:
         return None
     if not isinstance(answer, Mapping):
         return "it must be what the user has entered, a mapping, or None if the user declines"
-    failed = SchemaCheck(question.schema or {}, "an elicitation").failed_keywords(dict(answer))
-    return f"it does not meet the schema of the question: {', '.join(failed)}" if failed else None
+    keywords = SchemaCheck(question.schema or {}, "an elicitation").failed_keywords(dict(answer))
+    return f"it does not meet the schema of the question: {', '.join(keywords)}" if keywords else None
 
 
 def check_unchanged(call_id: str, name: str, digest: str, source: str, tool: ToolCallback | None) -> None:

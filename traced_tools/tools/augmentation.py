@@ -47,10 +47,10 @@ def augmented(
     expect_callable("on_arguments", on_arguments)
     expect("keep", keep, bool, "True or False")
     augmentation = Augmentation(AdditionalArguments(arguments), on_arguments, keep)
-    return [_augmented(item, augmentation) for item in tools_and_providers((tools,), _NoNames())]
+    return [_augment(item, augmentation) for item in tools_and_providers((tools,), _NoNames())]
 
 
-def _augmented(
+def _augment(
     item: ToolCallback | ToolCallbackProvider, augmentation: Augmentation
 ) -> ToolCallback | ToolCallbackProvider:
     return _AugmentedProvider(item, augmentation) if is_provider(item) else AugmentedTool(item, augmentation)
@@ -73,18 +73,18 @@ class _AugmentedProvider:
 
     def tool_callbacks(self) -> Any:
         """Return the augmented tools of the provider, or an awaitable if its method is `async`."""
-        given = self._provider.tool_callbacks()
-        return self._awaited(given) if hasattr(given, "__await__") else self._augmented(given)
+        tools = self._provider.tool_callbacks()
+        return self._await_and_augment(tools) if hasattr(tools, "__await__") else self._augment(tools)
 
-    async def _awaited(self, given: Any) -> list[ToolCallback | ToolCallbackProvider]:
-        return self._augmented(await given)
+    async def _await_and_augment(self, tools: Any) -> list[ToolCallback | ToolCallbackProvider]:
+        return self._augment(await tools)
 
-    def _augmented(self, given: object) -> list[ToolCallback | ToolCallbackProvider]:
+    def _augment(self, tools: object) -> list[ToolCallback | ToolCallbackProvider]:
         # a provider usually returns the same tools for each run, whose schemas are then merged once
-        items, known = [*tools_and_providers((given,), _NoNames())], self._known
-        made = {id(item): known.get(id(item)) or (item, _augmented(item, self._augmentation)) for item in items}
-        self._known = made  # it keeps the tools alive, so that no other object gets the id of one
-        return [made[id(item)][1] for item in items]
+        items, previous = [*tools_and_providers((tools,), _NoNames())], self._known
+        entries = {id(item): previous.get(id(item)) or (item, _augment(item, self._augmentation)) for item in items}
+        self._known = entries  # it keeps the tools alive, so that no other object gets the id of one
+        return [entries[id(item)][1] for item in items]
 
     def __repr__(self) -> str:
         return f"<augmented {self._provider!r}>"

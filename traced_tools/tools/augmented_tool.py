@@ -108,7 +108,7 @@ class AugmentedTool:
         else:
             self.own, self._augmentations = tool, (augmentation,)
         self._invocable = as_invocable(self.own)
-        self.additional_names = frozenset[str]().union(*(each.additional.names for each in self._augmentations))
+        self.additional_names = frozenset[str]().union(*(layer.additional.names for layer in self._augmentations))
         if augmentation.keep:
             _check_open(self.own.definition)
         schema = augmentation.additional.merged_into(tool.definition)
@@ -130,17 +130,17 @@ class AugmentedTool:
         own: list[Member] = read.value
         intent, repairs, problems = None, read.repairs, []
         additional: list[tuple[OnArguments | None, BaseModel]] = []
-        for each in self._augmentations:
-            names = each.additional.names
+        for layer in self._augmentations:
+            names = layer.additional.names
             try:
-                bound = each.additional.bind(object_of(member for member in read.value if member.name in names))
+                bound = layer.additional.bind(object_of(member for member in read.value if member.name in names))
             except InvalidArguments as invalid:
                 problems.append(invalid.problems)
             else:
-                additional.append((each.on_arguments, bound.value))
-                intent = intent or each.additional.reason(bound)
+                additional.append((layer.on_arguments, bound.value))
+                intent = intent or layer.additional.reason(bound)
                 repairs += tuple(repair for repair in bound.repairs if repair not in repairs)
-            if not each.keep:
+            if not layer.keep:
                 own = [member for member in own if member.name not in names]
         text = object_of(own)
         if problems:

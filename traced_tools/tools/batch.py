@@ -37,7 +37,7 @@ from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.toolset import ToolSet
 
 Hold = Literal["call", "batch"]
-_NONE_WAITED: Final[Mapping[str, PendingCall]] = MappingProxyType({})
+_NONE_PENDING: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _LIMITED: Final = ("limited", "repeated")
 """The decisions of limits."""
 _ONLY_CALL: Final = "an approval of more than the call needs an ApprovalAdvisor: pass scope='call'"
@@ -53,19 +53,19 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     __slots__ = (
         "_approved",
         "_batch",
-        "_below",
+        "_bound",
         "_cancelled",
-        "_given",
         "_held_back_ns",
         "_hold",
+        "_inputs",
         "_iteration",
         "_most_characters",
+        "_nested_decisions",
+        "_pending",
         "_refusals",
         "_run",
-        "_shown",
         "_tools",
         "_under_way",
-        "_waited",
         "calls",
     )
 
@@ -80,11 +80,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         most_characters: int | None = None,
         places: Sequence[tuple[int, int]] = (),
         hold: Hold = "call",
-        waited: Mapping[str, PendingCall] = _NONE_WAITED,
+        pending: Mapping[str, PendingCall] = _NONE_PENDING,
     ) -> None:
         self._held_back_ns = 0
         self._hold = hold
-        self._waited = waited
+        self._pending = pending
         self._limit = max_concurrency
         self._batch = places or [(index, len(calls)) for index in range(len(calls))]
         self._most_characters = most_characters
@@ -96,15 +96,15 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._iteration = iteration
         self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
-        self._given: dict[int, GivenInput] = {}
-        self._below: dict[str, dict[str, CallDecision | Denied]] = {}
-        self._shown: dict[int, str] = {}
-        for index, call in enumerate(calls) if waited else ():
-            before = waited.get(call.id or "")
-            if before is not None and before.bound:
-                self._shown[index] = before.bound
-            if before is not None and before.nested is not None:
-                self._keep_approval(index, before)
+        self._inputs: dict[int, GivenInput] = {}
+        self._nested_decisions: dict[str, dict[str, CallDecision | Denied]] = {}
+        self._bound: dict[int, str] = {}
+        for index, call in enumerate(calls) if pending else ():
+            earlier = pending.get(call.id or "")
+            if earlier is not None and earlier.bound:
+                self._bound[index] = earlier.bound
+            if earlier is not None and earlier.nested is not None:
+                self._keep_approval(index, earlier)
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
         """Return the arguments that the tool of a call would receive, as a read-only JSON object.
@@ -121,15 +121,16 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         call = self.calls[index]
         if call.name not in self._tools.by_name:
             raise KeyError(f"the call {call_id!r} names no tool of the request")
-        asked = self._tools.by_name[call.name]
-        arguments = asked.separate(call.arguments).own if isinstance(asked, AugmentedTool) else call.arguments
+        tool = self._tools.by_name[call.name]
+        arguments = tool.separate(call.arguments).own if isinstance(tool, AugmentedTool) else call.arguments
         binding = ArgumentBinding(self._tools.invocable(call.name))
-        binding.bind(arguments, self._shown.get(index))
+        binding.bind(arguments, self._bound.get(index))
         if binding.failure is not None:
             raise binding.failure
-        self._shown[index], values = binding.shown()
-        found: Mapping[str, Any] = read_only(values)
-        return found
+        # kept for the call: the tool gets the arguments seen here, even if a default or a validator would give others
+        self._bound[index], values = binding.shown()
+        arguments_object: Mapping[str, Any] = read_only(values)
+        return arguments_object
 
     def approve(
         self, call_id: str | None, *, by: str | None = None, arguments: Mapping[str, Any] | None = None
@@ -165,53 +166,53 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
                 for it, also if its tool is gone or has another definition or source.
         """
-        if self._decide_below(call_id or "", decision):
+        if self._decide_nested(call_id or "", decision):
             return
-        waited = self._waited.get(call_id or "")
-        asked = None if waited is None else waited.input
-        check_decision(call_id or "", None if asked is None else asked.requests, decision)
-        if waited is not None and isinstance(decision, Approve | Provide):
-            digest, tool = definition_digest(waited.definition), self._tools.by_name.get(waited.tool)
-            check_unchanged(waited.call_id, waited.tool, digest, waited.source, tool)
+        pending = self._pending.get(call_id or "")
+        questions = None if pending is None else pending.input
+        check_decision(call_id or "", None if questions is None else questions.requests, decision)
+        if pending is not None and isinstance(decision, Approve | Provide):
+            digest, tool = definition_digest(pending.definition), self._tools.by_name.get(pending.tool)
+            check_unchanged(pending.call_id, pending.tool, digest, pending.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
             if isinstance(decision, Reject):
-                code, rule = (None, None) if waited is None else (waited.rule, waited.policy_rule)
+                code, rule = (None, None) if pending is None else (pending.rule, pending.policy_rule)
                 result = rejected_result(call.id or "", call.name, decision, code, rule)
-                self._set(index, ended_result(result, waited, decision.reason))
+                self._set(index, ended_result(result, pending, decision.reason))
             elif isinstance(decision, Denied):
                 result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
-                result = result if waited is None else replace(result, rule=waited.policy_rule)
-                self._set(index, ended_result(result, waited, decision.reason))
+                result = result if pending is None else replace(result, rule=pending.policy_rule)
+                self._set(index, ended_result(result, pending, decision.reason))
             elif isinstance(decision, Provide):
-                assert waited is not None and asked is not None
-                self._given[index] = GivenInput(asked, decision, waited.arguments)
-                self._keep_approval(index, waited)
+                assert pending is not None and questions is not None
+                self._inputs[index] = GivenInput(questions, decision, pending.arguments)
+                self._keep_approval(index, pending)
             elif decision.scope != "call":
                 raise ValueError(_ONLY_CALL)
             elif decision.arguments is not None:
                 instead = ToolCall(call.name, decision.arguments).arguments
                 self._approve(index, Approval(decision.by, decision.code, instead=instead))
             else:
-                arguments = None if waited is None else waited.arguments
+                arguments = None if pending is None else pending.arguments
                 self._approve(index, Approval(decision.by, decision.code, arguments))
 
-    def _decide_below(self, call_id: str, decision: CallDecision | Denied) -> bool:
-        """Record a decision about a call in a nested run that waits; return whether it is about such a call."""
-        for each in self._waited.values():
-            inner = call_id.removeprefix(nested_id(each.call_id, ""))
-            if each.nested is not None and inner != call_id and each.nested.run.waits_for(inner):
-                each.nested.run.check_decisions({inner: decision})
+    def _decide_nested(self, call_id: str, decision: CallDecision | Denied) -> bool:
+        """Record a decision about a call of a nested run; return False if no nested run waits for the call."""
+        for pending in self._pending.values():
+            inner = call_id.removeprefix(nested_id(pending.call_id, ""))
+            if pending.nested is not None and inner != call_id and pending.nested.run.waits_for(inner):
+                pending.nested.run.check_decisions({inner: decision})
                 if isinstance(decision, Approve) and decision.scope != "call":
                     raise ValueError(_ONLY_CALL)
-                self._below.setdefault(each.call_id, {})[inner] = decision
+                self._nested_decisions.setdefault(pending.call_id, {})[inner] = decision
                 return True
         return False
 
-    def _keep_approval(self, index: int, waited: PendingCall) -> None:
-        """Approve a call whose tool has begun and waited, as before it began."""
-        if (approval := waited.approval) is not None:  # perhaps for other arguments than those of the model
-            self._approve(index, Approval(approval.by, approval.code, instead=waited.arguments))
+    def _keep_approval(self, index: int, pending: PendingCall) -> None:
+        """Approve a call whose tool has begun and waited, with the approval that it had when it began."""
+        if (approval := pending.approval) is not None:  # perhaps for other arguments than those of the model
+            self._approve(index, Approval(approval.by, approval.code, instead=pending.arguments))
 
     def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
         """Refuse one of the calls. This replaces an earlier decision about the call.
@@ -286,13 +287,13 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         if len(self._under_way) == 1:  # the common case
             return [[self._under_way[0].result()]]
         waves: list[list[Flow[ToolResult]]] = []
-        alone = True
+        starts_wave = True
         for index, execution in enumerate(self._under_way):
             is_sequential = self._is_sequential(index)
-            if alone or is_sequential:
+            if starts_wave or is_sequential:
                 waves.append([])
             waves[-1].append(execution.result())
-            alone = is_sequential
+            starts_wave = is_sequential
         return waves
 
     @property
@@ -320,33 +321,33 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self.calls[index],
             self._batch[index],
             self._iteration,
-            self._refusals.get(index) or self._waits_on(index),
+            self._refusals.get(index) or self._open_question(index),
             now,
             self._approved.get(index),
             self._most_characters,
             None if self._hold == "call" else self._are_all_decided,
-            self._shown.get(index),
-            self._given.get(index) or (self._goes_on(index) if self._waited else None),
+            self._bound.get(index),
+            self._inputs.get(index) or (self._nested_pause(index) if self._pending else None),
         )
 
-    def _goes_on(self, index: int) -> DecidedPause | None:
-        """Return the nested run with which a call goes on that has waited for it; None for another call."""
-        waited = self._waited.get(self.calls[index].id or "")
-        if waited is None or waited.nested is None:
+    def _nested_pause(self, index: int) -> DecidedPause | None:
+        """Return the nested run for which a call has waited and with which it goes on; None for another call."""
+        pending = self._pending.get(self.calls[index].id or "")
+        if pending is None or pending.nested is None:
             return None
-        return DecidedPause(waited.nested.run, self._below.get(waited.call_id, {}), waited.arguments)
+        return DecidedPause(pending.nested.run, self._nested_decisions.get(pending.call_id, {}), pending.arguments)
 
-    def _waits_on(self, index: int) -> ToolResult | None:
-        """Return the result of a call that waits for input which nobody has given; None for another call."""
-        waited = self._waited.get(self.calls[index].id or "")
-        is_open = waited is not None and waited.input is not None and index not in self._given
-        return waiting_result(waited) if waited is not None and is_open else None
+    def _open_question(self, index: int) -> ToolResult | None:
+        """Return the result of a call that still waits for input; None for another call."""
+        pending = self._pending.get(self.calls[index].id or "")
+        is_open = pending is not None and pending.input is not None and index not in self._inputs
+        return waiting_result(pending) if pending is not None and is_open else None
 
     def _are_all_decided(self) -> bool:
         return all(execution.is_decided for execution in self._under_way)
 
     def results_so_far(self) -> list[ToolResultPart]:
-        """Return what is known of each call when the step is interrupted, as results for the model, in call order."""
+        """Return the present results of the calls for the model, in call order, for a step that is interrupted."""
         if not self._under_way:  # the step was never performed
             return [interrupted_result(call, has_begun=False) for call in self.calls]
         return [execution.result_so_far() for execution in self._under_way]
@@ -356,11 +357,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._under_way[place].emit_skipped_span()
 
     def held_back_since(self, began: int) -> None:
-        """Record that whoever drives the run lets the step wait since `began`, by `perf_counter_ns()`."""
+        """Record that the caller has let the step wait since `began`, by `perf_counter_ns()`."""
         self._held_back_ns += perf_counter_ns() - began
 
     def book(self, ledger: TimeLedger, nanoseconds: int) -> None:
-        """Book the time of the step: what the calls have taken, in proportion, and what the caller of the run has."""
+        """Book the time of the step: the time of the calls, in proportion, and the time of the run's caller."""
         if self._held_back_ns:
             ledger.book_downstream("reader", self._held_back_ns)
         calls = [execution.ledger for execution in self._under_way if execution.ledger is not None]

@@ -38,13 +38,14 @@ class ArgumentBinding:
         self._sources: dict[str, str] = {}
         self.failure: Exception | None = None
 
-    def bind(self, source: str, shown: str | None = None) -> tuple[Repair, ...]:
+    def bind(self, source: str, previous: str | None = None) -> tuple[Repair, ...]:
         """Validate a text for the next attempt, and return its repairs.
 
         Args:
             source: the text.
-            shown: what was shown of the text before; None if nobody has seen it. The tool gets these arguments, unless
-                they are no longer valid. A default, or a validator, may give others each time, such as a new id.
+            previous: the canonical text that advisors or approvers have seen of the call; None if they have seen none.
+                The tool gets these arguments, unless they are no longer valid. A default, or a validator, may give
+                others each time, such as a new id.
 
         Raises:
             InvalidArguments: if the text is invalid.
@@ -58,10 +59,10 @@ class ArgumentBinding:
             self.failure = error
             return ()
         with suppress(Exception):  # a custom validator may raise anything
-            if shown is not None and not self._shows(bound, shown):
-                before = self._tool.bind(shown)
-                if self._shows(before, shown):
-                    self._bound, self._bound_for = before, shown
+            if previous is not None and not self._shows(bound, previous):
+                former = self._tool.bind(previous)
+                if self._shows(former, previous):
+                    self._bound, self._bound_for = former, previous
         return bound.repairs
 
     def shown(self) -> tuple[str, dict[str, Any] | None]:

@@ -133,10 +133,10 @@ class FunctionToolCallback:
             )
         self._arguments: ArgumentReader
         if "input_schema" in definition.model_fields_set:
-            self._arguments = _arguments_by(definition.input_schema, definition.name, signature, input_type)
+            self._arguments = _argument_reader(definition.input_schema, definition.name, signature, input_type)
         elif input_schema is not None:
             check_valid_schema(signature, input_schema)
-            self._arguments = _arguments_by(input_schema, definition.name, signature, input_type)
+            self._arguments = _argument_reader(input_schema, definition.name, signature, input_type)
             definition = definition.replace(input_schema=dict(input_schema))
         else:
             self._arguments = typed = (
@@ -232,16 +232,16 @@ class CustomTool:
 
     def _check(self, text: str) -> str:
         """Return the text for the tool: that of the model, unless it has a number that advisors see rounded."""
-        checked, given = self._arguments.check(text), deduplicate_keys(text)
-        if _MAY_BE_ROUNDED.search(given) is None:
-            return given
+        checked, own = self._arguments.check(text), deduplicate_keys(text)
+        if _MAY_BE_ROUNDED.search(own) is None:
+            return own
         canonical = canonical_text(self._arguments.as_json(checked, text))
-        if _exact(given) == _exact(canonical):
-            return given
+        if _exact(own) == _exact(canonical):
+            return own
         with suppress(ArgumentValidationError):
             if canonical_text(self._arguments.as_json(self._arguments.check(canonical), canonical)) == canonical:
                 return canonical
-        return given  # a tool that reuses the definition of a function reads the text as that does
+        return own  # a tool that reuses the definition of a function reads the text as that does
 
     def step(self, arguments: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
@@ -355,12 +355,12 @@ def _overrides_nothing(tool: FunctionToolCallback) -> bool:
     return is_ours and "call" not in vars(tool) and "acall" not in vars(tool)
 
 
-def _arguments_by(schema: Mapping[str, Any], tool: str, signature: Signature, input_type: Any) -> ArgumentReader:
+def _argument_reader(schema: Mapping[str, Any], tool: str, signature: Signature, input_type: Any) -> ArgumentReader:
     """Return the reader of a function's arguments for a developer's schema and, if it has types, for those."""
-    given = SchemaArguments(schema, tool, signature.reserved)
+    declared = SchemaArguments(schema, tool, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)
     check_input_schema(signature, schema, typed)
-    return given if typed is None else StrictArguments(given, typed)
+    return declared if typed is None else StrictArguments(declared, typed)
 
 
 def _metadata(metadata: ToolMetadata, function: Callable[..., Any], options: ToolOptions) -> ToolMetadata:

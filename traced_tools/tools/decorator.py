@@ -73,7 +73,7 @@ def tool(
             exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
             logged.
         sequential: the tool runs alone, after earlier calls and before later calls of the same answer.
-        requires_approval: whether the tool runs only if somebody approves the call, or a predicate over the validated
+        requires_approval: whether the tool runs only if its call is approved, or a predicate over the validated
             arguments.
         repeatable: the tool may be called with the same arguments any number of times in a run.
         capture: False keeps arguments and results out of telemetry even if content is captured.

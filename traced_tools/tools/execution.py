@@ -85,9 +85,9 @@ class ToolExecution:
         approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
         may_run: for a call that waits until all calls of the answer are decided, returns whether they are; else None.
-        shown: the arguments that were shown to somebody who decides, before any advisor changed them; None if nobody
-            has seen any.
-        given: the input, or the nested run, with which the call goes on; None for a call that begins.
+        bound: the arguments that an approver or a driver has seen, before any advisor changed them; None if neither has
+            seen them.
+        continuation: the input, or the nested run, with which the call goes on; None for a call that begins.
 
     Attributes:
         is_held: whether the call is decided and waits for the others.
@@ -96,7 +96,7 @@ class ToolExecution:
     # What few calls need is set on the class: a call is made for each tool of each answer.
     is_held = False
     _additional: SeparatedArguments | None = None
-    _decided: DecidedPause | None = None
+    _decided_pause: DecidedPause | None = None
     _advised: ToolInvocation | None = None
     _context: ToolContext | None = None
     _repairs: tuple[Repair, ...] = ()
@@ -116,8 +116,8 @@ class ToolExecution:
         approved: Approval | None = None,
         most_characters: int | None = None,
         may_run: Callable[[], bool] | None = None,
-        shown: str | None = None,
-        given: GivenInput | DecidedPause | None = None,
+        bound: str | None = None,
+        continuation: GivenInput | DecidedPause | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -131,10 +131,10 @@ class ToolExecution:
         self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._is_delivered = given is not None  # when the call began
+        self._is_delivered = continuation is not None  # when the call began
         self._source = call.arguments
-        self._shown = shown
-        self._given = given
+        self._bound = bound
+        self._continuation = continuation
         self._answers: dict[str, Approval | ToolResult] = {}
         self._may_run = may_run
         needs_none = self._tool is None or self._tool.metadata.requires_approval is False
@@ -153,7 +153,7 @@ class ToolExecution:
             ToolNotFoundError: if the tool does not exist and the error policy makes the run fail.
         """
         refusal = self._admit()
-        with self._observed(refused=refusal is not None) as observed:
+        with self._observe(refused=refusal is not None) as observed:
             if self._additional is not None:
                 observed.stated(self._additional.intent)
                 observed.repaired(self._additional.repairs)
@@ -161,7 +161,7 @@ class ToolExecution:
             if self._approved is not None:
                 observed.approved(self._approved.by, self._approved.code)
             if isinstance(refusal, InvalidArguments):
-                result = self._invalid(refusal, observed)
+                result = self._invalid_result(refusal, observed)
             elif isinstance(refusal, Exception):  # of a validator of additional arguments
                 raise refusal
             elif refusal is not None:
@@ -172,13 +172,14 @@ class ToolExecution:
                     context.on_progress = observed.progressed
                 try:
                     if self._is_plain:
-                        result = self._permitted(await self._attempt(self._source, context, observed))
+                        result = self._record_permission(await self._attempt(self._source, context, observed))
                     else:
                         result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
                 finally:
-                    for each in (context, self._context):  # a tool that goes on has nobody to tell
-                        if each is not None:
-                            each.on_progress = None
+                    # a tool may still run, such as after its time-out, and its observation ends here
+                    for tool_context in (context, self._context):
+                        if tool_context is not None:
+                            tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result
@@ -191,18 +192,18 @@ class ToolExecution:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is decided what becomes of the call."""
+        """Whether the call is decided: it has a result, or its tool may run and waits for the other calls."""
         return self.is_held or (self._result is not None and self._result.pending is None)
 
     def result_so_far(self) -> ToolResultPart:
-        """Return what is known of the call when its run is interrupted, as a result for the model."""
+        """Return the present result of the call for the model, for a run that is interrupted."""
         if self._result is not None:
             return self._result.part()
         return interrupted_result(self._call, has_begun=self._has_begun)
 
     def emit_skipped_span(self) -> None:
         """Emit the span of a call that never started because the run ended first."""
-        with suppress(Abandoned), self._observed(refused=True, skipped=True):
+        with suppress(Abandoned), self._observe(refused=True, skipped=True):
             raise Abandoned
 
     def cancel(self) -> None:
@@ -211,7 +212,7 @@ class ToolExecution:
         if self._context is not None:
             self._context.cancelled = True
 
-    def _observed(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
+    def _observe(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
         queued = perf_counter() - self._queued_at
         if self.ledger is not None:
             self.ledger.book("queue", int(queued * 1_000_000_000))
@@ -237,13 +238,13 @@ class ToolExecution:
                 self._separate()
             return self._refusal
         if self._tool is None:
-            known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
-            text = f"There is no tool of that name. Tools you can call: {known}."
+            names = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
+            text = f"There is no tool of that name. Tools you can call: {names}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         self._binding = ArgumentBinding(self._tools.invocable(self._call.name))
         try:
             self._separate()
-            self._repairs = self._binding.bind(self._source, self._shown)
+            self._repairs = self._binding.bind(self._source, self._bound)
         except InvalidArguments as problem:
             if self._edit is None or self._edit.instead is None:
                 return problem
@@ -259,7 +260,7 @@ class ToolExecution:
             self._source = self._additional.own
 
     def _admit_edited(self, approved: Approval, instead: str) -> InvalidArguments | None:
-        """Bind the arguments that somebody approved instead of those of the model, which are invalid."""
+        """Bind the arguments that an approver set instead of those of the model, which are invalid."""
         self._approved, self._edit, self._source = approved, None, instead
         try:
             self._repairs = self._binding.bind(instead)
@@ -267,7 +268,7 @@ class ToolExecution:
             return problem
         return None
 
-    def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
+    def _invalid_result(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
         if self._approved is not None and self._approved.instead is not None:  # not the model's mistake
@@ -287,7 +288,7 @@ class ToolExecution:
         metadata, index = self._tool.metadata, self._place[0]
         if self._approved is not None and self._approved.arguments is None:
             self._approved = replace(self._approved, arguments=arguments)
-        self._shown = arguments
+        self._bound = arguments
         return ToolInvocation(
             name,
             arguments,
@@ -328,20 +329,20 @@ class ToolExecution:
         advisor, inner = advisors[0], advisors[1:]
         checks = (advisor,) if getattr(advisor, "checks_changes", False) else ()
 
-        async def call_next(given: ToolInvocation) -> ToolResult:
-            if not isinstance(given, ToolInvocation):
-                kind = type(given).__name__
+        async def call_next(call: ToolInvocation) -> ToolResult:
+            if not isinstance(call, ToolInvocation):
+                kind = type(call).__name__
                 raise TypeError(f"advise_tool of {advisor.name} must pass a ToolInvocation to call_next, not {kind}")
-            if (given.id, given.name) != (self._id, self._call.name):
+            if (call.id, call.name) != (self._id, self._call.name):
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
-            if given.evaluated is not invocation.evaluated:
-                observed.evaluated(given.evaluated)
-            if given.arguments != invocation.arguments:
-                validated = self._validated(given, observed)
+            if call.evaluated is not invocation.evaluated:
+                observed.evaluated(call.evaluated)
+            if call.arguments != invocation.arguments:
+                validated = self._validate(call, observed)
                 if isinstance(validated, ToolResult):
                     return validated
                 return await self._advise((*checking, *inner), validated, observed, checks)
-            return await self._advise(inner, given, observed, (*checking, *checks))
+            return await self._advise(inner, call, observed, (*checking, *checks))
 
         telemetry = self._run.telemetry
         with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, ledger=self.ledger):
@@ -355,27 +356,26 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    def _validated(self, changed: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
-        """Return a call whose arguments were changed with what the tool will get; if they are invalid, the result."""
+    def _validate(self, call: ToolInvocation, observed: ToolCallObservation) -> ToolInvocation | ToolResult:
+        """Return a call with its changed arguments as the tool gets them; if they are invalid, return the result."""
         try:
-            observed.repaired(self._binding.bind(changed.arguments))
+            observed.repaired(self._binding.bind(call.arguments))
         except InvalidArguments as problem:
-            observed.advised(changed, is_changed=True)
-            return self._invalid(problem, observed)
+            observed.advised(call, is_changed=True)
+            return self._invalid_result(problem, observed)
         arguments, values = self._binding.shown()
-        return replace(changed, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
+        return replace(call, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
 
     # Approve.
 
     async def _approve_and_name_policy(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
     ) -> ToolResult:
-        """Do what `_approve` does, and add the verdict of the policy that has let the call pass."""
+        """Call `_approve`, and add the verdict of the policy that has let the call pass."""
         result = await self._approve(call, observed, checking)
-        is_own = (
-            call.policy is None or result.policy is not None
-        )  # that about arguments which somebody approved instead
-        return result if is_own else replace(result, policy=call.policy)
+        # if an approver changed the arguments, the result has the verdict about the changed ones
+        is_complete = call.policy is None or result.policy is not None
+        return result if is_complete else replace(result, policy=call.policy)
 
     async def _approve(
         self, call: ToolInvocation, observed: ToolCallObservation, checking: tuple[AdvisesTools, ...]
@@ -385,7 +385,7 @@ class ToolExecution:
         Args:
             call: the call as it has passed the advisors.
             observed: the observation of the call.
-            checking: the advisors that the call must pass again if who approves it changes its arguments.
+            checking: the advisors that the call must pass again if the approver changes its arguments.
         """
         if not self._is_approved(call.arguments) and (self._edit is not None or await self._requires_approval(call)):
             answer = self._edit or self._answers.get(call.arguments) or await self._ask(call)
@@ -395,22 +395,23 @@ class ToolExecution:
             self._approved = answer
             observed.approved(answer.by, answer.code)
             if (instead := answer.instead) is not None:
-                edited = self._validated(call.replace(arguments=instead), observed)
+                edited = self._validate(call.replace(arguments=instead), observed)
                 if isinstance(edited, ToolResult):
                     return edited
                 self._approved = replace(answer, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
-        if self._may_run is not None and self._given is None:
+        # a call with a continuation has begun, so it goes on without the rest of a held batch
+        if self._may_run is not None and self._continuation is None:
             self.is_held = True
             await AwaitOthers()
             if not self._may_run():
-                return self._pending(self._request(call), call.code, "it waits until other calls are decided.")
-        observed.advised(call, is_changed=call.arguments != self._shown)
+                return self._pending_result(self._request(call), call.code, "it waits until other calls are decided.")
+        observed.advised(call, is_changed=call.arguments != self._bound)
         self._advised = call
         result = await self._attempt(call.arguments, call.context, observed)
-        return self._permitted(result, call.code, call.rule, call.policy)
+        return self._record_permission(result, call.code, call.rule, call.policy)
 
-    def _permitted(
+    def _record_permission(
         self,
         result: ToolResult,
         code: str | None = None,
@@ -424,22 +425,22 @@ class ToolExecution:
             code = approved.code or code
             # the source is the edit if the arguments of the model were invalid
             is_edit = approved.instead is not None and (
-                self._source is approved.instead or approved.arguments != self._shown
+                self._source is approved.instead or approved.arguments != self._bound
             )
             edited = approved.arguments if is_edit else None
-            why: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
-            return replace(result, decision="approved", by=approved.by, edited=edited, **why)
-        by = self._given.provided.by if isinstance(self._given, GivenInput) else None
+            reasons: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
+            return replace(result, decision="approved", by=approved.by, edited=edited, **reasons)
+        by = self._continuation.provided.by if isinstance(self._continuation, GivenInput) else None
         if code is rule is by is None and policy is None:
             return result
         return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
 
     async def _requires_approval(self, call: ToolInvocation) -> bool:
-        required = call.metadata.requires_approval
-        if call.approval_reason is not None or isinstance(required, bool):
-            return call.approval_reason is not None or required is True
+        requirement = call.metadata.requires_approval
+        if call.approval_reason is not None or isinstance(requirement, bool):
+            return call.approval_reason is not None or requirement is True
         try:
-            return await perform(required, call.args) is not False
+            return await perform(requirement, call.args) is not False
         except Exception as error:
             kind = error_type(error)  # its text may quote arguments
             _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
@@ -449,7 +450,7 @@ class ToolExecution:
         """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
         request = self._request(call)
         if not self._run.approvers:
-            return self._pending(request, call.code)
+            return self._pending_result(request, call.code)
         assert self._tool is not None
         telemetry, iteration = self._run.telemetry, self._iteration
         with observe_approval(self._run, self._tool, self._id, iteration, self.ledger) as waiting:
@@ -471,7 +472,7 @@ class ToolExecution:
                 instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
                 return Approval(answer.by, answer.code, call.arguments, instead)
             if isinstance(answer, Undecided):
-                result = self._pending(request, call.code)
+                result = self._pending_result(request, call.code)
             elif isinstance(answer, Reject):
                 result = rejected_result(self._id, call.name, answer, call.code, call.rule)
             else:
@@ -484,7 +485,7 @@ class ToolExecution:
             call_id=self._id,
             tool=call.name,
             arguments=call.arguments,
-            bound=self._shown,
+            bound=self._bound,
             definition=call.definition,
             source=call.metadata.source,
             reason=call.approval_reason,
@@ -496,11 +497,13 @@ class ToolExecution:
             run=self._run,
         )
 
-    def _pending(self, request: ApprovalRequest, code: str | None, why: str = "it waits for approval.") -> ToolResult:
+    def _pending_result(
+        self, request: ApprovalRequest, code: str | None, reason: str = "it waits for approval."
+    ) -> ToolResult:
         return ToolResult(
             self._id,
             request.tool,
-            f"{NOT_RUN}{why}",
+            f"{NOT_RUN}{reason}",
             decision="pending",
             reason_code=code,
             rule=request.policy_rule,
@@ -516,12 +519,12 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
-        if self._given is not None and self._given.arguments == self._binding.shown()[0]:
-            if isinstance(self._given, DecidedPause):
-                self._decided = self._given
+        if self._continuation is not None and self._continuation.arguments == self._binding.shown()[0]:
+            if isinstance(self._continuation, DecidedPause):
+                self._decided_pause = self._continuation
             else:
-                context.input = self._given
-                observed.provided(self._given.provided.by)
+                context.input = self._continuation
+                observed.provided(self._continuation.provided.by)
         if self._additional is not None and not self._is_delivered:
             self._is_delivered = True  # an advisor may run the tool again
             await self._additional.deliver(context)
@@ -548,9 +551,10 @@ class ToolExecution:
             bound = self._binding.take(arguments, as_shown=not self._is_plain)
             observed.repaired(bound.repairs)
         except InvalidArguments as problem:
-            return self._invalid(problem, observed)
+            return self._invalid_result(problem, observed)
         except Exception as error:  # of a custom validator, which is a part of the tool
             failure = error
+        # `Attempt` sets the deadline and `cancelled` of its context, which another attempt must not see
         self._context = context = context if timeout is None else context.copy()
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
@@ -558,15 +562,15 @@ class ToolExecution:
         observed.started()
         try:
             if failure is None:
-                asked = perf_counter()
+                requested_at = perf_counter()
                 step = tool.step(bound.value, context)
-                if self._decided is not None and isinstance(agent := own_tool(self._tool), AgentToolCallback):
-                    step = agent.step_of_pause(self._decided, context)
+                if self._decided_pause is not None and isinstance(agent := own_tool(self._tool), AgentToolCallback):
+                    step = agent.step_of_pause(self._decided_pause, context)
                 try:
                     returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
                     failure = returned.failure
-                finally:
-                    observed.waited(max(0.0, getattr(step, "began", asked) - asked))
+                finally:  # a step that never began has no `began`, or 0.0
+                    observed.waited(max(0.0, getattr(step, "began", requested_at) - requested_at))
         except Exception as error:
             failure = unwrap_stop_iteration(error)
         except BaseException:
@@ -578,20 +582,21 @@ class ToolExecution:
         self._has_run = returned is not None
         if failure is None and call.paused:
             *_, paused = call.paused.values()
-            waiting = ", ".join(dict.fromkeys(each.tool for each in paused.calls))
+            waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
-                why = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
-                return self._waiting(context, why, nested=paused)
+                reason = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting_result(context, reason, nested=paused)
             failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
         if failure is None:
             assert returned is not None
-            return self._succeeded(returned)
+            return self._success_result(returned)
         if self._cancelled:
             raise Abandoned
         if isinstance(failure, InputRequired):
-            return self._waiting(context, "it waits for input.", input=failure.pending)
+            return self._waiting_result(context, "it waits for input.", input=failure.pending)
         shorten_traceback(failure)
-        return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+        # a tool may raise `ToolTimeout` itself: only `Attempt` also sets `cancelled`
+        return self._failure_result(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""
@@ -602,12 +607,12 @@ class ToolExecution:
 
     # Convert.
 
-    def _succeeded(self, returned: ConvertedValue) -> ToolResult:
+    def _success_result(self, returned: ConvertedValue) -> ToolResult:
         cut = isinstance(returned.value, Collected) and returned.value.cut
         text, images = returned.content
         return ToolResult(self._id, self._call.name, text, images, cut, returned.value, "allowed", "ok")
 
-    def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
+    def _failure_result(self, error: Exception, *, timed_out: bool) -> ToolResult:
         outcome: ToolOutcome = "unknown" if isinstance(error, ToolOutcomeUnknown) else "error"
         return ToolResult(
             self._id,
@@ -618,10 +623,10 @@ class ToolExecution:
             error=error,
         )
 
-    def _waiting(
+    def _waiting_result(
         self,
         context: ToolContext,
-        why: str,
+        reason: str,
         *,
         input: PendingInput | None = None,
         nested: NestedPause | None = None,
@@ -630,7 +635,7 @@ class ToolExecution:
         approval = None if self._approved is None else Approve(by=self._approved.by, code=self._approved.code)
         request = self._request(self._advised or self._invocation(context))
         pending = replace(request.pending(), held=False, input=input, nested=nested, approval=approval)
-        text = f"{UNKNOWN_OUTCOME}{why}"
+        text = f"{UNKNOWN_OUTCOME}{reason}"
         return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:

@@ -39,15 +39,15 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
         _logged.add((result.tool, kind))
     traceback = captured()
     if traceback is None and debugging:
-        traceback = _formatted(error, may_quote)
-    what = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
+        traceback = _format(error, may_quote)
+    summary = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
     if traceback is None:
-        _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", what, DEBUG)
+        _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", summary, DEBUG)
     else:
-        _LOG.warning("%s\n%s", what, traceback.rstrip())
+        _LOG.warning("%s\n%s", summary, traceback.rstrip())
 
 
-def _formatted(error: Exception, may_quote: bool) -> str:
+def _format(error: Exception, may_quote: bool) -> str:
     if may_quote:
         with suppress(Exception):  # formatting may run code of the error's class
             return "".join(format_exception(error))

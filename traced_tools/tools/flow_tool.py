@@ -19,7 +19,7 @@ from traced_tools.tools.function import CallFunction, ConvertedValue, convert_va
 class FlowToolCallback(FunctionToolCallback):
     """A tool whose function is a flow: what it awaits is performed by the driver of the run.
 
-    So the tool can call a model of the run, blocking or on asyncio. The arguments are those of `FunctionToolCallback`.
+    So the tool can call a model in the run, blocking or on asyncio. The arguments are those of `FunctionToolCallback`.
     """
 
     def step(self, arguments: dict[str, Any], context: ToolContext) -> CallFunction:
@@ -56,13 +56,13 @@ class AgentToolCallback(FlowToolCallback):
         self._resume = resume
         self.check = check
 
-    def step_of_pause(self, decided: DecidedPause, context: ToolContext) -> CallFunction:
+    def step_of_pause(self, pause: DecidedPause, context: ToolContext) -> CallFunction:
         """Return the awaitable that resumes the agent's run."""
-        return _RunFlow(self._resume, {"decided": decided, "context": context}, self.convert, False)
+        return _RunFlow(self._resume, {"pause": pause, "context": context}, self.convert, False)
 
 
 async def check_nested(nested: Iterable[tuple[str, WaitingRun]], tools: Mapping[str, ToolCallback]) -> None:
-    """Check that the runs of agents can be resumed that calls wait for, as a flow.
+    """Check, as a flow, that the agents can resume their runs for which calls wait.
 
     Args:
         nested: the runs of the agents, each with the name of the tool that has begun it.
@@ -89,17 +89,17 @@ class _RunFlow(CallFunction):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, ConvertedValue]:
-        return self._converted().__await__()
+        return self._run_and_convert().__await__()
 
     def run(self) -> ConvertedValue:
-        return call(self._converted())
+        return call(self._run_and_convert())
 
     begin = run
 
     async def arun(self) -> ConvertedValue:
-        return await acall(self._converted())
+        return await acall(self._run_and_convert())
 
-    async def _converted(self) -> ConvertedValue:
+    async def _run_and_convert(self) -> ConvertedValue:
         self.began = perf_counter()
         flow: Flow[Any] = self._function(**self._keywords)
         return convert_value(await flow, self._convert)

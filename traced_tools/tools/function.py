@@ -71,12 +71,12 @@ class CallFunction(Call[ConvertedValue]):
         self.began = perf_counter()
         result = self._function(**self._keywords)
         if hasattr(result, "__await__"):
-            return self._awaited(result)
+            return self._await_and_convert(result)
         if hasattr(result, "__anext__"):
-            return self._awaited(acollect(result))
+            return self._await_and_convert(acollect(result))
         return convert_value(_read_iterator(result), self._convert)
 
-    async def _awaited(self, awaitable: Awaitable[Any]) -> ConvertedValue:
+    async def _await_and_convert(self, awaitable: Awaitable[Any]) -> ConvertedValue:
         result = await awaitable
         result = await acollect(result) if hasattr(result, "__anext__") else _read_iterator(result)
         return convert_value(result, self._convert)

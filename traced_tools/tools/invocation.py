@@ -115,20 +115,20 @@ class ToolInvocation:
         expect("policy", policy, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
         expect("evaluated", evaluated, (PolicyVerdict, type(None)), "a PolicyVerdict or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
-        changed = replace(
+        copy = replace(
             self,
             arguments=own,
             intent=self.intent if intent is None else intent,
             code=self.code if code is None else code,
             rule=self.rule if rule is None else rule,
             policy=self.policy if policy is None else policy,
-            evaluated=self.evaluated if evaluated is None else self._evaluated_with(evaluated),
+            evaluated=self.evaluated if evaluated is None else self._add_verdict(evaluated),
         )
-        return changed._holding(self._values) if own == self.arguments else changed
+        return copy._holding(self._values) if own == self.arguments else copy
 
-    def _evaluated_with(self, verdict: PolicyVerdict) -> tuple[PolicyVerdict, ...]:
+    def _add_verdict(self, verdict: PolicyVerdict) -> tuple[PolicyVerdict, ...]:
         """Return the evaluated verdicts with one more, which replaces an earlier one of the same advisor."""
-        return (*(each for each in self.evaluated if each.advisor != verdict.advisor), verdict)
+        return (*(earlier for earlier in self.evaluated if earlier.advisor != verdict.advisor), verdict)
 
     def _holding(self, values: dict[str, Any] | None) -> ToolInvocation:
         """Set the values of the arguments, which their text may not show exactly, and return the call."""
@@ -138,10 +138,10 @@ class ToolInvocation:
     def requiring_approval(
         self, reason: str, *, code: str | None = None, rule: str | None = None, policy: PolicyVerdict | None = None
     ) -> ToolInvocation:
-        """Return this call so that, when it is passed on, its tool runs only if somebody approves the call.
+        """Return this call so that, when it is passed on, its tool runs only if the call is approved.
 
         Args:
-            reason: why, for those who decide.
+            reason: why the call requires approval, for the approvers.
             code: the reason code, set in code, such as the name of a rule. It is recorded with the decision.
             rule: the id of the policy's rule that decided so, if one did.
             policy: the verdict of the policy that decided so, if one did.

@@ -156,9 +156,9 @@ class ToolCallingManager:
         if earlier is not None or not spent:  # a call that was admitted before runs even if a limit is used up now
             tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
-        may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
-        waited = {} if earlier is None else {each.call_id: each for each in earlier.waiting}
-        places = [index for index, asked in enumerate(calls) if earlier is None or asked.id in waited]
+        may_be_direct = all(map(_returns_directly, [tools.by_name.get(tool_call.name) for tool_call in calls]))
+        pending = {} if earlier is None else {pending_call.call_id: pending_call for pending_call in earlier.waiting}
+        places = [index for index, tool_call in enumerate(calls) if earlier is None or tool_call.id in pending]
         step = ExecuteTools(
             run,
             calls if earlier is None else tuple(calls[index] for index in places),
@@ -168,34 +168,35 @@ class ToolCallingManager:
             most_characters=None if may_be_direct else self._max_result_characters,
             hold=self._hold,
             places=[(index, len(calls)) for index in places],
-            waited=waited,
+            pending=pending,
         )
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
         ledger = run.telemetry.ledger if run.telemetry.enabled else None
-        began, before = perf_counter_ns(), None if ledger is None else ledger.mark()
+        began, mark = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 if earlier is None:
                     self._admit(step, run, tools, spent)
-                else:  # the run before has admitted them
+                else:  # the paused run has admitted the calls, so the limits cannot refuse them now
                     run.totals.tool_calls += len(step.calls)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
             raise
-        finally:  # models that tools have asked in the run have booked their time here: it is the time of the tools
-            if ledger is not None and before is not None:
-                ledger.return_to(before)
+        finally:  # a model that a tool has called in this run has booked its time here, and it is the tool's time
+            if ledger is not None and mark is not None:
+                ledger.return_to(mark)
                 step.book(ledger, perf_counter_ns() - began)
-        for asked, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
+        for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
+            # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
             if result.pending is None and (result.outcome is not None or result.decision == "answered"):
-                run.tally.record_result(asked, result)
+                run.tally.record_result(tool_call, result)
         if earlier is not None:
-            results = _with_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
-        return self._concluded(run, messages, message, results, may_be_direct=may_be_direct)
+            results = _merge_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
+        return self._conclude(run, messages, message, results, may_be_direct=may_be_direct)
 
-    def _concluded(
+    def _conclude(
         self,
         run: RunContext,
         messages: Sequence[Message],
@@ -216,8 +217,8 @@ class ToolCallingManager:
         parts = [result.part() for result in results if ended_by or result.pending is None]
         if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))
-        answered = (tool_message_of(parts),) if parts else ()
-        history = (*messages, message, *answered)
+        tool_messages = (tool_message_of(parts),) if parts else ()
+        history = (*messages, message, *tool_messages)
         if messages is run.complete and not pending:  # so that the history isn't scanned again
             run.complete = history
             if messages is run.paired:
@@ -228,26 +229,26 @@ class ToolCallingManager:
         """Return the tools, and the called tools that only a resolver of the run or the manager knows, as a flow."""
         if (resolver := run.resolver_fallback or self._fallback) is None:
             return tools
-        taken = {wire_name(name) for name in tools.by_name}
-        found = list(tools)
-        for name in dict.fromkeys(asked.name for asked in calls):
-            if wire_name(name) in taken:  # the request has the tool, or one whose wire name is the same
+        wire_names = {wire_name(name) for name in tools.by_name}
+        all_tools = list(tools)
+        for name in dict.fromkeys(tool_call.name for tool_call in calls):
+            if wire_name(name) in wire_names:  # the request has the tool, or one whose wire name is the same
                 continue
             tool = await perform(resolver.resolve, name)
             expect("what the resolver returns", tool, (ToolCallback, type(None)), "a ToolCallback or None")
             if tool is not None and tool.definition.name == name:
-                taken.add(wire_name(name))
-                found.append(tool)
-        return ToolSet(found)
+                wire_names.add(wire_name(name))
+                all_tools.append(tool)
+        return ToolSet(all_tools)
 
-    def _admit(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> None:
+    def _admit(self, step: ExecuteTools, run: RunContext, tools: ToolSet, run_limit: StopReason | None) -> None:
         """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing."""
         nested = run.totals.nested_tool_calls
-        for index, asked in enumerate(step.calls):
+        for index, tool_call in enumerate(step.calls):
             run.totals.tool_calls += 1
-            tool = tools.by_name.get(asked.name)
-            limit = spent or run.tally.admit(
-                asked,
+            tool = tools.by_name.get(tool_call.name)
+            limit = run_limit or run.tally.admit(
+                tool_call,
                 answer=step.calls,
                 repeatable=_is_repeatable(tool),
                 additional=_additional_names(tool),
@@ -263,10 +264,10 @@ class ToolCallingManager:
     ) -> None:
         """Count the calls of a conversation, and of the answer after it, against the limits of a run that resumes."""
         _count_conversation(run, messages, tools)
-        for asked in answer.tool_calls:
-            tool = tools.by_name.get(asked.name)
+        for tool_call in answer.tool_calls:
+            tool = tools.by_name.get(tool_call.name)
             run.tally.admit(
-                asked,
+                tool_call,
                 answer=answer.tool_calls,
                 repeatable=_is_repeatable(tool),
                 additional=_additional_names(tool),
@@ -323,7 +324,7 @@ class ToolCallingManager:
         """
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
         settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
-        return call(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
+        return call(self._prepare_by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
     async def aexecute_tool_calls(
         self,
@@ -345,9 +346,9 @@ class ToolCallingManager:
         """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
         settings: dict[str, Any] = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors}
         settings |= {"telemetry": telemetry, "agent": agent, "principal": principal, "actors": checked_actors(actors)}
-        return await acall(self._by_hand(messages, response, tools, advisors, decisions, earlier, settings))
+        return await acall(self._prepare_by_hand(messages, response, tools, advisors, decisions, earlier, settings))
 
-    def _by_hand(
+    def _prepare_by_hand(
         self,
         messages: Iterable[Message],
         response: Answer,
@@ -381,13 +382,14 @@ class ToolCallingManager:
         expect("decisions", decisions, Mapping, "a mapping of ids of calls to Approve, Reject or Provide")
         for call_id, decision in decisions.items():
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
-        if earlier is not None and _requested(response.message) != _requested(_message_of(earlier)):
+        if earlier is not None and _call_texts(response.message) != _call_texts(_executed_message(earlier)):
             raise ValueError("earlier is the result of another response: pass the response that it is the result of")
         selection = ToolSelection(tools, self._resolver)
         reviewers = reviewing(advisors)
-        return self._executed(run, with_results(messages), response, selection, reviewers, dict(decisions), earlier)
+        messages = with_results(messages)
+        return self._execute_by_hand(run, messages, response, selection, reviewers, dict(decisions), earlier)
 
-    async def _executed(
+    async def _execute_by_hand(
         self,
         run: RunContext,
         messages: tuple[Message, ...],
@@ -402,65 +404,67 @@ class ToolCallingManager:
             for advisor in reviewers:
                 advisor.review_tools(run, tools.names_by_source)
             run.totals.iterations = _count_conversation(run, messages, tools) + 1
-            usage, used = getattr(response, "usage", None), UsageSum()
+            usage, tokens = getattr(response, "usage", None), UsageSum()
             # not added to the totals, because the run that called the model has counted it
-            used.add(usage if isinstance(usage, Usage) else None)
-            message = response.message if earlier is None else _message_of(earlier)  # with the ids that it got then
+            tokens.add(usage if isinstance(usage, Usage) else None)
+            # the earlier message has the ids that its calls got then
+            message = response.message if earlier is None else _executed_message(earlier)
             answer = ChatResponse(message).with_call_ids()
-            spent = run.tally.limit_before(run.totals.iterations, used)
+            limit = run.tally.limit_before(run.totals.iterations, tokens)
             with observe_iteration(run, 0) as observed:
                 observed.requested(len(answer.tool_calls))
                 result = await self.execute(
-                    run, messages, answer, tools, spent=spent, decisions=decisions, earlier=earlier
+                    run, messages, answer, tools, spent=limit, decisions=decisions, earlier=earlier
                 )
             if run.tally.broken is not None and run.limits.on_limit == "raise":
-                given: Any = response
-                raise LoopLimitExceeded(run.tally.broken, given, run.tally.broken_by, result)
+                last_response: Any = response
+                raise LoopLimitExceeded(run.tally.broken, last_response, run.tally.broken_by, result)
             return result
 
 
-def _message_of(executed: ToolExecutionResult) -> AssistantMessage:
+def _executed_message(executed: ToolExecutionResult) -> AssistantMessage:
     """Return the message whose calls were executed."""
-    return next(each for each in reversed(executed.conversation_history) if isinstance(each, AssistantMessage))
+    history = executed.conversation_history
+    return next(message for message in reversed(history) if isinstance(message, AssistantMessage))
 
 
-def _requested(message: AssistantMessage) -> list[tuple[str, str]]:
+def _call_texts(message: AssistantMessage) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in message.tool_calls]
 
 
-def _with_earlier(
-    run: RunContext, earlier: ToolExecutionResult, now: Mapping[int, ToolResult], decisions: Decisions
+def _merge_earlier(
+    run: RunContext, earlier: ToolExecutionResult, new_results: Mapping[int, ToolResult], decisions: Decisions
 ) -> list[ToolResult]:
     """Return the results of all calls of an answer: those of the calls that waited, and the earlier ones.
 
     Args:
         run: the run that resumes.
         earlier: the earlier results of the answer.
-        now: the results of the calls that waited, by their place among all calls.
+        new_results: the results of the calls that waited, by their place among all calls.
         decisions: the decisions about the calls that waited.
     """
     results = list(earlier.results)
-    for index, result in now.items():
-        before = results[index].pending
-        if before is not None and before.input is None and result.pending is None and result.call_id in decisions:
+    for index, result in new_results.items():
+        pending = results[index].pending
+        if pending is not None and pending.input is None and result.pending is None and result.call_id in decisions:
             decided_at = decisions[result.call_id].decided_at or time()
-            observe_decided_wait(run, result.tool, result.decision, before.requested_at, decided_at)
-        results[index] = _still_waiting(result, before)
+            observe_decided_wait(run, result.tool, result.decision, pending.requested_at, decided_at)
+        results[index] = _keep_wait_time(result, pending)
     return results
 
 
-def _still_waiting(result: ToolResult, before: PendingCall | None) -> ToolResult:
-    """Return the result of a call that waited; if it waits on for the same, it has waited all the time."""
-    now = result.pending
-    if before is None or now is None or (now.arguments, now.input) != (before.arguments, before.input):
+def _keep_wait_time(result: ToolResult, earlier: PendingCall | None) -> ToolResult:
+    """Return the result of a call that waited; if it still waits for the same, with the time when it began to wait."""
+    pending = result.pending
+    if earlier is None or pending is None or (pending.arguments, pending.input) != (earlier.arguments, earlier.input):
         return result
-    return replace(result, pending=replace(now, requested_at=before.requested_at))
+    return replace(result, pending=replace(pending, requested_at=earlier.requested_at))
 
 
 def _count_conversation(run: RunContext, messages: Sequence[Message], tools: ToolSet) -> int:
     """Count the calls of a conversation against the limits of a run; return its number of iterations."""
-    repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
-    additional = {each.definition.name: names for each in tools if (names := _additional_names(each))}
+    repeatable = {tool.definition.name for tool in tools if _is_repeatable(tool)}
+    additional = {tool.definition.name: names for tool in tools if (names := _additional_names(tool))}
     return run.tally.record_conversation(messages, repeatable, additional)
 
 
@@ -470,9 +474,8 @@ def _additional_names(tool: ToolCallback | None) -> Collection[str]:
 
 
 def _is_repeatable(tool: ToolCallback | None) -> bool:
-    return (
-        tool is not None and getattr(tool.metadata, "repeatable", False) is True
-    )  # a custom metadata class may lack the field
+    # a custom metadata class may lack the field
+    return tool is not None and getattr(tool.metadata, "repeatable", False) is True
 
 
 def _returns_directly(tool: ToolCallback | None) -> bool:

@@ -29,7 +29,7 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
 
 
 def rejected_result(call_id: str, name: str, rejection: Reject, code: str | None, rule: str | None) -> ToolResult:
-    """Return the result of a call that somebody rejected.
+    """Return the result of a call that a person or service rejected.
 
     `code` is the reason code unless the rejection has one, `rule` the id of the policy's rule that is for the call.
     """
@@ -55,16 +55,16 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
             observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
 
 
-def ended_result(result: ToolResult, waited: PendingCall | None, reason: str) -> ToolResult:
-    """Return the result of a call that somebody ends; if its tool has begun and waited, its outcome is unknown."""
-    if waited is None or not waited.has_begun:
+def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -> ToolResult:
+    """Return the result of a call that a decision ends; if its tool has begun and waited, its outcome is unknown."""
+    if pending is None or not pending.has_begun:
         return result
-    why = "its agent waited" if waited.input is None else "it asked for input and did not get any"
-    return replace(result, content=f"{UNKNOWN_OUTCOME}{why}: {reason}")
+    reason_text = "its agent waited" if pending.input is None else "it asked for input and did not get any"
+    return replace(result, content=f"{UNKNOWN_OUTCOME}{reason_text}: {reason}")
 
 
 def waiting_result(call: PendingCall) -> ToolResult:
-    """Return the result of a call that has waited for input, and waits on."""
+    """Return the result of a call that has waited for input, and still waits."""
     text = f"{UNKNOWN_OUTCOME}it waits for input."
     return ToolResult(call.call_id, call.tool, text, decision="pending", rule=call.policy_rule, pending=call)
 

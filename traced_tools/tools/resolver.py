@@ -48,11 +48,11 @@ class EntryPointToolCallbackResolver:
     def __init__(self, group: str = GROUP) -> None:
         expect("group", group, str, "a str")
         self._group = group
-        self._found: dict[str, ToolCallback] = {}
+        self._tools: dict[str, ToolCallback] = {}
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {each.name: each for each in entry_points(group=self._group)}
+        return {entry_point.name: entry_point for entry_point in entry_points(group=self._group)}
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None if no entry point declares it.
@@ -60,9 +60,9 @@ class EntryPointToolCallbackResolver:
         Raises:
             ToolDefinitionError: if the object of the entry point has no tool with this name.
         """
-        if name not in self._found and name in self._entry_points:
-            self._found[name] = _load(self._entry_points[name])
-        return self._found.get(name)
+        if name not in self._tools and name in self._entry_points:
+            self._tools[name] = _load(self._entry_points[name])
+        return self._tools.get(name)
 
 
 class DelegatingToolCallbackResolver:
@@ -79,8 +79,8 @@ class DelegatingToolCallbackResolver:
 
     def resolve(self, name: str) -> ToolCallback | None:
         """Return the tool with this name, or None if no resolver finds it."""
-        found = (resolver.resolve(name) for resolver in self._resolvers)
-        return next((tool for tool in found if tool is not None), None)
+        candidates = (resolver.resolve(name) for resolver in self._resolvers)
+        return next((tool for tool in candidates if tool is not None), None)
 
 
 def _load(entry_point: EntryPoint) -> ToolCallback:

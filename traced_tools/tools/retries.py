@@ -14,7 +14,7 @@ _LOG: Final = logging.getLogger(__name__)
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 _NEVER = (InvalidArguments, NestedRunWaits)
-"""Failures of which another attempt fails as well."""
+"""Failures after which another attempt fails as well."""
 
 
 def is_expected(error: Exception | None, metadata: ToolMetadata) -> bool:

@@ -49,16 +49,16 @@ class ToolSelection:
 
     def __init__(self, tools: object, resolver: ToolCallbackResolver | None = None) -> None:
         self._resolver = resolver
-        known = tools._items if isinstance(tools, ToolSelection) else tuple(tools_and_providers((tools,), resolver))
-        self._items: tuple[Any, ...] = known
-        self._known = ToolSet(each for each in self._items if not is_provider(each))
+        items = tools._items if isinstance(tools, ToolSelection) else tuple(tools_and_providers((tools,), resolver))
+        self._items: tuple[Any, ...] = items
+        self._known = ToolSet(item for item in self._items if not is_provider(item))
         self._provided = self._known
         self._is_complete = len(self._known) == len(self._items)
 
     @property
     def providers(self) -> tuple[ToolCallbackProvider, ...]:
         """The providers, in order."""
-        return tuple(each for each in self._items if is_provider(each))
+        return tuple(item for item in self._items if is_provider(item))
 
     async def tool_set(self) -> ToolSet:
         """Return the tools, as a flow; it calls each provider once."""
@@ -77,8 +77,8 @@ class ToolSelection:
 
 
 async def _provided_tools(provider: ToolCallbackProvider, resolver: ToolCallbackResolver | None) -> ToolSet:
-    given = await perform(provider.tool_callbacks)
-    return await ToolSelection(given, resolver).tool_set()
+    tools = await perform(provider.tool_callbacks)
+    return await ToolSelection(tools, resolver).tool_set()
 
 
 def tool_callbacks(*tools: Any) -> list[ToolCallback]:
@@ -94,7 +94,7 @@ def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | N
     """Yield the tools and providers among `tools`, in order; `resolver` finds the tools that are passed by name."""
     for item in tools:
         if isinstance(item, str):
-            yield _resolved(item, resolver)
+            yield _resolve(item, resolver)
         elif isinstance(item, FunctionToolCallback | AugmentedTool):
             yield item
         elif isinstance(item, type | ModuleType):
@@ -107,8 +107,8 @@ def tools_and_providers(tools: Iterable[Any], resolver: ToolCallbackResolver | N
             yield from _methods(item)
         elif inspect.isroutine(item):
             yield FunctionToolCallback(item)
-        elif found := _methods(item):
-            yield from found
+        elif methods := _methods(item):
+            yield from methods
         elif isinstance(item, Iterator | Collection) and not isinstance(item, Mapping | bytes):
             yield from tools_and_providers(item, resolver)
         elif callable(item):
@@ -139,19 +139,19 @@ def is_provider(item: ToolCallback | ToolCallbackProvider) -> TypeIs[ToolCallbac
     return not is_tool and isinstance(item, ToolCallbackProvider)
 
 
-def _resolved(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
-    found = None if resolver is None else resolver.resolve(name)
-    if found is None:
+def _resolve(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
+    tool = None if resolver is None else resolver.resolve(name)
+    if tool is None:
         if not name.isprintable() or len(name) > _MAX_NAME_LENGTH or " " in name.strip():
             raise ToolNotFoundError("tools= contains a text that is not a tool's name; pass a function, not its result")
-        why = "pass resolver= to look up names" if resolver is None else "the resolver does not find it"
-        raise ToolNotFoundError(f"tools= contains the name {name!r}, which cannot be resolved: {why}")
-    expect(f"what the resolver returns for {name!r}", found, ToolCallback, "a ToolCallback or None")
-    if found.definition.name != name:
+        reason = "pass resolver= to look up names" if resolver is None else "the resolver does not find it"
+        raise ToolNotFoundError(f"tools= contains the name {name!r}, which cannot be resolved: {reason}")
+    expect(f"what the resolver returns for {name!r}", tool, ToolCallback, "a ToolCallback or None")
+    if tool.definition.name != name:
         raise ToolDefinitionError(
-            f"the resolver returns a tool with another name for {name!r}: {found.definition.name!r}"
+            f"the resolver returns a tool with another name for {name!r}: {tool.definition.name!r}"
         )
-    return found
+    return tool
 
 
 def _methods(item: Any) -> list[FunctionToolCallback]:
@@ -180,7 +180,7 @@ def _no_tool(item: Any) -> ToolDefinitionError:
 def _hint(item: Any) -> str:
     parts = [part for part in ("definition", "metadata", "call") if hasattr(item, part)]
     if isinstance(item, type):
-        is_one = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
-        return "; this is a class, pass an instance of it" if is_one else ""
+        is_tool_class = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
+        return "; this is a class, pass an instance of it" if is_tool_class else ""
     missing = {"definition", "metadata", "call"} - {*parts}
     return f"; to be a ToolCallback, it needs {', '.join(sorted(missing))}" if parts else ""

@@ -57,12 +57,12 @@ def tool_methods_of(kind: type) -> dict[str, ToolOptions]:
     A method that overrides a tool is a tool with the same options, unless it has its own. A subclass removes a tool by
     setting its name to None.
     """
-    found: dict[str, ToolOptions] = {}
+    options_by_name: dict[str, ToolOptions] = {}
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         members |= vars(base)
-        found |= {name: options for name, member in vars(base).items() if (options := _own_options(member))}
-    return {name: options for name, options in found.items() if members[name] is not None}
+        options_by_name |= {name: options for name, member in vars(base).items() if (options := _own_options(member))}
+    return {name: options for name, options in options_by_name.items() if members[name] is not None}
 
 
 def _inherited_options(method: object) -> ToolOptions | None:

@@ -51,20 +51,20 @@ class ToolSet(tuple[ToolCallback, ...]):
         self.by_name = {tool.definition.name: tool for tool in self}
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
-            twice = sorted({name for name in names if names.count(name) > 1})
-            found = ", ".join(_with_sources(name, self) for name in twice)
-            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {found}")
+            repeated_names = sorted({name for name in names if names.count(name) > 1})
+            duplicates = ", ".join(_name_and_sources(name, self) for name in repeated_names)
+            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {duplicates}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
 
     def invocable(self, name: str) -> Invocable:
-        """Return how the loop runs the tool with this name, with the arguments of its own."""
-        found = self._invocables.get(name)
-        if found is None:
+        """Return how the loop runs the tool with this name, without arguments that `augmented` has added."""
+        invocable = self._invocables.get(name)
+        if invocable is None:
             tool = self.by_name[name]
-            found = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
-        return found
+            invocable = self._invocables[name] = as_invocable(tool.own if isinstance(tool, AugmentedTool) else tool)
+        return invocable
 
     @cached_property
     def names_by_source(self) -> Mapping[str, SourceNames]:
@@ -111,7 +111,7 @@ def names_by_source(tools: Iterable[ToolCallback]) -> Mapping[str, SourceNames]:
     return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
-def _with_sources(name: str, tools: Iterable[ToolCallback]) -> str:
+def _name_and_sources(name: str, tools: Iterable[ToolCallback]) -> str:
     """Return a name with the sources of its tools, unless all of them are local."""
     sources = [tool.metadata.source for tool in tools if tool.definition.name == name]
     return name if {*sources} == {LOCAL} else f"{name} ({' and '.join(sources)})"
@@ -124,12 +124,12 @@ _digest: IdentityCache[ToolDefinition, bytes] = IdentityCache(
 
 def _check_wire_names(names: Iterable[str]) -> None:
     """Raise `ToolDefinitionError` for names that are sent to providers as the same name."""
-    taken: dict[str, str] = {}
+    own_names: dict[str, str] = {}
     for name in names:
-        other = taken.setdefault(wire_name(name), name)
-        if other != name:
+        first = own_names.setdefault(wire_name(name), name)
+        if first != name:
             raise ToolDefinitionError(
-                f"the tools {other!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
+                f"the tools {first!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
             )
 
 

@@ -63,10 +63,10 @@ def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]
 def json_fields(record: AuditRecord) -> dict[str, Any]:
     """Return a record's fields and its `hash`. If its body cannot be read: the store's columns, and `damaged`."""
     fields = parsed(record.body)
-    return _damaged(record) if fields is None else {**fields, "hash": str(record.hash)}
+    return _damaged_fields(record) if fields is None else {**fields, "hash": str(record.hash)}
 
 
-def _damaged(record: AuditRecord) -> dict[str, Any]:
+def _damaged_fields(record: AuditRecord) -> dict[str, Any]:
     names = ("chain_id", "sequence", "kind", "body", "hash")
     return {"damaged": True, **{name: str(getattr(record, name)) for name in names}}
 
@@ -76,15 +76,15 @@ def json_line(record: AuditRecord) -> str:
     try:
         return body_of(json_fields(record))
     except (ValueError, RecursionError):  # a number beyond the range of a float, read as infinite
-        return body_of(_damaged(record))
+        return body_of(_damaged_fields(record))
 
 
 def _write_jsonl(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
-    written = 0
+    count = 0
     for record in records:
         file.write(f"{json_line(record)}\n".encode())
-        written += 1
-    return written
+        count += 1
+    return count
 
 
 def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
@@ -92,12 +92,12 @@ def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
     try:
         table = csv.writer(text, lineterminator="\r\n")  # RFC 4180
         table.writerow(COLUMNS)
-        written = 0
+        count = 0
         for row in _rows(records):
             table.writerow([_cell(value) for value in (row | {"time": _time(row["time"])}).values()])
-            written += 1
+            count += 1
         text.flush()
-        return written
+        return count
     finally:
         text.detach()
 
@@ -105,14 +105,14 @@ def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
 def _write_parquet(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
     pyarrow, parquet = _pyarrow()
     schema = _schema(pyarrow)
-    written = 0
+    count = 0
     rows = _rows(records)
     with parquet.ParquetWriter(file, schema) as writer:
         while batch := list(islice(rows, _BATCH)):
-            typed = [{name: _typed(name, row) for name in COLUMNS} for row in batch]
+            typed = [{name: _typed_value(name, row) for name in COLUMNS} for row in batch]
             writer.write_table(pyarrow.Table.from_pylist(typed, schema=schema))
-            written += len(batch)
-    return written
+            count += len(batch)
+    return count
 
 
 _WRITERS: Final[dict[str, Callable[[Iterable[AuditRecord], IO[bytes]], int]]] = {
@@ -132,9 +132,9 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
             content = fields.get(name)
             if isinstance(content, dict):
                 row |= {f"{name}_digest": content.get("digest"), f"{name}_size": content.get("size")}
-        own = ("chain_id", "sequence", "kind", "hash", "body")
+        columns = ("chain_id", "sequence", "kind", "hash", "body")
         row |= {name: person_of(fields, name) for name in ("by", PRINCIPAL)}
-        yield row | {name: getattr(record, name) for name in own} | {"time": record.time}
+        yield row | {name: getattr(record, name) for name in columns} | {"time": record.time}
 
 
 def _cell(value: object) -> object:
@@ -143,7 +143,7 @@ def _cell(value: object) -> object:
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else _escaped(each) for each in text)
+        text = "".join(character if character.isprintable() else _escape(character) for character in text)
     return f"'{text}" if _begins_formula(text) else text
 
 
@@ -159,7 +159,7 @@ def _begins_formula(text: str) -> bool:
     return False
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     """Return a character as a JSON escape, so that a body keeps its meaning."""
     return json.dumps(character)[1:-1]
 
@@ -171,7 +171,7 @@ def _time(time: object) -> object:
         return time
 
 
-def _typed(name: str, row: dict[str, Any]) -> object:
+def _typed_value(name: str, row: dict[str, Any]) -> object:
     """Return a value in the type of its column; None if it has another type."""
     value = row[name]
     if name == "duration":

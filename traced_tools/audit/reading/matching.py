@@ -70,20 +70,20 @@ def match(
     audit_key = load_key(key, embedded_path(store))
     with open_for_reading(store) as opened_store:
         call = only_call(opened_store, call_id, run_id, iteration)
-        recorded = _recorded(opened_store, call, content)
+        recorded = _recorded_content(opened_store, call, content)
     return _matches(audit_key, recorded, content, text)
 
 
 def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration: int | None) -> Key:
     """Return the call with this id; raise `AuditError` if there is none, or several."""
     rows = store.rows(queries.intents_called(call_id, run_id))
-    found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audit advisors record a call twice
-    calls = [call for call in found if iteration in (None, call[1])]
+    keys = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audit advisors record a call twice
+    calls = [call for call in keys if iteration in (None, call[1])]
     if len(calls) == 1:
         return calls[0]
     if not calls:
-        where = "" if run_id is None else " in this run"
-        raise AuditError(f"the audit store has no call {printable_id(call_id)}{where}")
+        scope = "" if run_id is None else " in this run"
+        raise AuditError(f"the audit store has no call {printable_id(call_id)}{scope}")
     places = "; ".join(f"run {printable_id(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
     more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
     raise AuditError(
@@ -92,11 +92,11 @@ def only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration
     )
 
 
-def _recorded(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
+def _recorded_content(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
     """Return a call's content as its effective record has it."""
-    for each in calls_of(store, [call]).values():
+    for audited_call in calls_of(store, [call]).values():
         for kind, name in _PLACES[content]:
-            recorded = each.fields(kind).get(name)
+            recorded = audited_call.fields(kind).get(name)
             if isinstance(recorded, dict) and all(isinstance(recorded.get(part), str) for part in _REQUIRED):
                 return recorded
     raise AuditError(f"this call has no recorded {content.replace('_', ' ')}")

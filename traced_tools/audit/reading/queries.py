@@ -76,8 +76,8 @@ class CallFilter:
         if self.until is not None:
             yield RECORDS.c.time < storable_nanoseconds(self.until)
         if self.policy_digest is not None:  # the fields of a body are sorted, so `previous` follows only its own digest
-            found = f'"policy_digest":"{self.policy_digest}","previous":"'
-            yield _has_another("decision", _OTHER.c.body.contains(found, autoescape=True))
+            pair = f'"policy_digest":"{self.policy_digest}","previous":"'
+            yield _has_another("decision", _OTHER.c.body.contains(pair, autoescape=True))
 
     @property
     def reads_calls(self) -> bool:
@@ -86,49 +86,57 @@ class CallFilter:
 
     def matches(self, attributes: object) -> bool:
         """Whether a record with these attributes matches. A sequence matches if one of its items does."""
-        found = attributes if isinstance(attributes, dict) else {}
-        return all(_text(value) in _texts(found.get(key)) for key, value in self.attributes.items())
+        recorded = attributes if isinstance(attributes, dict) else {}
+        return all(_text(value) in _texts(recorded.get(key)) for key, value in self.attributes.items())
 
 
 def _texts(value: object) -> list[str]:
-    return [] if value is None else [_text(each) for each in (value if isinstance(value, list) else [value])]
+    return [] if value is None else [_text(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def matching_keys(wanted: CallFilter) -> Select[Any]:
+def matching_keys(call_filter: CallFilter) -> Select[Any]:
     """Return the query for the keys of matching calls, newest first.
 
     Order and times are those of the decision or the outcome if the filter has one, else of the intent. If it has both,
     the query scans the rarer one: the decisions, except for `allowed`, which most calls have.
     """
-    conditions = [*wanted.conditions()]
-    if wanted.outcome is None and wanted.decision is None:
+    conditions = [*call_filter.conditions()]
+    if call_filter.outcome is None and call_filter.decision is None:
         conditions += [_kind("intent")]
-    elif wanted.outcome is None or wanted.decision not in (None, "allowed"):
-        conditions += [_kind("decision"), _has_decision(RECORDS, wanted.decision), *_ended(wanted.outcome)]
+    elif call_filter.outcome is None or call_filter.decision not in (None, "allowed"):
+        conditions += [
+            _kind("decision"),
+            _has_decision(RECORDS, call_filter.decision),
+            *_with_outcome(call_filter.outcome),
+        ]
     else:
-        conditions += [_kind("outcome"), RECORDS.c.outcome == wanted.outcome, *_decided(wanted.decision)]
+        conditions += [
+            _kind("outcome"),
+            RECORDS.c.outcome == call_filter.outcome,
+            *_with_decision(call_filter.decision),
+        ]
     return select(*_KEY).where(*conditions).order_by(RECORDS.c.time.desc())
 
 
-def count_of_calls(wanted: CallFilter) -> Select[Any]:
+def count_of_calls(call_filter: CallFilter) -> Select[Any]:
     """Return the query for the number of calls whose keys `matching_keys` selects."""
-    keys = matching_keys(wanted).order_by(None).distinct()
-    if wanted == CallFilter():
+    keys = matching_keys(call_filter).order_by(None).distinct()
+    if call_filter == CallFilter():
         keys = keys.where(RECORDS.c.run_id.is_not(None))  # so that SQLite reads an index in the order of the keys
     return select(func.count()).select_from(keys.subquery())
 
 
 def intents_since(time: int, intents: Sequence[Mapping[str, Any]]) -> Select[Any]:
     """Return the query for the intents after a time that have the call id, tool and agent of some of `intents`."""
-    same = (
-        RECORDS.c[name].in_({searchable(value) for each in intents if isinstance(value := each.get(name), str)})
+    shared_values = (
+        RECORDS.c[name].in_({searchable(value) for intent in intents if isinstance(value := intent.get(name), str)})
         for name in ("call_id", "tool", "agent")
     )
-    return select(*_KEY, *RECORD_COLUMNS).where(_kind("intent"), RECORDS.c.time > time, *same)
+    return select(*_KEY, *RECORD_COLUMNS).where(_kind("intent"), RECORDS.c.time > time, *shared_values)
 
 
 def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
@@ -137,13 +145,13 @@ def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
     In SQLite it is an EXCEPT. Both sides come from the index in key order, so SQLite merges them without sorting and
     stops when enough rows are fetched. PostgreSQL would sort both sides, so there the query has two anti-joins.
     """
-    begun = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
+    with_intent = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
     if not embedded:
-        ends = (~exists().where(_same_call(other), each) for other, each in _ends())
-        return begun.where(*ends).order_by(*(column.desc() for column in _KEY))
-    ended = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
-    both = begun.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), ended))
-    return both.order_by(*(column.desc() for column in both.selected_columns))
+        ends = (~exists().where(_same_call(other_record), ending) for other_record, ending in _ends())
+        return with_intent.where(*ends).order_by(*(column.desc() for column in _KEY))
+    is_end = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
+    unfinished = with_intent.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), is_end))
+    return unfinished.order_by(*(column.desc() for column in unfinished.selected_columns))
 
 
 def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
@@ -153,15 +161,15 @@ def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
     yield decisions, and_(_kind("decision", decisions), decisions.c.decision.not_in(_literals(RAN)))
 
 
-def intents_matching(wanted: CallFilter) -> Select[Any]:
+def intents_matching(call_filter: CallFilter) -> Select[Any]:
     """Return the query for the bodies of the intents of calls that may have matching records."""
-    conditions = replace(wanted, since=None).conditions()  # an intent precedes the other records of its call
+    conditions = replace(call_filter, since=None).conditions()  # an intent precedes the other records of its call
     return select(RECORDS.c.body).where(_kind("intent"), *conditions)
 
 
-def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:
+def intents_among(keys: Sequence[Key], call_filter: CallFilter) -> Select[Any]:
     """Return the query for the matching intents of the calls `keys`, and of some other calls; see `_among`."""
-    conditions = [_among(keys), _kind("intent"), *wanted.conditions(), *_decided(wanted.decision)]
+    conditions = [_among(keys), _kind("intent"), *call_filter.conditions(), *_with_decision(call_filter.decision)]
     return select(*_KEY, RECORDS.c.time).where(*conditions)
 
 
@@ -196,39 +204,39 @@ def intents_called(call_id: str, run_id: str | None) -> Select[Any]:
     return select(*_KEY).where(*conditions).order_by(*_KEY)
 
 
-def records_matching(wanted: CallFilter) -> Select[Any]:
+def records_matching(call_filter: CallFilter) -> Select[Any]:
     """Return the query for matching records, by chain and sequence number."""
-    conditions = [*wanted.conditions(), *_decided(wanted.decision)]
-    if wanted.outcome == UNFINISHED:
-        ended = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
+    conditions = [*call_filter.conditions(), *_with_decision(call_filter.decision)]
+    if call_filter.outcome == UNFINISHED:
+        is_end = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
         of_calls = RECORDS.c.run_id.is_not(None), RECORDS.c.batch_index.is_not(None)
-        conditions += [*of_calls, ~exists().where(_same_call(), ended)]
+        conditions += [*of_calls, ~exists().where(_same_call(), is_end)]
     else:
-        conditions += _ended(wanted.outcome)
+        conditions += _with_outcome(call_filter.outcome)
     return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)
 
 
 _OTHER: Final = RECORDS.alias("other")
 
 
-def _same_call(other: FromClause = _OTHER) -> ColumnElement[bool]:
+def _same_call(table: FromClause = _OTHER) -> ColumnElement[bool]:
     names = ("run_id", "iteration", "batch_index")
-    return and_(*(other.c[name] == RECORDS.c[name] for name in names))
+    return and_(*(table.c[name] == RECORDS.c[name] for name in names))
 
 
-def _decided(decision: str | None) -> list[ColumnElement[bool]]:
+def _with_decision(decision: str | None) -> list[ColumnElement[bool]]:
     return [] if decision is None else [_has_another("decision", _has_decision(_OTHER, decision))]
 
 
-def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
+def _has_decision(table: FromClause, decision: str | None) -> ColumnElement[bool]:
     """Return the condition for a decision; `repeated` is recorded as `limited` with the code `repeated_call`."""
     if decision != REPEATED_DECISION:
-        return of.c.decision == decision
+        return table.c.decision == decision
     # a body is JSON without blanks, and escapes quotes within strings, so only the field itself can match
-    return and_(of.c.decision == "limited", of.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
+    return and_(table.c.decision == "limited", table.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
 
 
-def _ended(outcome: str | None) -> list[ColumnElement[bool]]:
+def _with_outcome(outcome: str | None) -> list[ColumnElement[bool]]:
     return [] if outcome is None else [_has_another("outcome", _OTHER.c.outcome == outcome)]
 
 
@@ -237,9 +245,9 @@ def _has_another(kind: str, condition: ColumnElement[bool]) -> ColumnElement[boo
     return exists().where(_same_call(), _OTHER.c.kind == literal(kind, literal_execute=True), condition)
 
 
-def _kind(kind: str, of: FromClause = RECORDS) -> ColumnElement[bool]:
+def _kind(kind: str, table: FromClause = RECORDS) -> ColumnElement[bool]:
     """Return the condition for a kind as a literal: with a parameter, the partial indexes would not apply."""
-    return of.c.kind == literal(kind, literal_execute=True)
+    return table.c.kind == literal(kind, literal_execute=True)
 
 
 def _literals(values: Sequence[str]) -> list[Any]:
@@ -265,6 +273,6 @@ def storable_nanoseconds(time: datetime) -> int:
     return max(-MOST, min(unix_nanoseconds(time), MOST))
 
 
-def _check_value(name: str, given: str | None, values: Sequence[str]) -> None:
-    if given is not None and given not in values:
+def _check_value(name: str, value: str | None, values: Sequence[str]) -> None:
+    if value is not None and value not in values:
         raise ConfigurationError(f"{name} must be one of {', '.join(values)}")

@@ -58,12 +58,12 @@ class ReadConnection:
 
     def batches(self, statement: Select[Any] | CompoundSelect[Any], size: int = _BATCH) -> Generator[Sequence[Any]]:
         """Yield the rows of a statement in batches of `size`."""
-        with _errors_of(self.name):
+        with _convert_errors(self.name):
             if self.embedded:
                 yield from self._batches_of_file(statement, size)
                 return
-            with self._connection.execute(statement, execution_options={"yield_per": size}) as found:
-                yield from found.partitions()
+            with self._connection.execute(statement, execution_options={"yield_per": size}) as rows:
+                yield from rows.partitions()
 
     def _batches_of_file(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Generator[Sequence[Any]]:
         """Yield the rows as the driver's tuples, which cost less than SQLAlchemy's rows.
@@ -73,7 +73,7 @@ class ReadConnection:
         """
         yielded = 0
         try:
-            for batch in self._fetched(statement, size):
+            for batch in self._fetch_batches(statement, size):
                 yield batch
                 yielded += 1
             return
@@ -81,24 +81,24 @@ class ReadConnection:
             if hasattr(error, "sqlite_errorcode"):  # an error of SQLite; a decoding error of the driver has no code
                 raise
             _driver(self._connection).text_factory = _decode
-        yield from islice(self._fetched(statement, size), yielded, None)
+        yield from islice(self._fetch_batches(statement, size), yielded, None)
 
-    def _fetched(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Iterator[Sequence[Any]]:
-        with self._connection.execute(statement) as found:
-            cursor: Any = found.cursor
+    def _fetch_batches(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Iterator[Sequence[Any]]:
+        with self._connection.execute(statement) as rows:
+            cursor: Any = rows.cursor
             while batch := cursor.fetchmany(size):
                 yield batch
 
     def difference(self) -> str | None:
         """Return the first difference between the store's structure and what this version makes."""
-        with _errors_of(self.name):
+        with _convert_errors(self.name):
             if self._objects is None:
                 return schema_check_postgresql.difference(self._connection)
             return schema_check_sqlite.sqlite_difference(_driver(self._connection), self._objects)
 
     def damage(self) -> str | None:
         """Return the first damaged page or index of the store, or index that disagrees with its records."""
-        with _errors_of(self.name):
+        with _convert_errors(self.name):
             if self._objects is None:
                 return schema_check_postgresql.damage(self._connection)
             return schema_check_sqlite.sqlite_damage(_driver(self._connection))
@@ -109,10 +109,10 @@ class ReadConnection:
         if self.embedded:
             yield
             return
-        with _errors_of(self.name):
+        with _convert_errors(self.name):
             schema_check_postgresql.without_indexes(self._connection, begin=True)
         yield
-        with _errors_of(self.name):
+        with _convert_errors(self.name):
             schema_check_postgresql.without_indexes(self._connection, begin=False)
 
 
@@ -170,7 +170,7 @@ _BLANKS: Final = " \t\n\r"
 
 
 def _connect(place: Store) -> Connection:
-    with _errors_of(place.name):
+    with _convert_errors(place.name):
         connection = place.connect_reading()
         if place.path is None:
             return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -225,25 +225,25 @@ def _checking_for_writes(place: Store) -> Iterator[None]:
 
 def _version(path: Path) -> tuple[int, int, int]:
     """Return values that change if the file is written or replaced."""
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read_connection(place: Store, connection: Connection) -> ReadConnection:
     """Return the connection; raise `AuditError` if the store holds no audit trail."""
     objects = None
-    with _errors_of(place.name):
+    with _convert_errors(place.name):
         if place.path is None:
-            found = schema_check_postgresql.pin_schema(connection)
+            is_trail = schema_check_postgresql.pin_schema(connection)
         else:
             driver = _driver(connection)
             driver.text_factory = _decode
             objects = schema_check_sqlite.sqlite_objects(driver)
             driver.text_factory = str
-            found = schema_check_sqlite.holds_records(objects)
+            is_trail = schema_check_sqlite.holds_records(objects)
             with suppress(sqlite3.Error):  # a malformed schema, which the first query reports
                 driver.execute(_MUCH_CACHE)
-    if not found:
+    if not is_trail:
         raise AuditError(
             f"{place.name} holds no audit trail: it has no table {RECORDS.name}; pass the store of a trail"
         )
@@ -251,7 +251,7 @@ def _read_connection(place: Store, connection: Connection) -> ReadConnection:
 
 
 @contextmanager
-def _errors_of(name: str) -> Iterator[None]:
+def _convert_errors(name: str) -> Iterator[None]:
     """Turn a driver's error into an `AuditError` that names the store and omits the driver's text."""
     try:
         yield

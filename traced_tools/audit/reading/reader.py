@@ -66,7 +66,7 @@ class AuditedCall:
     @property
     def records(self) -> list[AuditRecord]:
         """All records except conflicting ones, grouped by kind and in order."""
-        return [each for kind in _KINDS for each in self.of_kind(kind)]
+        return [record for kind in _KINDS for record in self.of_kind(kind)]
 
     def of_kind(self, kind: str) -> list[AuditRecord]:
         """Return the records of a kind in order, except conflicting ones. The last one counts.
@@ -75,7 +75,7 @@ class AuditedCall:
             kind: `intent`, `decision` or `outcome`.
         """
         effective: AuditRecord | None = getattr(self, kind)
-        earlier = [each for each in self.earlier if each.kind == kind]
+        earlier = [record for record in self.earlier if record.kind == kind]
         return earlier if effective is None else [*earlier, effective]
 
     @property
@@ -89,8 +89,8 @@ class AuditedCall:
 
         `damaged` if its records cannot be read.
         """
-        numbers = (self.iteration, self.batch_index, *(each.time for each in self.records))
-        if not all(isinstance(each, int) for each in numbers):
+        numbers = (self.iteration, self.batch_index, *(record.time for record in self.records))
+        if not all(isinstance(number, int) for number in numbers):
             return DAMAGED
         if self.outcome is not None:
             return _text_or_damaged(self.fields("outcome").get("outcome"))
@@ -101,7 +101,7 @@ class AuditedCall:
 
     @property
     def principal(self) -> str | None:
-        """On whose behalf the call is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        """On whose behalf the call is: the name if it is stored, else its pseudonym; None if none is recorded."""
         return person_of(self.fields("intent"), PRINCIPAL)
 
     @property
@@ -113,7 +113,7 @@ class AuditedCall:
     @property
     def is_late(self) -> bool:
         """Whether the tool started before its intent was recorded, as `on_failure="warn"` allows in an outage."""
-        return any((parsed(each.body) or {}).get("intent_late") is True for each in self.of_kind("decision"))
+        return any((parsed(record.body) or {}).get("intent_late") is True for record in self.of_kind("decision"))
 
     def shared_field(self, name: str) -> Any:
         """Return a field that all records of the call have, such as `tool` or `trace_id`; None if no record has it.
@@ -121,8 +121,8 @@ class AuditedCall:
         Args:
             name: the field. The first of intent, decision and outcome that has it counts.
         """
-        found = (self.fields(kind).get(name) for kind in _KINDS)
-        return next((value for value in found if value is not None), None)
+        values = (self.fields(kind).get(name) for kind in _KINDS)
+        return next((value for value in values if value is not None), None)
 
 
 def _text_or_damaged(value: object) -> str:
@@ -155,7 +155,7 @@ class AuditedRun:
 
     @property
     def principal(self) -> str | None:
-        """On whose behalf the run is: the name if it is stored, else its pseudonym; None if nobody is recorded."""
+        """On whose behalf the run is: the name if it is stored, else its pseudonym; None if none is recorded."""
         return next((call.principal for call in self.calls if call.principal is not None), None)
 
     @property
@@ -224,12 +224,12 @@ class AuditReader:
             ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
                 below 1, or if there is no key for the name of a principal.
         """
-        who = None if principal is None else PrincipalFilter(principal, self.store)
-        wanted = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
+        call_filter = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
-        return find_calls(self, wanted, limit)
+        return find_calls(self, call_filter, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a run by its id.
@@ -254,8 +254,8 @@ class AuditReader:
         if not prefix:
             raise ConfigurationError("the run id is empty: pass a run id or the beginning of one")
         with self._open() as store:
-            found = store.rows(queries.runs_beginning(prefix, _most(limit), by_bytes=store.embedded))
-            return sorted(row[0] for row in found)
+            rows = store.rows(queries.runs_beginning(prefix, _most(limit), by_bytes=store.embedded))
+            return sorted(row[0] for row in rows)
 
     def records(
         self,
@@ -282,12 +282,12 @@ class AuditReader:
         Raises:
             AuditError, ConfigurationError: as for `calls`.
         """
-        who = None if principal is None else PrincipalFilter(principal, self.store)
-        wanted = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, who),
+        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
+        call_filter = CallFilter(
+            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
             policy_digest=policy_digest,
         )
-        return find_records(self, wanted)
+        return find_records(self, call_filter)
 
     def _open(self) -> AbstractContextManager[ReadConnection]:
         return open_for_reading(self.store)
@@ -296,20 +296,20 @@ class AuditReader:
         return "AuditReader()"  # a URL may hold a password
 
 
-def find_calls(reader: AuditReader, wanted: CallFilter, limit: int | None = None) -> list[AuditedCall]:
+def find_calls(reader: AuditReader, call_filter: CallFilter, limit: int | None = None) -> list[AuditedCall]:
     """Do what `AuditReader.calls` does, for a filter that was already built."""
     with reader._open() as store:
-        if wanted.outcome == UNFINISHED:
-            return [*calls_of(store, _unfinished(store, wanted, _most(limit))).values()]
-        return _matching(store, wanted, _most(limit))
+        if call_filter.outcome == UNFINISHED:
+            return [*calls_of(store, _find_unfinished(store, call_filter, _most(limit))).values()]
+        return _find_matching(store, call_filter, _most(limit))
 
 
-def count_calls(reader: AuditReader, wanted: CallFilter) -> int | None:
+def count_calls(reader: AuditReader, call_filter: CallFilter) -> int | None:
     """Return how many calls match a filter; None if that takes reading each of them."""
-    if wanted.outcome is not None or wanted.reads_calls:
+    if call_filter.outcome is not None or call_filter.reads_calls:
         return None
     with reader._open() as store:
-        ((count,),) = store.rows(queries.count_of_calls(wanted))
+        ((count,),) = store.rows(queries.count_of_calls(call_filter))
         return _number(count)
 
 
@@ -319,17 +319,19 @@ def find_waiting(reader: AuditReader, calls: Iterable[AuditedCall]) -> list[Audi
     A call that was `pending` when its run ended stays so, because a run that resumes has an id of its own. It waits
     unless a later run has an intent with the same id, agent, tool, conversation and arguments.
     """
-    pending = [each for each in calls if each.state == "pending" and each.intent is not None]
+    pending = [call for call in calls if call.state == "pending" and call.intent is not None]
     waiting: list[AuditedCall] = []
     if not pending:
         return waiting
     with reader._open() as store:
         for start in range(0, len(pending), _BATCH):
             batch = pending[start : start + _BATCH]
-            first = min(_number(each.records[0].time) for each in batch)
-            rows = store.rows(queries.intents_since(first, [each.fields("intent") for each in batch]))
+            first = min(_number(call.records[0].time) for call in batch)
+            rows = store.rows(queries.intents_since(first, [call.fields("intent") for call in batch]))
             later = _calls(rows).values()
-            waiting += (each for each in batch if not any(_takes_up(call, each) for call in later))
+            waiting += (
+                waiting_call for waiting_call in batch if not any(_takes_up(call, waiting_call) for call in later)
+            )
     return waiting
 
 
@@ -344,7 +346,7 @@ def _takes_up(later: AuditedCall, call: AuditedCall) -> bool:
 
 def _digests(intent: Mapping[str, Any]) -> set[str]:
     contents = (intent.get(name) for name in ("arguments", REQUESTED_ARGUMENTS))
-    return {str(each.get("digest")) for each in contents if isinstance(each, dict)}
+    return {str(content.get("digest")) for content in contents if isinstance(content, dict)}
 
 
 def _most(limit: int | None) -> int:
@@ -353,71 +355,73 @@ def _most(limit: int | None) -> int:
     return queries.MOST if limit is None else min(limit, queries.MOST)
 
 
-def find_records(reader: AuditReader, wanted: CallFilter) -> Iterator[AuditRecord]:
+def find_records(reader: AuditReader, call_filter: CallFilter) -> Iterator[AuditRecord]:
     """Do what `AuditReader.records` does, for a filter that was already built."""
     with reader._open() as store:
-        calls = None if wanted.principal is None else _calls_for(store, wanted.principal, wanted)
-        with closing(store.rows(queries.records_matching(wanted))) as rows:
+        calls = None if call_filter.principal is None else _calls_for(store, call_filter.principal, call_filter)
+        with closing(store.rows(queries.records_matching(call_filter))) as rows:
             for row in rows:
                 record = AuditRecord(*row)
-                fields = parsed(record.body) if wanted.reads_calls else None
+                fields = parsed(record.body) if call_filter.reads_calls else None
                 is_wanted = fields is None or (  # an unreadable record may be a match
-                    wanted.matches(fields.get("attributes")) and (calls is None or _key_in(fields) in calls)
+                    call_filter.matches(fields.get("attributes")) and (calls is None or _get_key(fields) in calls)
                 )
                 if is_wanted:
                     yield record
 
 
-def _calls_for(store: ReadConnection, principal: PrincipalFilter, wanted: CallFilter) -> set[tuple[Any, ...]]:
+def _calls_for(store: ReadConnection, principal: PrincipalFilter, call_filter: CallFilter) -> set[tuple[Any, ...]]:
     """Return which calls are on behalf of a principal: only their intents say so."""
-    intents = (parsed(body) or {} for (body,) in store.rows(queries.intents_matching(wanted)))
-    return {_key_in(intent) for intent in intents if principal.matches(intent)}
+    # Closed here, because a wrong key raises in the middle of the rows.
+    with closing(store.rows(queries.intents_matching(call_filter))) as rows:
+        intents = (parsed(body) or {} for (body,) in rows)
+        return {_get_key(intent) for intent in intents if principal.matches(intent)}
 
 
-def _key_in(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+def _get_key(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(str(fields.get(name)) for name in ("run_id", "iteration", "batch_index"))
 
 
-def _matching(store: ReadConnection, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+def _find_matching(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[AuditedCall]:
     """Return the newest matching calls. A call whose last outcome is another one does not match."""
-    found: dict[Key, AuditedCall] = {}
+    matches: dict[Key, AuditedCall] = {}
     size = min(_BATCH, limit)
-    with closing(store.rows(queries.matching_keys(wanted), size)) as newest:
+    with closing(store.rows(queries.matching_keys(call_filter), size)) as newest:
         for keys in _batches(newest, size):
-            found |= {key: call for key, call in calls_of(store, keys).items() if _is_wanted(call, wanted)}
-            if len(found) >= limit:
+            matches |= {key: call for key, call in calls_of(store, keys).items() if _passes(call, call_filter)}
+            if len(matches) >= limit:
                 break
-    return [*found.values()][:limit]
+    return [*matches.values()][:limit]
 
 
-def _is_wanted(call: AuditedCall, wanted: CallFilter) -> bool:
+def _passes(call: AuditedCall, call_filter: CallFilter) -> bool:
     """Whether a call that the other filters select matches by outcome, principal and attributes.
 
     A damaged call may match.
     """
     if call.state == DAMAGED:
         return True
-    if wanted.outcome not in (None, call.state):
+    if call_filter.outcome not in (None, call.state):
         return False
-    if wanted.principal is not None and not wanted.principal.matches(call.fields("intent")):
+    if call_filter.principal is not None and not call_filter.principal.matches(call.fields("intent")):
         return False
-    return not wanted.attributes or wanted.matches(call.shared_field("attributes"))
+    return not call_filter.attributes or call_filter.matches(call.shared_field("attributes"))
 
 
-def _unfinished(store: ReadConnection, wanted: CallFilter, limit: int) -> list[Key]:
-    found: dict[Key, int] = {}
+def _find_unfinished(store: ReadConnection, call_filter: CallFilter, limit: int) -> list[Key]:
+    times_of_matches: dict[Key, int] = {}
     size = min(_BATCH, limit)
     with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), size)) as newest:
         for keys in _batches(newest, size):
-            intents = store.rows(queries.intents_among(keys, wanted))
+            intents = store.rows(queries.intents_among(keys, call_filter))
             times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
-            if wanted.reads_calls:
+            if call_filter.reads_calls:
                 calls = calls_of(store, [*times])
-                times = {key: time for key, time in times.items() if key in calls and _is_wanted(calls[key], wanted)}
-            found |= {key: times[key] for key in keys if key in times}
-            if len(found) >= limit:
+                times = {key: time for key, time in times.items() if key in calls and _passes(calls[key], call_filter)}
+            times_of_matches |= {key: times[key] for key in keys if key in times}
+            if len(times_of_matches) >= limit:
                 break
-    return sorted(found, key=lambda key: found[key], reverse=True)[:limit]
+    return sorted(times_of_matches, key=lambda key: times_of_matches[key], reverse=True)[:limit]
 
 
 def _position(key: Key) -> tuple[int, int]:
@@ -441,26 +445,28 @@ def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
     """Group rows by call and build the calls. The rows must come chain by chain and in order."""
     by_call: dict[Key, dict[str, list[AuditRecord]]] = {}
     for run_id, iteration, batch_index, *record in rows:
-        found = AuditRecord(*record)
-        if found.kind in _KINDS:
-            by_call.setdefault((run_id, iteration, batch_index), {}).setdefault(found.kind, []).append(found)
+        audit_record = AuditRecord(*record)
+        if audit_record.kind in _KINDS:
+            by_call.setdefault((run_id, iteration, batch_index), {}).setdefault(audit_record.kind, []).append(
+                audit_record
+            )
     return {key: _call(key, records) for key, records in by_call.items()}
 
 
 def _of_run(rows: Iterable[Any], kind: RecordKind) -> tuple[AuditRecord, ...]:
     """Return the records of a kind that belongs to no call, by time. Two audit advisors record the same fact twice."""
-    found: dict[str, AuditRecord] = {}
+    distinct: dict[str, AuditRecord] = {}
     for _, _, _, *values in rows:
         if (record := AuditRecord(*values)).kind == kind:
-            found.setdefault(repr(_statement(record)), record)
-    return tuple(sorted(found.values(), key=lambda each: _number(each.time)))
+            distinct.setdefault(repr(_statement(record)), record)
+    return tuple(sorted(distinct.values(), key=lambda entry: _number(entry.time)))
 
 
 def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
-    resolved = {kind: _resolve_records(found) for kind, found in records.items()}
+    resolved = {kind: _resolve_records(same_kind) for kind, same_kind in records.items()}
     intent, decision, outcome = (resolved[kind].effective if kind in resolved else None for kind in _KINDS)
-    earlier = tuple(each for found in resolved.values() for each in found.earlier)
-    conflicting = tuple(each for found in resolved.values() for each in found.conflicting)
+    earlier = tuple(record for resolution in resolved.values() for record in resolution.earlier)
+    conflicting = tuple(record for resolution in resolved.values() for record in resolution.conflicting)
     return AuditedCall(*key, intent, decision, outcome, earlier, conflicting)
 
 
@@ -476,30 +482,32 @@ def _resolve_records(records: list[AuditRecord]) -> _ResolvedRecords:
     """Find the record of a kind that counts, if several chains have some: the first chain's."""
     if len(records) == 1:  # the usual case
         return _ResolvedRecords(records[0], [], [])
-    first, *others = (_resolve_chain(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
-    from_others = [each for other in others for each in (other.effective, *other.conflicting)]
-    first.conflicting.extend(each for each in from_others if _statement(each) != _statement(first.effective))
+    first, *others = (_resolve_chain(list(chain)) for _, chain in groupby(records, key=lambda record: record.chain_id))
+    from_others = [record for resolution in others for record in (resolution.effective, *resolution.conflicting)]
+    first.conflicting.extend(record for record in from_others if _statement(record) != _statement(first.effective))
     return first
 
 
 def _resolve_chain(chain: list[AuditRecord]) -> _ResolvedRecords:
     first, *later = chain
-    repeats = [first, *(each for each in later if _may_follow(first, each))]
-    others = [each for each in later if not _may_follow(first, each)]
+    repeats = [first, *(record for record in later if _may_follow(first, record))]
+    others = [record for record in later if not _may_follow(first, record)]
     pairs = pairwise(repeats)
-    earlier = [each for each, after in pairs if each.time != after.time or _statement(each) != _statement(after)]
-    conflicting = [each for each in others if _statement(each) != _statement(first)]
+    earlier = [
+        record for record, after in pairs if record.time != after.time or _statement(record) != _statement(after)
+    ]
+    conflicting = [record for record in others if _statement(record) != _statement(first)]
     return _ResolvedRecords(repeats[-1], earlier, conflicting)
 
 
 def _may_follow(first: AuditRecord, later: AuditRecord) -> bool:
     """Whether a chain has both records if an advisor reruns the tool."""
     if first.kind == "decision":
-        return _decision_of(first) == _decision_of(later)
+        return _get_decision(first) == _get_decision(later)
     return first.kind == "outcome"
 
 
-def _decision_of(record: AuditRecord) -> object:
+def _get_decision(record: AuditRecord) -> object:
     return (parsed(record.body) or {}).get("decision")
 
 

@@ -16,7 +16,7 @@ _DISORDER: Final = 60 * 10**9
 
 
 class ArchiveCutoff:
-    """The time before which records may be archived, and a count of what is missing for that reason.
+    """The time before which records may be archived, and a count of the records that are missing for that reason.
 
     Args:
         before: older records may be missing.
@@ -58,7 +58,7 @@ class ArchiveCutoff:
         return all(isinstance(time, str) and time < self._timestamp for time in times.values())
 
     def note(self) -> str | None:
-        """Return a note about what is missing as archived; None if nothing is."""
+        """Return a note about records that are missing as archived; None if no record is."""
         if not self.records and not self.chains:
             return None
         whole = "chain" if self.chains == 1 else "chains"

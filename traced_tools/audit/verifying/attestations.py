@@ -149,16 +149,16 @@ class Signatures:
 
     def problem(self, fields: Mapping[str, Any]) -> str | None:
         """Return the problem with the signature of a checkpoint; None if there is no problem."""
-        signature, named = _decoded(fields.get("signature")), _decoded(fields.get("public_key"))
+        signature, public_key = _from_base64(fields.get("signature")), _from_base64(fields.get("public_key"))
         if signature is None:
             return None if self._required is None and "signature" not in fields else "the checkpoint is not signed"
-        if self._required is not None and named != self._required:
+        if self._required is not None and public_key != self._required:
             return "the checkpoint is signed with another key"
         try:
             message = body_of({name: value for name, value in fields.items() if name != "signature"})
         except (ValueError, RecursionError):
             message = ""
-        fits = message and self._fits(named, signature, message.encode())
+        fits = message and self._fits(public_key, signature, message.encode())
         return None if fits else "the checkpoint's signature is wrong"
 
     def _fits(self, key: bytes | None, signature: bytes, message: bytes) -> bool:
@@ -175,14 +175,14 @@ class Signatures:
         return True
 
 
-def _decoded(text: object) -> bytes | None:
+def _from_base64(text: object) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except (binascii.Error, ValueError):
         return None
 
 
-def _raw_key(given: PublicKey) -> bytes:
+def _raw_key(public_key: PublicKey) -> bytes:
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -192,12 +192,12 @@ def _raw_key(given: PublicKey) -> bytes:
         missing = False
     if missing:
         raise ConfigurationError("public_key needs cryptography: pip install 'traced_tools[signing]'")
-    data = given.encode() if isinstance(given, str) else given
+    data = public_key.encode() if isinstance(public_key, str) else public_key
     if len(data) == _RAW_KEY:
         return data
-    decoded = _decoded(data.decode("ascii", "replace").strip())
-    if decoded is not None and len(decoded) == _RAW_KEY:
-        return decoded
+    raw_key = _from_base64(data.decode("ascii", "replace").strip())
+    if raw_key is not None and len(raw_key) == _RAW_KEY:
+        return raw_key
     try:
         key = load_pem_public_key(data)
     except Exception:  # cryptography raises several types, whose text may hold the key

@@ -30,10 +30,8 @@ class Erasures:
             if not commits_to_text(content):
                 continue
             if "text" not in content:
-                if left := {"salt", "cut"} & content.keys():
-                    return (
-                        f"its text of {printable_id(name)} is missing, but {' and '.join(sorted(left))} are still there"
-                    )
+                if leftovers := sorted({"salt", "cut"} & content.keys()):
+                    return f"its text of {printable_id(name)} is missing, but {' and '.join(leftovers)} are still there"
                 self.missing.append((chain_id, place, hash_, name))
             elif text_hash(content) != content["text_hash"]:
                 return f"its text of {printable_id(name)} is not the one that was written"
@@ -42,17 +40,19 @@ class Erasures:
     def add_erasure(self, chain_id: str, place: int, fields: Mapping[str, Any]) -> None:
         """Add the texts that an erasure record lists."""
         erased = fields.get("erased")
-        named = 0
-        for each in erased if isinstance(erased, list) else ():
-            target, contents = reference_of(each), each.get("contents") if isinstance(each, dict) else None
+        contents_count = 0
+        for reference in erased if isinstance(erased, list) else ():
+            target = reference_of(reference)
+            contents = reference.get("contents") if isinstance(reference, dict) else None
             for name in contents if target is not None and isinstance(contents, list) else ():
                 assert target is not None
                 self._erasures.setdefault((*target, str(name)), []).append((chain_id, place))
-                named += 1
-        by, why = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
+                contents_count += 1
+        person, reason = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
         run = printable_id(fields.get("erased_run"))
         self._summaries.append(
-            f"{named} of run {run}, by record {place} of the chain {printable_id(chain_id)}: {by} ({why})"
+            f"{contents_count} of run {run}, by record {place} of the chain {printable_id(chain_id)}: "
+            f"{person} ({reason})"
         )
 
     def problems(self, is_covered: Callable[[str, int], bool]) -> Iterator[Problem]:
@@ -64,7 +64,7 @@ class Erasures:
         """
         for chain_id, place, hash_, name in self.missing:
             erasures = self._erasures.get((chain_id, place, hash_, name), [])
-            if any(is_covered(*each) for each in erasures):
+            if any(is_covered(*erasure) for erasure in erasures):
                 self.erased += 1
                 continue
             text = f"its text of {printable_id(name)} is missing, and no erasure on record names it"
@@ -86,6 +86,6 @@ class Erasures:
             yield f"texts erased: {summary}"
         if (more := len(self._summaries) - _MOST_NOTED) > 0:
             yield f"and {more} more erasures"
-        left = sum(is_stored(each) for each in {*self._erasures} - {*self.missing})
-        if left:
-            yield f"texts named by an erasure but still stored: {left}; run erase again"
+        remaining = sum(is_stored(place) for place in {*self._erasures} - {*self.missing})
+        if remaining:
+            yield f"texts named by an erasure but still stored: {remaining}; run erase again"

@@ -126,4 +126,4 @@ def hash_mismatch(chain_id: str, sequence: int, witness: str) -> Problem:
 def listed(chain_ids: Sequence[str]) -> str:
     """Return the first chain ids as text, and how many more there are."""
     more = f" and {len(chain_ids) - _LISTED} more" if len(chain_ids) > _LISTED else ""
-    return ", ".join(printable_id(each) for each in chain_ids[:_LISTED]) + more
+    return ", ".join(printable_id(chain_id) for chain_id in chain_ids[:_LISTED]) + more

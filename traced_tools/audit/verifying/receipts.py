@@ -78,7 +78,7 @@ def receipt(store: StorePath, call_id: str, *, run_id: str | None = None, iterat
         places: dict[str, list[int]] = {}
         for record in (*call.records, *call.conflicting):
             places.setdefault(record.chain_id, []).append(record.sequence)
-        chains = [_chain(opened_store, chain_id, min(of), max(of)) for chain_id, of in places.items()]
+        chains = [_chain(opened_store, chain_id, min(numbers), max(numbers)) for chain_id, numbers in places.items()]
     identity = dict(zip(_IDENTITY, (*key, call_id), strict=True))
     text = body_of({"receipt": _VERSION, **identity, "chains": chains})
     if (problem := verify_receipt(text).problem) is not None:
@@ -88,19 +88,19 @@ def receipt(store: StorePath, call_id: str, *, run_id: str | None = None, iterat
 
 def _chain(store: ReadConnection, chain_id: str, first: int, last: int) -> dict[str, Any]:
     """Return the part of a chain from the call's first record to the checkpoint that covers its last one."""
-    own = RECORDS.c.chain_id == chain_id
-    checkpoint = select(RECORDS.c.sequence).where(own, RECORDS.c.sequence > last, RECORDS.c.kind == "checkpoint")
-    found = [row[0] for row in store.rows(checkpoint.order_by(RECORDS.c.sequence).limit(1))]
-    if not found:
+    of_chain = RECORDS.c.chain_id == chain_id
+    checkpoint = select(RECORDS.c.sequence).where(of_chain, RECORDS.c.sequence > last, RECORDS.c.kind == "checkpoint")
+    end = [row[0] for row in store.rows(checkpoint.order_by(RECORDS.c.sequence).limit(1))]
+    if not end:
         raise AuditError(
             f"no checkpoint covers record {last} of the chain {printable_id(chain_id)} yet: call trail.checkpoint() or "
             "close the trail that wrote it, then write the receipt"
         )
-    between = RECORDS.c.sequence.between(first, found[0])
+    between = RECORDS.c.sequence.between(first, end[0])
     columns = (RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
-    rows = store.rows(select(*columns).where(own, between).order_by(RECORDS.c.sequence))
+    rows = store.rows(select(*columns).where(of_chain, between).order_by(RECORDS.c.sequence))
     records = [AuditRecord(*row) for row in rows]
-    return {"records": [_hashed_body(each) for each in records], "hash": records[-1].hash}
+    return {"records": [_hashed_body(record) for record in records], "hash": records[-1].hash}
 
 
 def _hashed_body(record: AuditRecord) -> str:
@@ -108,13 +108,13 @@ def _hashed_body(record: AuditRecord) -> str:
     fields = parsed(record.body)
     if fields is None:
         raise AuditError(f"record {record.sequence} of the chain is damaged: run traced-tools audit verify")
-    kept = without_texts(fields) if fields.get("schema_version") == ERASABLE_VERSION else fields
-    if any(isinstance(value, dict) and "digest" in value and "text" in value for value in kept.values()):
+    hashed = without_texts(fields) if fields.get("schema_version") == ERASABLE_VERSION else fields
+    if any(isinstance(value, dict) and "digest" in value and "text" in value for value in hashed.values()):
         raise AuditError(
             f"the hash of record {record.sequence} covers a stored text, which a receipt would reveal: "
             "this call has no receipt"
         )
-    return record.body if kept is fields else body_of(kept)
+    return record.body if hashed is fields else body_of(hashed)
 
 
 def verify_receipt(
@@ -136,12 +136,12 @@ def verify_receipt(
     lines = None
     if checkpoints is not None:
         lines = {
-            (each.fields["chain_id"], each.fields["sequence"], each.hash)
-            for each in read_checkpoint_file(checkpoints)
-            if each.fields is not None
+            (line.fields["chain_id"], line.fields["sequence"], line.hash)
+            for line in read_checkpoint_file(checkpoints)
+            if line.fields is not None
         }
     try:
-        call = _checked(receipt, signatures, lines)
+        call = _check_receipt(receipt, signatures, lines)
     except _InvalidReceipt as error:
         return ReceiptVerification(str(error))
     notes = [_UNATTESTED] if lines is None and public_key is None else []
@@ -153,29 +153,31 @@ def verify_receipt(
 Lines = set[tuple[str, int, str]] | None
 
 
-def _checked(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list[dict[str, Any]]:
+def _check_receipt(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list[dict[str, Any]]:
     """Return the fields of the call's records."""
     text = receipt.decode("utf-8", "replace") if isinstance(receipt, bytes) else receipt
-    given = parsed(text)
-    if given is None or given.keys() != {"receipt", "chains", *_IDENTITY}:
+    document = parsed(text)
+    if document is None or document.keys() != {"receipt", "chains", *_IDENTITY}:
         raise _InvalidReceipt("it is not a receipt")
-    if not _is_canonical(given, text.strip()):  # readers differ in which value of a repeated key they use
+    if not _is_canonical(document, text.strip()):  # readers differ in which value of a repeated key they use
         raise _InvalidReceipt("it is not canonical JSON")
-    if type(given["receipt"]) is not int or given["receipt"] != _VERSION:
+    if type(document["receipt"]) is not int or document["receipt"] != _VERSION:
         raise _InvalidReceipt("its version is unknown")
-    if not isinstance(given["chains"], list):
+    if not isinstance(document["chains"], list):
         raise _InvalidReceipt("it is not a receipt")
     call: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for chain in given["chains"]:
-        records = list(_linked(chain))
+    chain_ids: set[str] = set()
+    for chain in document["chains"]:
+        records = list(_check_links(chain))
         _check_checkpoint(records[-1], chain["hash"], signatures, lines)
-        own = [each for each in records if each.get("kind") in _KINDS and _identity(each) == _identity(given)]
-        if not own or records[0]["chain_id"] in seen:
+        records_of_call = [
+            record for record in records if record.get("kind") in _KINDS and _identity(record) == _identity(document)
+        ]
+        if not records_of_call or records[0]["chain_id"] in chain_ids:
             raise _InvalidReceipt("it has a chain without records of the call, or a chain twice")
-        seen.add(records[0]["chain_id"])
-        call += own
-    if not any(each["kind"] == "intent" for each in call):
+        chain_ids.add(records[0]["chain_id"])
+        call += records_of_call
+    if not any(record["kind"] == "intent" for record in call):
         raise _InvalidReceipt("it has no intent of the call")
     return call
 
@@ -188,7 +190,7 @@ def _identity(fields: Mapping[str, Any]) -> str:
         raise _InvalidReceipt("the identity of the call is not valid") from None
 
 
-def _linked(chain: object) -> Iterator[dict[str, Any]]:
+def _check_links(chain: object) -> Iterator[dict[str, Any]]:
     """Yield the fields of a chain's records; raise `_InvalidReceipt` if a record does not follow the one before it."""
     if not isinstance(chain, dict) or chain.keys() != {"records", "hash"}:
         raise _InvalidReceipt("a chain of it is not valid")

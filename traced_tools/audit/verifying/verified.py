@@ -106,7 +106,7 @@ class _Copy:
         driver: Any = self._connection.connection.driver_connection
         driver.isolation_level = None
         self._driver = driver
-        with _written():
+        with _convert_errors():
             for setting in _SETTINGS:
                 self._driver.execute(setting)
             self._driver.execute(str(CreateTable(RECORDS).compile(dialect=sqlite.dialect())))
@@ -122,7 +122,7 @@ class _Copy:
     def finished(self) -> ReadConnection:
         """Create the indexes and return the connection for reading."""
         self._flush()
-        with _written():
+        with _convert_errors():
             for index in INDEXES:
                 self._driver.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
             self._driver.execute("COMMIT")
@@ -133,13 +133,13 @@ class _Copy:
         self._connection.close()
 
     def _flush(self) -> None:
-        with _written():
+        with _convert_errors():
             self._driver.executemany(_INSERT, self._rows)
         self._rows.clear()
 
 
 @contextmanager
-def _written() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
         return

@@ -111,9 +111,8 @@ def examine(
     signatures = Signatures(public_key)
     cutoff = None if archived_before is None else ArchiveCutoff(archived_before)
     path = _checkpoint_file(store, checkpoints)
-    lines = (
-        list(read_checkpoint_file(path)) if path is not None else []
-    )  # read first, because a writer adds to the store before the file
+    # Read before the store: a writer adds a checkpoint to the store first, then its line to the file.
+    lines = list(read_checkpoint_file(path)) if path is not None else []
     with open_for_reading(store) as opened_store:
         walk = _Walk(opened_store, signatures, cutoff, keep)
         if (problem := _problem_of_store(opened_store)) is not None:
@@ -144,9 +143,9 @@ _NO_LINES: Final = "no checkpoints outside the store were looked at, so a chain 
 _MOST_GAPS: Final = 5
 
 
-def _checkpoint_file(store: StorePath, given: str | os.PathLike[str] | None) -> Path | None:
-    if given is not None:
-        return Path(given)
+def _checkpoint_file(store: StorePath, path: str | os.PathLike[str] | None) -> Path | None:
+    if path is not None:
+        return Path(path)
     embedded = embedded_path(store)
     beside = None if embedded is None else checkpoints_beside(embedded)
     return beside if beside is not None and beside.is_file() else None
@@ -195,12 +194,14 @@ class _Walk:
     def add_checkpoint_lines(self, lines: list[CheckpointLine]) -> Problem | None:
         """Collect expected hashes from the checkpoint file. Return the first problem with the lines, if any."""
         problems = [self._add_line(line) for line in lines]
-        self.attested_outside = {*self.expected.chains()}  # by their own lines, or as the head of another chain
+        # Before `add_checkpoints`, which adds the hashes that the store itself has. A chain is attested by its own
+        # lines, or as a head in the line of another chain.
+        self.attested_outside = {*self.expected.chains()}
         return next((problem for problem in problems if problem is not None), None)
 
     def _add_line(self, line: CheckpointLine) -> Problem | None:
         if line.fields is None:
-            return self._damaged(line)
+            return self._problem_of_damaged_line(line)
         chain_id, sequence = str(line.fields["chain_id"]), line.fields["sequence"]
         if (problem := self.signatures.problem(line.fields)) is not None:
             return Problem("signature", chain_id, sequence, f"{problem} (line {line.number} outside the store)")
@@ -211,7 +212,7 @@ class _Walk:
         self.expected.add_heads(line.fields, witness)
         return None
 
-    def _damaged(self, line: CheckpointLine) -> Problem | None:
+    def _problem_of_damaged_line(self, line: CheckpointLine) -> Problem | None:
         """Return the problem with a damaged line. A crash may leave the beginning of a line, which is only noted."""
         for body, hash_ in self.store.rows(_checkpoint_records()):
             if isinstance(body, str) and is_beginning_of_line(line.text, body, hash_):
@@ -255,7 +256,7 @@ class _Walk:
         """
         if self.problem is not None:
             return
-        for end, witness in self.abandoned:
+        for end, witness in self.abandoned:  # first, because it adds chains that may be missing
             self._check_abandoned(end, witness)
         self._check_for_missing_chains()
         self.contradictions += self.erasures.problems(self._is_covered)
@@ -269,7 +270,7 @@ class _Walk:
         """
         chain = self.chains[chain_id]
         checkpoints = self.lines.get(chain_id, ()) if self.lines else chain.checkpoints
-        nearest = min((each for each in checkpoints if each > sequence), default=None)
+        nearest = min((checkpoint for checkpoint in checkpoints if checkpoint > sequence), default=None)
         return nearest is not None and not any(sequence < gap <= nearest for gap in chain.gaps)
 
     def _is_stored(self, text: Text) -> bool:
@@ -318,12 +319,12 @@ class _Walk:
         if fields is None:
             return Problem("changed", chain_id, place, "its body is not a record")
         if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
-            return self._misplaced(chain_id, place, fields)
+            return self._problem_of_misplaced_record(chain_id, place, fields)
         digest = hashlib.sha256(body.encode()).hexdigest()
         if digest != hash_ and not is_hash_of_erasable(hash_, fields, body):
             return Problem("changed", chain_id, place, "its hash is not that of its body")
         if fields.get("previous") != chain.head:
-            return self._unlinked(chain_id, place, hash_)
+            return self._problem_of_unlinked_record(chain_id, place, hash_)
         if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._check_checkpoint(chain, fields)) is not None:
@@ -335,7 +336,7 @@ class _Walk:
             self._add_gap(chain_id, place, fields)
         if kind == "erasure":
             self.erasures.add_erasure(chain_id, place, fields)
-        chain.length, chain.head = place, hash_
+        chain.length, chain.head = place, hash_  # before `_compare`, which reads both
         self.records += 1
         if place in chain.expected:
             self._compare(chain, chain.expected[place])
@@ -397,21 +398,21 @@ class _Walk:
         if missing:
             self.contradictions.append(truncated_chain(chain.chain_id, chain.length, chain.expected, max(missing)))
 
-    def _misplaced(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
+    def _problem_of_misplaced_record(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
         """Return the problem with a record whose body has another chain or number than its columns."""
         if fields.get("chain_id") != chain_id:
             return Problem("inserted", chain_id, place, "a record of another chain is in its place")
-        other = fields.get("sequence")
-        if type(other) is not int:
+        other_sequence = fields.get("sequence")
+        if type(other_sequence) is not int:
             return Problem("changed", chain_id, place, "its body has no sequence number")
-        there = self._fields_at(chain_id, other)
-        if there is not None and there.get("sequence") == place:
-            return Problem("swapped", chain_id, place, f"it was swapped with record {other}")
-        if other > place:
-            return Problem("removed", chain_id, place, f"it is missing: record {other} is in its place")
-        return Problem("inserted", chain_id, place, f"a second copy of record {other} is in its place")
+        other_fields = self._fields_at(chain_id, other_sequence)
+        if other_fields is not None and other_fields.get("sequence") == place:
+            return Problem("swapped", chain_id, place, f"it was swapped with record {other_sequence}")
+        if other_sequence > place:
+            return Problem("removed", chain_id, place, f"it is missing: record {other_sequence} is in its place")
+        return Problem("inserted", chain_id, place, f"a second copy of record {other_sequence} is in its place")
 
-    def _unlinked(self, chain_id: str, place: int, hash: str) -> Problem:
+    def _problem_of_unlinked_record(self, chain_id: str, place: int, hash: str) -> Problem:
         """Return the problem with a record, or the one before it, if their hashes don't match.
 
         If the next record has the hash of this one, this one is unchanged, so the record before it was changed.
@@ -452,17 +453,17 @@ class _Walk:
 
         A contradiction about an earlier record of the same chain comes first.
         """
-        found = self.problem
-        if found is None:
+        problem = self.problem
+        if problem is None:
             return self.contradictions[0] if self.contradictions else None
-        earlier = (each for each in self.contradictions if each.chain_id == found.chain_id)
-        return next(earlier, found)
+        earlier = (contradiction for contradiction in self.contradictions if contradiction.chain_id == problem.chain_id)
+        return next(earlier, problem)
 
     def _counted_notes(self) -> Iterator[str]:
         if not self.lines:
             yield _NO_LINES
         elif self.problem is None and (
-            unattested := [str(each) for each in self.chains if each not in self.attested_outside]
+            unattested := [str(chain_id) for chain_id in self.chains if chain_id not in self.attested_outside]
         ):
             yield f"chains that no line outside the store lists, whose end may be cut off: {listed(unattested)}"
         if self.late or self.lost:
@@ -474,14 +475,14 @@ class _Walk:
             yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:
             yield note
-        if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned())):
+        if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned_chains())):
             yield f"chains without a signed checkpoint: {listed(unsigned)}"
         if self.lines and self.unlined:
             yield f"checkpoints of the store without a whole line outside it: {self.unlined}"
         if self.signatures.unchecked:
             yield f"signatures not checked, because traced_tools[signing] is not installed: {self.signatures.unchecked}"
 
-    def _unsigned(self) -> Iterator[str]:
+    def _unsigned_chains(self) -> Iterator[str]:
         for chain_id, chain in self.chains.items():
             if not chain.checkpoints and chain_id not in self.lines:
                 yield str(chain_id)

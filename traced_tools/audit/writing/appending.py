@@ -16,7 +16,7 @@ from traced_tools.audit.writing.checkpoints import Checkpoints
 from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.audit.writing.record_builder import RecordMaker
 
-_LOOK_AROUND: Final = 10.0
+_HEADS_INTERVAL: Final = 10.0
 """Seconds between looks at the other chains of the store."""
 _ACTIVE: Final = 86_400 * 10**9
 """Nanoseconds for which a chain counts as active after its last record."""
@@ -71,7 +71,7 @@ class Appender:
 
     Args:
         store: the store.
-        make_maker: returns what makes records of drafts; raises while that is impossible, as without a key.
+        make_maker: returns a maker of records; raises while it cannot be made, for example without a key.
         checkpoints: when checkpoints are due, and their fields.
     """
 
@@ -87,10 +87,10 @@ class Appender:
         self._shortfall = GapCounts()
         self._careful = False
         self._alone = 0  # how many entries are tried one at a time, to find the one that the store refuses
-        self._left: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
+        self._abandoned_head: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
         self._covered = 0
         self._uncovered_since: float | None = None
-        self._looked_around: float | None = None
+        self._heads_read_at: float | None = None
 
     def prepare(self, entry: QueueEntry) -> None:
         """Make the record's fields of a draft and drop the draft, which may be big; an invalid draft has no fields."""
@@ -137,20 +137,20 @@ class Appender:
                 return self._append(entries[:1] if self._alone else entries, final)
             except BaseException:
                 if self._in_doubt is None:
-                    self._take_back()
+                    self._roll_back()
                 self._careful = True
                 self._disconnect()
                 raise
 
     def _append(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         if self._writing is None and (arrived := self._connect()) is not None:
-            return self._settled(arrived)
-        batch = self._in_doubt or self._sealed(entries, final)
-        if batch.rows and not self._is_taken(batch):
+            return self._mark_committed(arrived)
+        batch = self._in_doubt or self._seal_batch(entries, final)
+        if batch.rows and not self._is_accepted(batch):
             return AppendBatch(batch.entries, refused=[*batch.entries])
-        return self._settled(batch)
+        return self._mark_committed(batch)
 
-    def _is_taken(self, batch: AppendBatch) -> bool:
+    def _is_accepted(self, batch: AppendBatch) -> bool:
         """Send a batch; return False if the store refuses it although it was made carefully of a single entry."""
         assert self._writing is not None
         self._in_doubt = batch
@@ -159,7 +159,7 @@ class Appender:
         except Exception as error:
             if not is_refusal(error):
                 raise
-            self._take_back()
+            self._roll_back()
             if not (self._careful and self._alone and batch.entries):
                 self._alone = len(batch.entries) if self._careful else self._alone
                 raise
@@ -176,31 +176,31 @@ class Appender:
         if self._in_doubt is not None and place == self._chain.head:
             return self._in_doubt
         if place != self._chain.committed:
-            self._take_back()
-            self._begin_anew()
+            self._roll_back()
+            self._start_new_chain()
         return None
 
-    def _take_back(self) -> None:
+    def _roll_back(self) -> None:
         """Roll the chain back, so that rows that are not stored are made again."""
         batch, self._in_doubt = self._in_doubt, None
         if batch is not None and batch.owed:
             self._shortfall.add(batch.owed.since, late=batch.owed.late, lost=batch.owed.lost)
         self._chain.roll_back()
 
-    def _begin_anew(self) -> None:
+    def _start_new_chain(self) -> None:
         _log.error(
             "the store of the audit trail no longer holds the end of chain %s: a new chain begins", self._chain.id
         )
         sequence, digest = self._chain.committed
-        left = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
-        self._left = left or self._left or {}
+        previous = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
+        self._abandoned_head = previous or self._abandoned_head or {}
         self._chain, self._covered = Chain(), 0
 
-    def _settled(self, batch: AppendBatch) -> AppendBatch:
+    def _mark_committed(self, batch: AppendBatch) -> AppendBatch:
         self._chain.mark_committed()
         self._in_doubt, self._careful = None, False
         self._alone = max(0, self._alone - len(batch.entries))
-        self._left = None
+        self._abandoned_head = None
         if batch.checkpoint is not None:
             self._covered = self._chain.committed[0]
         if self._chain.committed[0] == self._covered:
@@ -209,17 +209,18 @@ class Appender:
             self._uncovered_since = time.monotonic()
         return batch
 
-    def _sealed(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
-        heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
+    def _seal_batch(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
+        # First, because reading the heads may fail, before anything is added to the chain.
+        heads = self._heads() if final or self._wants_checkpoint(entries) else None
         batch = AppendBatch(entries, self._shortfall, final, replace(self._shortfall))
-        if self._left is not None:
+        if self._abandoned_head is not None:
             batch.rows.append(self._gap(GapCounts()))
         self._seal(batch)
         if batch.shortfall:
             batch.rows.append(self._gap(batch.shortfall))
         if heads is not None and self._chain.head != NOWHERE:
             self._add_checkpoint(batch, heads)
-        self._shortfall = GapCounts()  # last, since what comes before may fail
+        self._shortfall = GapCounts()  # last, because the lines before may fail
         return batch
 
     def _seal(self, batch: AppendBatch) -> None:
@@ -240,8 +241,8 @@ class Appender:
         uncovered = self._chain.committed[0] - self._covered + sum(entry.control is None for entry in entries)
         if uncovered >= self._checkpoints.every:
             return True
-        asked = any(entry.control == "checkpoint" for entry in entries)
-        return uncovered > 0 and (asked or self._overdue() == 0.0)
+        is_requested = any(entry.control == "checkpoint" for entry in entries)
+        return uncovered > 0 and (is_requested or self._overdue() == 0.0)
 
     def _gap(self, shortfall: GapCounts) -> Row:
         now = time.time_ns()
@@ -251,15 +252,15 @@ class Appender:
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
-        if self._left and self._chain.head == NOWHERE:
-            gap["abandoned"] = self._left
+        if self._abandoned_head and self._chain.head == NOWHERE:
+            gap["abandoned"] = self._abandoned_head
         return self._chain.extend(now, self._fields(Draft("gap", now, fields=gap)))
 
     def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
-        own = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
-        fields = self._fields(Draft("checkpoint", now, fields=own))
+        checkpoint_fields = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
+        fields = self._fields(Draft("checkpoint", now, fields=checkpoint_fields))
         batch.checkpoint = self._chain.extend(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)
 
@@ -269,11 +270,11 @@ class Appender:
 
     def _heads(self) -> Mapping[str, Any]:
         """Return where the other active chains end; empty if that was read less than 10 seconds ago."""
-        if self._looked_around is not None and time.monotonic() < self._looked_around + _LOOK_AROUND:
+        if self._heads_read_at is not None and time.monotonic() < self._heads_read_at + _HEADS_INTERVAL:
             return {}
         assert self._writing is not None
         heads, now = self._writing.heads(), time.time_ns()
-        self._looked_around = time.monotonic()
+        self._heads_read_at = time.monotonic()
         return {
             chain_id: {"sequence": sequence, "hash": digest}
             for chain_id, (sequence, digest, last) in heads.items()
@@ -293,15 +294,15 @@ class Appender:
     # Around a fork, in the thread that forks.
 
     def pause(self, timeout: float) -> bool:
-        """Keep the store at rest until `resume`, so that no child inherits a transaction; return whether it rests."""
+        """Keep the store idle until `resume`, so that no child inherits a transaction; return whether it is idle."""
         if not self._at_work.acquire(timeout=timeout):
             return False
-        if self._store.path is not None:  # SQLite's own state would be wrong in the child, for this file at all
+        if self._store.path is not None:  # SQLite's state of this file would be wrong in the child
             self._disconnect()
         return True
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self._at_work.release()
 
     def abandoned(self) -> object:

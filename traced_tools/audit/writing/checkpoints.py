@@ -80,12 +80,12 @@ class Checkpoints:
         outside: delivers copies outside the store; None for no copies.
     """
 
-    def __init__(self, every: int, interval: float, signer: Signer | None, outside: Publisher | None) -> None:
+    def __init__(self, every: int, interval: float, signer: Signer | None, publisher: Publisher | None) -> None:
         self.every: Final = every
         self.interval: Final = interval
         self.sign: Final = None if signer is None else signer.sign
         self._public_key = None if signer is None else signer.public_key
-        self._outside = outside
+        self._outside = publisher
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
         """Return the fields of a checkpoint at the head of `chain`; a `final` checkpoint ends the chain."""

@@ -21,10 +21,10 @@ class Pausable(Protocol):
     """Something that writes to a store."""
 
     def pause(self, timeout: float) -> bool:
-        """Keep the store at rest until `resume`; return whether it is within `timeout` seconds."""
+        """Keep the store idle until `resume`; return whether it is idle within `timeout` seconds."""
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
 
     def abandoned(self) -> object:
         """Return the object that a forked child must neither use nor free; None if there is none."""
@@ -34,19 +34,19 @@ _writing: Final[set[Pausable]] = set()
 _paused: Final[list[Pausable]] = []
 
 
-def add(each: Pausable) -> None:
-    """Pause `each` at forks from now on."""
-    _writing.add(each)
+def add(writer: Pausable) -> None:
+    """Pause `writer` at forks from now on."""
+    _writing.add(writer)
 
 
-def discard(each: Pausable) -> None:
-    """No longer pause `each` at forks."""
-    _writing.discard(each)
+def discard(writer: Pausable) -> None:
+    """No longer pause `writer` at forks."""
+    _writing.discard(writer)
 
 
 def _before() -> None:
     deadline = deadline_in(_PATIENCE)
-    _paused.extend(each for each in tuple(_writing) if each.pause(seconds_until(deadline)))
+    _paused.extend(writer for writer in tuple(_writing) if writer.pause(seconds_until(deadline)))
 
 
 def _in_parent() -> None:
@@ -55,8 +55,9 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for each in tuple(_writing):
-        if (connection := each.abandoned()) is not None:
+    for writer in tuple(_writing):
+        if (connection := writer.abandoned()) is not None:
+            # Never released, so that the child does not free the connection, which is the parent's.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _paused.clear()
     _writing.clear()

@@ -240,7 +240,7 @@ def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]
 
 def _encodable(value: Any) -> Any:
     if isinstance(value, list):  # the actors, in JSON
-        return tuple(encodable(str(each)) for each in value)
+        return tuple(encodable(str(item)) for item in value)
     return encodable(value) if isinstance(value, str) else value
 
 
@@ -255,7 +255,7 @@ def _without_text(value: Any) -> Any:
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    """Return a context with the span of what is recorded, marked as sampled so that no sampler drops the record."""
+    """Return a context with the span of the recorded call, marked as sampled so that no sampler drops the record."""
     trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
     if trace_id is None or span_id is None:
         return _NO_TRACE

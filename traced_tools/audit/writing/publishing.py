@@ -54,7 +54,7 @@ class Publisher:
 
     def _reset(self) -> None:
         """Start without lines. A forked child calls this method, because the pending lines belong to its parent."""
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._delivering = False
         self._put = self._delivered = 0
         self._failures = 0
@@ -65,7 +65,7 @@ class Publisher:
 
     def put(self, line: Line) -> None:
         """Queue a line without waiting. If no thread can start, deliver the line in the calling thread."""
-        with self._changed:
+        with self._condition:
             self._put += 1
             if self._closed:
                 self._give_up(1)
@@ -83,12 +83,12 @@ class Publisher:
 
         A line that failed is retried immediately.
         """
-        with self._changed:
-            wanted = self._put
+        with self._condition:
+            target = self._put
             if self._failures:
                 self._worker.wake()
-            self._changed.wait_for(lambda: self._delivered >= wanted or self._closed, min(timeout, LONGEST_WAIT))
-            return self._delivered >= wanted
+            self._condition.wait_for(lambda: self._delivered >= target or self._closed, min(timeout, LONGEST_WAIT))
+            return self._delivered >= target
 
     def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for the lines put so far, then count the remaining lines as lost.
@@ -97,11 +97,11 @@ class Publisher:
         process ends first, nothing else would report the loss.
         """
         self.wait(timeout)
-        with self._changed:
+        with self._condition:
             remaining = len(self._lines) + self._delivering if not self._closed else 0
             self._closed = True
             self._lines.clear()
-            self._changed.notify_all()
+            self._condition.notify_all()
             if remaining:
                 self._give_up(remaining)
         if self._worker.started:
@@ -115,8 +115,8 @@ class Publisher:
         self._losses.lost(1)
 
     def _give_up(self, lines: int) -> None:
-        why = self.problem or "it takes too long"
-        _log.error("%s: closed before %d checkpoints were kept outside the store (%s)", self._about(), lines, why)
+        problem = self.problem or "it takes too long"
+        _log.error("%s: closed before %d checkpoints were kept outside the store (%s)", self._about(), lines, problem)
         self._losses.lost(lines)
 
     def _about(self) -> str:
@@ -132,7 +132,7 @@ class Publisher:
                     self._worker.wait(math.inf, _PAUSES[min(self._failures, len(_PAUSES)) - 1])
 
     def _next(self) -> tuple[int, Line] | None:
-        with self._changed:
+        with self._condition:
             self._delivering = bool(self._lines)
             return self._lines.popleft() if self._lines else None
 
@@ -143,12 +143,12 @@ class Publisher:
         except BaseException as error:  # no error may end the thread
             self._failed(error)
             return False
-        with self._changed:
+        with self._condition:
             if self._failures:
                 _log.warning("%s: checkpoints are kept outside the store again", self._about())
             self._failures, self.problem, self._overflowing = 0, None, False
             self._delivered, self._delivering = number, False
-            self._changed.notify_all()
+            self._condition.notify_all()
         return True
 
     def _failed(self, error: BaseException) -> None:

@@ -23,9 +23,9 @@ ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
 
 MOST_TEXT: Final = 4096
-"""Maximum characters of a text in a record that is not a content."""
+"""Maximum characters of a text in a record, other than arguments, results and other contents."""
 MOST_CONTENT: Final = 16_384
-"""Maximum characters of a content that is stored as text."""
+"""Maximum characters of a stored argument, result or other content."""
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
 
@@ -42,7 +42,7 @@ class RecordMaker:
 
     def __init__(self, key: AuditKey, mode: ContentMode, redactor: Redactor | None, common: Mapping[str, Any]) -> None:
         self.key: Final = key
-        self._stored = _STORED[mode]
+        self._get_text = _STORED[mode]
         self._redactor = redactor
         self._common = {"schema_version": SCHEMA_VERSION, **common}
 
@@ -59,7 +59,7 @@ class RecordMaker:
             if content.pseudonym not in (None, pseudonym_by(digested["digest"])):
                 digested["pseudonym"] = content.pseudonym
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
-            if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
+            if content.may_be_stored and (text := self._get_text(stored_as, content, self._redactor)) is not None:
                 digested |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
@@ -73,24 +73,26 @@ def _all(name: str, content: Content, redactor: Redactor | None) -> str | None:
     return content.text
 
 
-def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | None:
+def _redact(name: str, content: Content, redactor: Redactor | None) -> str | None:
     """Return the text from the redactor; nothing is stored if the redactor fails."""
     assert redactor is not None
     try:
-        left = redactor(name, _value_of(content))
-        return left if left is None or isinstance(left, str) else json.dumps(left, ensure_ascii=False)
+        replacement = redactor(name, _parse_value(content))
+        if replacement is None or isinstance(replacement, str):
+            return replacement
+        return json.dumps(replacement, ensure_ascii=False)
     except Exception:
         return None
 
 
-def _value_of(content: Content) -> object:
+def _parse_value(content: Content) -> object:
     try:
         return json.loads(content.text) if content.is_json else content.text
     except ValueError:
         return content.text
 
 
-_STORED: Final = {"digest": _nothing, "redacted": _redacted, "full": _all}
+_STORED: Final = {"digest": _nothing, "redacted": _redact, "full": _all}
 
 
 def written(fields: dict[str, Any], careful: bool = False) -> str:
@@ -129,9 +131,9 @@ def plain(value: object, levels: int = _DEEPEST) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else repr(float(value))
     if isinstance(value, Mapping) and levels:
-        return {str(key)[:MOST_NAME]: plain(each, levels - 1) for key, each in value.items()}
+        return {str(key)[:MOST_NAME]: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple) and levels:
-        return [plain(each, levels - 1) for each in value[:MOST_NAME]]
+        return [plain(item, levels - 1) for item in value[:MOST_NAME]]
     return _kind(value)
 
 

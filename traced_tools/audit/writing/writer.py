@@ -45,9 +45,10 @@ class Writer:
         name: the store's name, for the log.
         appender: appends batches to the chain.
         checkpoints: keeps durable checkpoints outside the store as well.
-        stored: called with each durable batch; must not raise.
+        on_stored: called with each durable batch; must not raise.
         started: called with `lag` when the thread starts; must not raise.
-        flush_mirror: called at the end of a close with the remaining seconds; waits for the work that `stored` queued.
+        flush_mirror: called at the end of a close with the remaining seconds; waits for the work that `on_stored`
+            queued.
 
     Attributes:
         problem: why the last write to the store failed; None if it succeeded.
@@ -59,7 +60,7 @@ class Writer:
         name: str,
         appender: Appender,
         checkpoints: Checkpoints,
-        stored: Callable[[AppendBatch], None],
+        on_stored: Callable[[AppendBatch], None],
         started: Callable[[Callable[[], float]], None],
         flush_mirror: Callable[[float], object],
     ) -> None:
@@ -68,12 +69,12 @@ class Writer:
         self._name = name
         self._appender = appender
         self._checkpoints = checkpoints
-        self._on_stored = stored
+        self._on_stored = on_stored
         self._on_started = started
         self._flush_mirror = flush_mirror
         self._worker: BackgroundWorker[QueueEntry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
         self._queue = self._worker.items
-        self._losses: deque[int] = deque()
+        self._losses: deque[int] = deque()  # times of lost records, which the thread counts in a gap record
         self._weight = 0
         self._weight_lock = threading.RLock()  # reentrant, for a signal handler that interrupts its owner
         self._pending: list[QueueEntry] = []
@@ -82,7 +83,7 @@ class Writer:
         self._deadline: float | None = None
         self._ended = False
         self._logged_closed = self._logged_threadless = False
-        self._lines = threading.local()
+        self._lines = threading.local()  # a thread runs at most one event loop at a time
 
     @property
     def started(self) -> bool:
@@ -108,8 +109,8 @@ class Writer:
         entry.taken = True  # no signal handler runs between this line and the next
         self._queue.append(entry)
         self._notify()
-        if self._ended:
-            self._refuse(self._drained())
+        if self._ended:  # the thread ended after `closed` was read above, and takes no more entries
+            self._refuse(self._drain_queue())
 
     def _is_full(self) -> bool:
         return len(self._queue) + len(self._pending) >= MOST_WAITING or self._weight >= _MOST_PIECES
@@ -126,7 +127,7 @@ class Writer:
         if not self._logged_threadless:
             _log.error("the audit trail %s cannot start its thread: records are lost until it can", self._name)
         self._logged_threadless = True
-        self._refuse(self._drained())
+        self._refuse(self._drain_queue())
 
     def line(self, timeout: float) -> LoopWaiters:
         """Return the waiters with this timeout on the running event loop."""
@@ -170,13 +171,13 @@ class Writer:
             self._logged_closed = True
         resolve_waiters(entries, False)
 
-    def _drained(self) -> list[QueueEntry]:
+    def _drain_queue(self) -> list[QueueEntry]:
         """Remove all entries from the queue and return them."""
-        found: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         with suppress(IndexError):
             while True:
-                found.append(self._queue.popleft())
-        return found
+                entries.append(self._queue.popleft())
+        return entries
 
     # In the thread.
 
@@ -229,12 +230,12 @@ class Writer:
         while self._losses:
             self._appender.add_missed(self._losses.popleft(), lost=1)
         final = self.closed and not self._pending
-        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
+        self._finish_batch(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
-    def _stored(self, batch: AppendBatch) -> None:
+    def _finish_batch(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
         self._release_weight(batch.entries)
-        self._recovered(batch)
+        self._record_recovery(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
         resolve_waiters(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
@@ -255,7 +256,7 @@ class Writer:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
 
-    def _recovered(self, batch: AppendBatch) -> None:
+    def _record_recovery(self, batch: AppendBatch) -> None:
         if self._failures > 1:
             _log.warning("the audit trail %s is written again", self._name)
         if batch.shortfall:
@@ -267,7 +268,7 @@ class Writer:
         """Wake all waiters, and log how many records are lost."""
         self._ended = self.closed = True
         pending, self._pending = self._pending, []  # the caller of a close and the thread may run this together
-        unwritten = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
+        unwritten = [entry for entry in (*pending, *self._drain_queue()) if entry.durable is None]
         records = sum(entry.control is None for entry in unwritten)
         if records:
             _log.error("the audit trail %s closed with %d records unwritten (%s)", self._name, records, self.problem)
@@ -275,7 +276,7 @@ class Writer:
 
 
 def _weight(draft: Draft | None) -> int:
-    """Return how many pieces of 4,096 characters a draft's contents fill."""
+    """Return how many pieces of 4,096 characters a draft's contents fill: 0 for most, which then take no lock."""
     if draft is None:
         return 0
     return sum(len(content.text) for content in draft.contents.values()) // _PIECE

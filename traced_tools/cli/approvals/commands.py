@@ -41,12 +41,12 @@ def _not_blank(text: str) -> str:
 
 def _json_object(text: str, option: str) -> dict[str, Any]:
     try:
-        found = from_json(text, allow_inf_nan=False)
+        value = from_json(text, allow_inf_nan=False)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise typer.BadParameter("pass a JSON object", param_hint=option)
-    return found
+    return value
 
 
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="The call id.")]
@@ -76,11 +76,11 @@ def list_calls(
 
     The calls of runs that can't resume follow, with the reason: see retry and withdraw.
     """
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if json:
             calls = pending.pending(agent=agent, principal=principal, limit=limit)
             refused = pending.refused(agent=agent, principal=principal, limit=limit)
-            print(json_text([_listed_json(each) for each in (*calls, *refused)]))
+            print(json_text([_listed_json(call) for call in (*calls, *refused)]))
         else:
             calls = pending.pending(agent=agent, principal=principal)
             refused = pending.refused(agent=agent, principal=principal)
@@ -92,15 +92,15 @@ def list_calls(
 @app.command()
 def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> None:
     """Show a call of a run that waits, with its arguments and reasons, and its decision. No other command does."""
-    with _opened(store) as pending:
-        found = pending.find(call, run_id=run)
+    with _open_store(store) as pending:
+        pending_call = pending.find(call, run_id=run)
         if json:
-            contents = {"reason": found.reason, "intent": found.intent, "arguments": found.args}
-            contents |= {"questions": _questions(found)} if found.input else {}
-            contents |= _decided(found.decision)
-            print(json_text({**_listed_json(found), "principal": found.principal, **contents}))
+            contents = {"reason": pending_call.reason, "intent": pending_call.intent, "arguments": pending_call.args}
+            contents |= {"questions": _questions(pending_call)} if pending_call.input else {}
+            contents |= _decision_fields(pending_call.decision)
+            print(json_text({**_listed_json(pending_call), "principal": pending_call.principal, **contents}))
         else:
-            _print_call(make_console(sys.stdout), found)
+            _print_call(make_console(sys.stdout), pending_call)
 
 
 @app.command()
@@ -153,7 +153,7 @@ def withdraw(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
 ) -> None:
     """Withdraw a run that waits, so that it never resumes. Exit with status 1 if no such run waits."""
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if not pending.withdraw(run):
             raise NotWaiting(f"no run with the id {run!r} waits: it is unknown, has resumed or was withdrawn")
         print(f"withdrawn {escape(run)}: it never resumes")
@@ -164,14 +164,14 @@ def retry(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
 ) -> None:
     """Let a run that could not resume be resumed again, such as after its tool is back. Exit with status 1 if none."""
-    with _opened(store) as pending:
+    with _open_store(store) as pending:
         if not pending.retry(run):
             raise NotWaiting(f"no run with the id {run!r} is refused: it is unknown, has resumed or was withdrawn")
         print(f"retrying {escape(run)}: it resumes once its calls are decided")
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[PendingStore]:
+def _open_store(url: str) -> Iterator[PendingStore]:
     """Open a store that exists, so that a mistyped URL creates none."""
     with exit_statuses("approvals"), PendingStore(url) as store:
         if not store.exists():
@@ -184,15 +184,19 @@ def _opened(url: str) -> Iterator[PendingStore]:
 
 
 def _decide(store: str, call: str, decision: CallDecision, run: str | None, json: bool) -> None:
-    with _opened(store) as pending:
-        found = pending.find(call, run_id=run)
-        pending.decide(call, decision, run_id=found.run_id)
+    with _open_store(store) as pending:
+        pending_call = pending.find(call, run_id=run)
+        pending.decide(call, decision, run_id=pending_call.run_id)
         verb = _VERBS[type(decision)]
         if json:
-            print(json_text({"call_id": call, "run_id": found.run_id, "decision": verb, "is_last": found.is_last}))
+            print(
+                json_text(
+                    {"call_id": call, "run_id": pending_call.run_id, "decision": verb, "is_last": pending_call.is_last}
+                )
+            )
         else:
-            then = "can resume" if found.is_last else "waits for other decisions"
-            print(f"{verb} {escape(found.tool)} {escape(call)}: run {escape(found.run_id)} {then}")
+            then = "can resume" if pending_call.is_last else "waits for other decisions"
+            print(f"{verb} {escape(pending_call.tool)} {escape(call)}: run {escape(pending_call.run_id)} {then}")
 
 
 def _listed_json(call: WaitingApproval) -> dict[str, Any]:
@@ -220,9 +224,9 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], total: int) 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in _HEADINGS:
         table.add_column(heading, overflow="fold")
-    for each in calls:
-        shown = (each.call_id, each.run_id, each.agent, each.tool, _waits_for(each), each.rule)
-        table.add_row(_time(each.requested_at), *map(as_text, shown), _time(each.expires_at))
+    for call in calls:
+        cells = (call.call_id, call.run_id, call.agent, call.tool, _waits_for(call), call.rule)
+        table.add_row(_time(call.requested_at), *map(as_text, cells), _time(call.expires_at))
     console.print(table)
     console.print(f"\n{listed_of(len(calls), total, 'oldest')}{advice(len(calls), total)}")
 
@@ -233,9 +237,9 @@ def _print_refused(console: Console, calls: Sequence[WaitingApproval], total: in
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("requested (UTC)", "call", "run", "agent", "tool", "can't resume"):
         table.add_column(heading, overflow="fold")
-    for each in calls:
+    for call in calls:
         table.add_row(
-            _time(each.requested_at), *map(as_text, (each.call_id, each.run_id, each.agent, each.tool, each.refusal))
+            _time(call.requested_at), *map(as_text, (call.call_id, call.run_id, call.agent, call.tool, call.refusal))
         )
     console.print()
     console.print(table)
@@ -266,7 +270,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
     for key, question in _questions(call).items():
         text = dumps(question, ensure_ascii=False)
         console.print(f"{'question':<12} {escape(key, most=len(key))} {escape(text, most=len(text))}")
-    for name, fact in _decided(call.decision).items():
+    for name, fact in _decision_fields(call.decision).items():
         text = json_text(fact) if isinstance(fact, dict) else fact
         if text is not None:
             console.print(f"{name:<12} {escape(text, most=len(text))}")
@@ -278,10 +282,10 @@ def _waits_for(call: WaitingApproval) -> str:
 
 def _questions(call: WaitingApproval) -> dict[str, Any]:
     """Return the questions by their keys."""
-    return {each.key: {"method": each.method, "params": dict(each.params)} for each in call.input}
+    return {question.key: {"method": question.method, "params": dict(question.params)} for question in call.input}
 
 
-def _decided(decision: CallDecision | None) -> dict[str, Any]:
+def _decision_fields(decision: CallDecision | None) -> dict[str, Any]:
     """Return who decided what and when; nothing for a call that waits for its decision."""
     if decision is None or decision.decided_at is None:
         return {}

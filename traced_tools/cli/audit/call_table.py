@@ -66,8 +66,8 @@ def print_calls(
 
 
 def _cells(call: AuditedCall) -> list[Text]:
-    *who, _, duration = _few_cells(call)
-    return [*who, decision_text(call), Text(decider_text(call.fields("decision"))), state_text(call), duration]
+    *first_cells, _, duration = _few_cells(call)
+    return [*first_cells, decision_text(call), Text(decider_text(call.fields("decision"))), state_text(call), duration]
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:

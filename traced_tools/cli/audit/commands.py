@@ -91,19 +91,19 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
-        wanted = options.call_filter(
+        call_filter = options.call_filter(
             *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
             store=store,
         )
         with proof.reader(store) as reader:
             if json:
-                print(json_text([call_json(call) for call in find_calls(reader, wanted, limit)]))
+                print(json_text([call_json(call) for call in find_calls(reader, call_filter, limit)]))
                 return
             most = limit or MOST_LISTED
-            calls = find_calls(reader, wanted, most + 1)
-            listed = calls[:most]
-            total = len(calls) if len(calls) <= most else count_calls(reader, wanted)
-            print_calls(make_console(sys.stdout), listed, total, find_waiting(reader, listed))
+            calls = find_calls(reader, call_filter, most + 1)
+            page = calls[:most]
+            total = len(calls) if len(calls) <= most else count_calls(reader, call_filter)
+            print_calls(make_console(sys.stdout), page, total, find_waiting(reader, page))
 
 
 @app.command()
@@ -125,12 +125,12 @@ def show(
         if trace_url is not None and "{trace_id}" not in trace_url:
             _exit(FAILED, "--trace-url has no {trace_id}: pass a URL such as http://host/trace/{trace_id}")
         with proof.reader(store, run) as reader:
-            found = reader.run(_full_id(reader, run))
-            link = _link(found, trace_url)
+            audited_run = reader.run(_full_id(reader, run))
+            link = _link(audited_run, trace_url)
             if json:
-                print(json_text(_run_json(found, link)))
+                print(json_text(_run_json(audited_run, link)))
             else:
-                print_run(make_console(sys.stdout), found, link)
+                print_run(make_console(sys.stdout), audited_run, link)
 
 
 @app.command()
@@ -148,12 +148,12 @@ def verify(
     with exit_statuses("audit") as command, _reporting(otlp=otlp):
         key = None if public_key is None else _read(public_key, "public")
         archived = options.parse_time(archived_before, "--archived-before")
-        found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
-        command.status = 0 if found.ok else NEGATIVE
+        verification = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
+        command.status = 0 if verification.ok else NEGATIVE
         if json:
-            print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
+            print(json_text({"ok": verification.ok, **dataclasses.asdict(verification)}))
         else:
-            print_verification(make_console(sys.stdout), found)
+            print_verification(make_console(sys.stdout), verification)
 
 
 @app.command()
@@ -175,20 +175,20 @@ def export(
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
-        wanted = options.call_filter(
+        call_filter = options.call_filter(
             *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
             store=store,
         )
-        records = find_records(AuditReader(store), wanted)
+        records = find_records(AuditReader(store), call_filter)
         if output is None and format == "parquet" and sys.stdout.isatty():
             _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
         if output is not None and _is_trail_file(store, output):
             _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
         records = _with_first_read(records)
         with _output(output) as file:
-            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked by export
+            count = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked by export
         if output is not None:
-            typer.echo(f"{written:,} records written to {escape(str(output))}", err=True)
+            typer.echo(f"{count:,} records written to {escape(str(output))}", err=True)
 
 
 @app.command()
@@ -227,7 +227,7 @@ def match(
     The key is TRACED_TOOLS_AUDIT_KEY, else the key file beside the store.
     """
     with exit_statuses("audit") as command:
-        given = {
+        paths = {
             "arguments": arguments,
             "requested_arguments": requested_arguments,
             "result": result,
@@ -236,11 +236,11 @@ def match(
             "by": by,
             "principal": principal,
         }
-        asked = [(content, path) for content, path in given.items() if path is not None]
-        if len(asked) != 1:
+        selected = [(content, path) for content, path in paths.items() if path is not None]
+        if len(selected) != 1:
             names = "--arguments, --requested-arguments, --result, --reason, --name, --by and --principal"
             _exit(FAILED, f"pass one of {names}")
-        ((content, path),) = asked
+        ((content, path),) = selected
         run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
         command.status = 0 if matches else NEGATIVE
@@ -285,12 +285,12 @@ def verify_receipt(
     """Check a receipt without the store. If a check fails, print the first problem and exit with status 1."""
     with exit_statuses("audit") as command:
         key = None if public_key is None else _read(public_key, "public")
-        found = check_receipt(_read(file), checkpoints=checkpoints, public_key=key)
-        command.status = 0 if found.ok else NEGATIVE
+        verification = check_receipt(_read(file), checkpoints=checkpoints, public_key=key)
+        command.status = 0 if verification.ok else NEGATIVE
         if json:
-            print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
+            print(json_text({"ok": verification.ok, **dataclasses.asdict(verification)}))
         else:
-            print_receipt(make_console(sys.stdout), found)
+            print_receipt(make_console(sys.stdout), verification)
 
 
 @app.command()
@@ -333,7 +333,7 @@ def erase(
         run_id = _full_id(AuditReader(store), run)
         key = token_bytes()  # unused, because an erasure has no contents to digest
         with AuditTrail(store, key=key, checkpoints=checkpoints, signing_key=signing_key) as trail:
-            done = trail.erase(
+            erasure = trail.erase(
                 run_id,
                 requested_by=requested_by,
                 reason=reason,
@@ -341,11 +341,11 @@ def erase(
                 contents=content or None,  # type: ignore[arg-type]  # checked by erase
                 timeout=_TO_ERASE,
             )
-        command.status = 0 if done.texts else NEGATIVE
+        command.status = 0 if erasure.texts else NEGATIVE
         if json:
-            print(json_text(dataclasses.asdict(done)))
-        elif done.texts:
-            texts, records = pluralize(done.texts, "text"), pluralize(done.records, "record")
+            print(json_text(dataclasses.asdict(erasure)))
+        elif erasure.texts:
+            texts, records = pluralize(erasure.texts, "text"), pluralize(erasure.records, "record")
             print(f"erased {texts} of {records} of run {escape(run_id)}")
         else:
             print(f"run {escape(run_id)} has no stored texts to erase")
@@ -390,7 +390,7 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file holds a content. A byte order mark and a final newline, which editors add, are ignored."""
+    """Return whether a file holds the recorded text, ignoring a byte order mark and a final newline."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -400,11 +400,11 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
     if embedded_path(store) is None and given_key(None) is None:
         _exit(FAILED, f"there is no audit key: set {KEY_VARIABLE} to the key that the trail uses")
     starts = (text, text.removeprefix("\ufeff"))
-    candidates = [each.removesuffix(end) for each in starts for end in ("", "\n", "\r\n")]
+    candidates = [start.removesuffix(end) for start in starts for end in ("", "\n", "\r\n")]
     undecided = None
-    for each in dict.fromkeys(candidates):
+    for candidate in dict.fromkeys(candidates):
         try:
-            if matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
+            if matching.match(store, call, candidate, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
                 return True
         except matching.UndecidableError as error:
             undecided = error
@@ -454,17 +454,17 @@ class _Proof:
 
 def _full_id(reader: AuditReader, beginning: str, missing: int = NEGATIVE) -> str:
     """Return the only run id that starts with `beginning`; exit with status `missing` if there is none."""
-    found = reader.run_ids(beginning, _MOST_RUNS + 1)
-    if beginning in found or len(found) == 1:
-        return beginning if beginning in found else found[0]
-    if not found:
+    run_ids = reader.run_ids(beginning, _MOST_RUNS + 1)
+    if beginning in run_ids or len(run_ids) == 1:
+        return beginning if beginning in run_ids else run_ids[0]
+    if not run_ids:
         _exit(missing, f"no run begins with {escape(beginning)}")
-    listed = "".join(f"\n  {escape(each)}" for each in found[:_MOST_RUNS])
-    _exit(FAILED, f"several runs begin with {escape(beginning)}:{listed}{_more(len(found))}")
+    lines = "".join(f"\n  {escape(run_id)}" for run_id in run_ids[:_MOST_RUNS])
+    _exit(FAILED, f"several runs begin with {escape(beginning)}:{lines}{_more(len(run_ids))}")
 
 
-def _more(found: int) -> str:
-    return "\n  ..." if found > _MOST_RUNS else ""
+def _more(count: int) -> str:
+    return "\n  ..." if count > _MOST_RUNS else ""
 
 
 def _link(run: AuditedRun, template: str | None) -> str | None:
@@ -476,15 +476,15 @@ def _link(run: AuditedRun, template: str | None) -> str | None:
 
 def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
     calls = [
-        {**call_json(call), "records": [exporting.json_fields(each) for each in (*call.records, *call.conflicting)]}
+        {**call_json(call), "records": [exporting.json_fields(record) for record in (*call.records, *call.conflicting)]}
         for call in run.calls
     ]
     shared = {name: run.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
     shared |= {"principal": run.principal, "actors": list(run.actors)}
-    compactions = [exporting.json_fields(each) for each in run.compactions]
-    changes = [exporting.json_fields(each) for each in run.tool_changes]
-    others = {"compactions": compactions, "tool_changes": changes}
-    return {"run_id": run.run_id, **shared, "trace_url": link, **others, "calls": calls}
+    compactions = [exporting.json_fields(record) for record in run.compactions]
+    changes = [exporting.json_fields(record) for record in run.tool_changes]
+    events = {"compactions": compactions, "tool_changes": changes}
+    return {"run_id": run.run_id, **shared, "trace_url": link, **events, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:
@@ -514,14 +514,16 @@ def _is_trail_file(store: str, output: Path) -> bool:
     path = embedded_path(store)
     if path is None:
         return False
-    return any(_is_same(output, each) for each in (*sqlite_files(path), checkpoints_beside(path), Path(f"{path}.key")))
+    return any(
+        _is_same(output, existing) for existing in (*sqlite_files(path), checkpoints_beside(path), Path(f"{path}.key"))
+    )
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other_path: Path) -> bool:
     """Whether two paths lead to the same file, also through links, or would if it existed."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return os.path.realpath(one) == os.path.realpath(other)
+    if path.exists() and other_path.exists():
+        return path.samefile(other_path)
+    return os.path.realpath(path) == os.path.realpath(other_path)
 
 
 @contextmanager

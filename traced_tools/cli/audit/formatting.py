@@ -45,11 +45,11 @@ def state_text(call: AuditedCall) -> Text:
     """Return how a call ended; a refused one has no outcome."""
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
-        return _marked(call, Text("-", "dim"))
-    return _marked(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+        return _add_marks(call, Text("-", "dim"))
+    return _add_marks(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
 
 
-def _marked(call: AuditedCall, text: Text) -> Text:
+def _add_marks(call: AuditedCall, text: Text) -> Text:
     marks = {" LATE": call.is_late, " CONFLICTING": bool(call.conflicting)}
     return text.append("".join(mark for mark, is_so in marks.items() if is_so), "bold red")
 
@@ -57,8 +57,8 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 def decision_text(call: AuditedCall) -> Text:
     """Return the decision and the reason code."""
     fields = call.fields("decision")
-    decision, why = fields.get("decision"), reason_text(fields)
-    text = "-" if decision is None else escape(decision) + (f" ({why})" if why else "")
+    decision, reason = fields.get("decision"), reason_text(fields)
+    text = "-" if decision is None else escape(decision) + (f" ({reason})" if reason else "")
     return Text(text, "" if decision in RAN else "yellow")
 
 
@@ -66,21 +66,21 @@ def verdict_text(call: AuditedCall) -> Text:
     """Return how a call ended and, unless it was allowed without a decider, who decided what, and why."""
     fields = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
-    text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
+    text = _add_marks(call, as_text(call.state, "yellow")) if refused else state_text(call)
     decider = decider_text(fields)
-    by, why = f" by {decider}" if decider else "", reason_text(fields)
+    by_decider, reason = f" by {decider}" if decider else "", reason_text(fields)
     if refused:
-        return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
+        return text.append(f"{by_decider}{f' ({reason})' if reason else ''}", "not bold default")
     decision = fields.get("decision", "undecided")
-    if not by and decision in ("allowed", call.state):
+    if not by_decider and decision in ("allowed", call.state):
         return text
-    return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+    return text.append(f" ({escape(decision)}{by_decider}{f': {reason}' if reason else ''})", "not bold default")
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:
     """Return the person and the advisor of a decision record; may be blank."""
-    named = (person_of(decision), decision.get("advisor"))
-    return " via ".join(escape(name) for name in named if name is not None)
+    deciders = (person_of(decision), decision.get("advisor"))
+    return " via ".join(escape(name) for name in deciders if name is not None)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
@@ -98,8 +98,9 @@ def duration_text(outcome: Mapping[str, Any]) -> str:
 def tool_name(call: AuditedCall) -> object:
     """Return the tool's name; for an unknown tool, also the name that the model wrote, if it is stored."""
     requested = call.fields("intent").get("requested_name")
-    stored = requested.get("text") if isinstance(requested, dict) else None
-    return f'{call.shared_field("tool")} "{stored}"' if stored is not None else call.shared_field("tool")
+    requested_name = requested.get("text") if isinstance(requested, dict) else None
+    name = call.shared_field("tool")
+    return name if requested_name is None else f'{name} "{requested_name}"'
 
 
 def pluralize(number: int, noun: str) -> str:

@@ -98,20 +98,22 @@ def call_filter(
             a principal.
     """
     first, last = parse_period(since, until)
-    attributes, who = _parse_attributes(attribute), None if principal is None else PrincipalFilter(principal, store)
+    attributes = _parse_attributes(attribute)
+    principal_filter = None if principal is None else PrincipalFilter(principal, store)
     return CallFilter(
-        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, who), policy_digest=policy_digest
+        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, principal_filter),
+        policy_digest=policy_digest,
     )
 
 
-def _parse_attributes(given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given or ():
-        key, equals, value = each.partition("=")
+def _parse_attributes(attributes: list[str] | None) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for attribute in attributes or ():
+        key, equals, value = attribute.partition("=")
         if not key or not equals:
             raise typer.BadParameter("pass KEY=VALUE, such as tenant=acme", param_hint="--attribute")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:

@@ -53,23 +53,23 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
 def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     for label, name in _ABOUT:
         if (value := run.shared_field(name)) is not None:
-            yield _labelled(label, as_text(value))
+            yield _with_label(label, as_text(value))
     if run.principal is not None:
-        yield _labelled("on behalf of", as_text(run.principal))
+        yield _with_label("on behalf of", as_text(run.principal))
     if run.actors:
-        yield _labelled("through", as_text(" > ".join(run.actors), most=_LONG))
+        yield _with_label("through", as_text(" > ".join(run.actors), most=_LONG))
     attributes = run.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
-        yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
+        yield _with_label("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
     if trace_url is not None:
-        yield _labelled("", as_text(trace_url, most=_LONG))
+        yield _with_label("", as_text(trace_url, most=_LONG))
 
 
 def _compaction(record: AuditRecord) -> Text:
     """Return when a conversation was compacted, how and why, and the entry of the conversation that records it."""
     fields = parsed(record.body)
     if fields is None:
-        return _labelled("compaction", _at(record).append("  ").append(DAMAGED, "bold red"))
+        return _with_label("compaction", _at(record).append("  ").append(DAMAGED, "bold red"))
     facts = [f"{escape(fields.get('covered'))} entries through {escape(fields.get('through'))}"]
     if "branch" in fields:
         facts.append(f"branch {escape(fields['branch'])}")
@@ -81,7 +81,7 @@ def _compaction(record: AuditRecord) -> Text:
     if fields.get("iteration"):
         facts.append(f"iteration {escape(fields['iteration'])}")
     facts.append(f"entry {escape(fields.get('entry_id'))}")
-    return _labelled("compaction", _at(record).append("  ").append_text(Text(", ".join(facts))))
+    return _with_label("compaction", _at(record).append("  ").append_text(Text(", ".join(facts))))
 
 
 def _changed_tools(record: AuditRecord) -> Text:
@@ -89,10 +89,10 @@ def _changed_tools(record: AuditRecord) -> Text:
     fields = parsed(record.body)
     changes = None if fields is None else fields.get("changes")
     if fields is None or not isinstance(changes, list):
-        return _labelled("not as pinned", _at(record).append("  ").append(DAMAGED, "bold red"))
+        return _with_label("not as pinned", _at(record).append("  ").append(DAMAGED, "bold red"))
     facts = f"{escape(fields.get('source'))}: {escape(', '.join(map(str, changes)))}"
     refused = "; the run was refused" if fields.get("refused") is True else ""
-    return _labelled("not as pinned", _at(record).append("  ").append(f"{facts}{refused}", "bold red"))
+    return _with_label("not as pinned", _at(record).append("  ").append(f"{facts}{refused}", "bold red"))
 
 
 def _add_call(branch: Tree, call: AuditedCall) -> None:
@@ -111,68 +111,68 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
         yield Text("its intent is not in the store", "bold red")
         return
     fields = call.fields("intent")
-    asked = [fields.get("model"), fields.get("provider")]
-    by = " of ".join(escape(each) for each in asked if each is not None)
-    yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
+    provenance = [fields.get("model"), fields.get("provider")]
+    model_name = " of ".join(escape(name) for name in provenance if name is not None)
+    yield _with_label("intent", _at(call.intent).append(f"  by {model_name}" if model_name else ""))
     if "requested_name" in fields:
-        yield _labelled("asked for", _content(fields["requested_name"]))
+        yield _with_label("asked for", _content(fields["requested_name"]))
     if "own_name" in fields:
         source = escape(fields.get("source"))
-        yield _labelled("tool", Text(f"{escape(fields['own_name'])} of {source}"))
-    yield _labelled("reason", _content(fields.get("reason")))
-    yield _labelled("arguments", _content(fields.get("arguments")))
+        yield _with_label("tool", Text(f"{escape(fields['own_name'])} of {source}"))
+    yield _with_label("reason", _content(fields.get("reason")))
+    yield _with_label("arguments", _content(fields.get("arguments")))
     if "requested_arguments" in fields:
-        yield _labelled("as written", _content(fields["requested_arguments"]))
+        yield _with_label("as written", _content(fields["requested_arguments"]))
     if isinstance(changes := fields.get("pin_changes"), list):
-        yield _labelled("not as pinned", Text(escape(", ".join(map(str, changes))), "bold red"))
+        yield _with_label("not as pinned", Text(escape(", ".join(map(str, changes))), "bold red"))
     if not _is_stored(fields.get("arguments")) and (names := _argument_names(fields)):
-        yield _labelled("names", Text(names))
+        yield _with_label("names", Text(names))
 
 
 def _argument_names(fields: dict[str, Any]) -> str:
     """Return the names of the arguments that the tool knows, and how many it does not."""
     names, unknown = fields.get("argument_names"), fields.get("unknown_arguments")
-    listed = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
+    listing = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
     more = f"{unknown} unknown" if isinstance(unknown, int) else ""
-    return " and ".join(each for each in (listed, more) if each)
+    return " and ".join(part for part in (listing, more) if part)
 
 
 def _decision(call: AuditedCall) -> Iterator[Text]:
     if call.decision is None:
-        yield _labelled("decision", Text("none is recorded", "yellow"))
+        yield _with_label("decision", Text("none is recorded", "yellow"))
         return
     for record in call.of_kind("decision"):
-        yield from _decided(record, parsed(record.body) or {})
+        yield from _decision_lines(record, parsed(record.body) or {})
 
 
-def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
-    decider, why = decider_text(fields), reason_text(fields)
-    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
-    text = as_text(fields.get("decision", "damaged")).append(said)
+def _decision_lines(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
+    decider, reason = decider_text(fields), reason_text(fields)
+    suffix = (f" by {decider}" if decider else "") + (f" ({reason})" if reason else "")
+    text = as_text(fields.get("decision", "damaged")).append(suffix)
     if fields.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
-    yield _labelled("decision", _at(record).append("  ").append_text(text))
+    yield _with_label("decision", _at(record).append("  ").append_text(text))
     if "arguments" in fields:
-        yield _labelled("ran with", _content(fields["arguments"]))
+        yield _with_label("ran with", _content(fields["arguments"]))
     evaluated = fields.get("evaluated")
     for verdict in evaluated if isinstance(evaluated, list) else ():
         if isinstance(verdict, dict):  # the store may hold anything there
             becomes, advisor, code = (escape(verdict.get(name)) for name in ("becomes", "advisor", "reason_code"))
-            yield _labelled("evaluated", Text(f"{becomes} with {advisor} ({code})"))
+            yield _with_label("evaluated", Text(f"{becomes} with {advisor} ({code})"))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:
     if call.outcome is None:
         if call.state == UNFINISHED:
-            yield _labelled("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
+            yield _with_label("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
         return
     for number, record in enumerate(call.of_kind("outcome")[:-1], 1):
         before = parsed(record.body) or {}
-        yield _labelled(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
+        yield _with_label(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
     fields = call.fields("outcome")
-    yield _labelled("outcome", _ended(call.outcome, state_text(call), fields))
+    yield _with_label("outcome", _ended(call.outcome, state_text(call), fields))
     if "result" in fields:
-        yield _labelled("result", _content(fields["result"]))
+        yield _with_label("result", _content(fields["result"]))
 
 
 def _ended(record: AuditRecord, text: Text, fields: dict[str, Any]) -> Text:
@@ -189,12 +189,12 @@ def _conflicting(call: AuditedCall) -> Iterator[Text]:
     for record in call.conflicting:
         fields = parsed(record.body) or {}
         value = fields.get(record.kind)
-        what = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
-        where = f": record {record.sequence} of chain {escape(record.chain_id)}"
-        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
+        fact = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
+        location = f": record {record.sequence} of chain {escape(record.chain_id)}"
+        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(fact, "bold red").append(location)
 
 
-def _labelled(label: str, text: Text) -> Text:
+def _with_label(label: str, text: Text) -> Text:
     return Text(f"{label:<12} ", "dim").append_text(text)
 
 
@@ -203,13 +203,13 @@ def _at(record: AuditRecord) -> Text:
 
 
 def _content(content: object) -> Text:
-    """Return a content's text if it is stored, else its digest."""
+    """Return the text of a field if it is stored, else its digest."""
     if not isinstance(content, dict):
         return Text("none was given", "dim")
     if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        shown = readable_json if content.get("form") == "json" else escape
-        return Text(shown(content["text"], _LONG)).append(cut, "dim")
+        make_readable = readable_json if content.get("form") == "json" else escape
+        return Text(make_readable(content["text"], _LONG)).append(cut, "dim")
     digest = escape(str(content.get("digest"))[:_DIGEST])
     state = "erased" if commits_to_text(content) else "not stored"
     return Text(f"{state} (digest {digest}, {escape(content.get('size'))} bytes)", "dim")

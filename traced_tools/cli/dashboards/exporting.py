@@ -51,12 +51,12 @@ def export_dashboards(
         if is_changed:
             board = with_limits_on_board(json.loads(content), source.stem, limits)
             content = (json.dumps(board, indent=2, sort_keys=True) + "\n").encode()
-        yield _written(folder / source.name, content)
+        yield _write(folder / source.name, content)
     for source in files.rules():
         content = source.read_bytes()
         if is_changed or runbooks is not None or grafana is not None:
             content = _rules(content.decode(), limits, runbooks, grafana).encode()
-        yield _written(folder / "rules" / source.name, content)
+        yield _write(folder / "rules" / source.name, content)
 
 
 def _rules(text: str, limits: Limits, runbooks: str | None, grafana: str | None) -> str:
@@ -68,7 +68,7 @@ def _rules(text: str, limits: Limits, runbooks: str | None, grafana: str | None)
     return "# Written by `traced-tools dashboards export`.\n" + yaml.safe_dump(content, sort_keys=False, width=_WIDTH)
 
 
-def _written(target: Path, content: bytes) -> Path:
+def _write(target: Path, content: bytes) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     return target

@@ -27,10 +27,10 @@ def boards(schema: Schema) -> list[Path]:
     Raises:
         ConfigurationError: the installation has none.
     """
-    found = sorted((folder() / schema).glob("*.json"))
-    if not found:
+    paths = sorted((folder() / schema).glob("*.json"))
+    if not paths:
         raise ConfigurationError("this installation has no dashboards: install traced_tools from its wheel")
-    return found
+    return paths
 
 
 def rules() -> list[Path]:

@@ -60,7 +60,7 @@ class _Answer:
         self.body = body
 
 
-def _inflated(raw: bytes, encoding: str) -> bytes:
+def _inflate(raw: bytes, encoding: str) -> bytes:
     """Return a body without its compression, or nothing if it cannot be read.
 
     Raises:
@@ -110,14 +110,14 @@ class Grafana:
         # It is created first, because Grafana may answer 403 instead of 404 to a question about a missing folder.
         answer = self._request(what, "POST", "/api/folders", FOLDER)
         if answer.status_code in _CONFLICT:
-            found = self._request(what, "GET", f"/api/folders/{FOLDER['uid']}")
-            if not found.is_success:
+            existing = self._request(what, "GET", f"/api/folders/{FOLDER['uid']}")
+            if not existing.is_success:
                 raise ImportFailed(
                     f"{what}: Grafana has another folder of this name, or hides this folder from the token "
-                    f"({answer.status_code}, {found.status_code}): rename that folder, or let the token's service "
+                    f"({answer.status_code}, {existing.status_code}): rename that folder, or let the token's service "
                     "account edit it"
                 )
-            answer = found
+            answer = existing
         if self._result(what, answer).get("uid") != FOLDER["uid"]:
             self._no_grafana(what, answer)
 
@@ -150,7 +150,7 @@ class Grafana:
                         break
                     if time.monotonic() > deadline:
                         raise httpx.ReadTimeout("the answer does not end")
-                return _Answer(answer, _inflated(bytes(raw), answer.headers.get("content-encoding", "")))
+                return _Answer(answer, _inflate(bytes(raw), answer.headers.get("content-encoding", "")))
         except _TooLarge:
             problem = f"the answer of {self._url} has more than {_MOST_BYTES // 1024} KiB, so it is not that of Grafana"
         except httpx.TimeoutException:
@@ -172,13 +172,13 @@ class Grafana:
         except (ValueError, RecursionError):
             result = None
         fields = result if isinstance(result, dict) else {}
-        said = self._quoted(fields)
+        quotation = self._quote_message(fields)
         match answer.status_code:
             case 200 if fields:
                 return fields
             case 200:
                 self._no_grafana(what, answer)
-            case 400 if "provisioned" in said:
+            case 400 if "provisioned" in quotation:
                 problem = "Grafana loads it from a file: replace the file with that of `traced-tools dashboards export`"
             case 401:
                 problem = "Grafana refuses the token: pass the token of a service account, which has not expired"
@@ -195,9 +195,9 @@ class Grafana:
                 problem = "Grafana has a problem: try again later, and read its log"
             case _:
                 problem = "Grafana refuses the request"
-        raise ImportFailed(f"{what}: {problem} ({answer.status_code}{said})")
+        raise ImportFailed(f"{what}: {problem} ({answer.status_code}{quotation})")
 
-    def _quoted(self, fields: Mapping[str, Any]) -> str:
+    def _quote_message(self, fields: Mapping[str, Any]) -> str:
         """Return the message of an error, in which a proxy could repeat the token."""
         message = fields.get("message")
         return f": {escape(message.replace(self._token, '[token]'))}" if isinstance(message, str) else ""

@@ -70,10 +70,10 @@ class Limits:
                 raise ConfigurationError(f"{name} must be a share between 0 and 1")
         bounds = [bound for bound in names.INVOKE_AGENT_DURATION.boundaries if bound != int(bound)]
         if self.slow_run_seconds not in bounds:
-            raise ConfigurationError(f"slow_run_seconds must be one of {', '.join(f'{each:g}' for each in bounds)}")
-        for each in fields(self):
-            if not 0 < getattr(self, each.name) < float("inf"):
-                raise ConfigurationError(f"{each.name} must be a positive number")
+            raise ConfigurationError(f"slow_run_seconds must be one of {', '.join(f'{bound:g}' for bound in bounds)}")
+        for field in fields(self):
+            if not 0 < getattr(self, field.name) < float("inf"):
+                raise ConfigurationError(f"{field.name} must be a positive number")
 
 
 DEFAULTS: Final = Limits()
@@ -139,22 +139,22 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
     rules = [rule for group in content["groups"] for rule in group["rules"]]
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
     recordings = {rule["record"]: rule for rule in rules if "record" in rule}
-    for option, old, new in _changed(limits):
+    for option, old, new in _changes(limits):
         if (alert := alerts.get(_COMPARED.get(option, ""))) is not None:
-            alert["expr"] = _replaced(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
+            alert["expr"] = _replace_once(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
         if option in _OBJECTIVES:
             _change_objective(alerts, recordings, *_OBJECTIVES[option], 1 - old, 1 - new)
         if option == "slow_run_seconds":
             for rule in rules:
-                rule.update(_mapped(rule, lambda text: text.replace(_text(old), _text(new))))  # noqa: B023
+                rule.update(_map_texts(rule, lambda text: text.replace(_text(old), _text(new))))  # noqa: B023
         if option == "daily_cost" and alerts:
             notes = alerts["DailyCostExceeded"]["annotations"]
-            notes["description"] = _replaced(notes["description"], f"is ${_text(old)}", f"is ${_text(new)}")
+            notes["description"] = _replace_once(notes["description"], f"is ${_text(old)}", f"is ${_text(new)}")
         if option == "cost_factor" and alerts:
             alert = alerts["CostBurn"]
-            alert["expr"] = _replaced(alert["expr"], f"{_text(old)} * quantile", f"{_text(new)} * quantile")
+            alert["expr"] = _replace_once(alert["expr"], f"{_text(old)} * quantile", f"{_text(new)} * quantile")
             notes = alert["annotations"]
-            notes["description"] = _replaced(
+            notes["description"] = _replace_once(
                 notes["description"], f"over {_text(old)} times", f"over {_text(new)} times"
             )
     for alert in alerts.values():
@@ -168,7 +168,7 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
 
 def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
     """Return a board, of either schema, with other limits."""
-    for option, old, new in _changed(limits):
+    for option, old, new in _changes(limits):
         for of_board, panel in _THRESHOLDS.get(option, ()):
             for node in _panels(board, panel) if of_board == uid else ():
                 _change_thresholds(node, old, new)
@@ -178,18 +178,18 @@ def with_limits_on_board(board: Any, uid: str, limits: Limits) -> Any:
             for number in (first, first + 2):
                 for node in _panels(board, number):
                     for before, after in pairs:
-                        node.update(_mapped(node, lambda text: text.replace(before, after)))  # noqa: B023
+                        node.update(_map_texts(node, lambda text: text.replace(before, after)))  # noqa: B023
         if uid == "tt-slo" and option == "slow_run_seconds":
-            board = _mapped(board, lambda text: text.replace(f"{_text(old)} s", f"{_text(new)} s"))  # noqa: B023
+            board = _map_texts(board, lambda text: text.replace(f"{_text(old)} s", f"{_text(new)} s"))  # noqa: B023
     return board
 
 
-def _changed(limits: Limits) -> Iterator[tuple[str, float, float]]:
+def _changes(limits: Limits) -> Iterator[tuple[str, float, float]]:
     """Yield name, default and value of each limit that is not the default."""
-    for each in fields(limits):
-        old, new = getattr(DEFAULTS, each.name), getattr(limits, each.name)
+    for field in fields(limits):
+        old, new = getattr(DEFAULTS, field.name), getattr(limits, field.name)
         if old != new:
-            yield each.name, old, new
+            yield field.name, old, new
 
 
 def _change_objective(
@@ -198,14 +198,14 @@ def _change_objective(
     """Change how many events may be bad: in what is recorded of the budget, and in its alerts' rates and texts."""
     for recording, rule in recordings.items():
         if recording.startswith(f"traced_tools:{name}:budget_left"):
-            rule["expr"] = _replaced(rule["expr"], f" / {old:g}", f" / {new:g}")
+            rule["expr"] = _replace_once(rule["expr"], f" / {old:g}", f" / {new:g}")
     for alert in (alerts[f"{prefix}{speed}"] for speed in ("BurnFast", "BurnSlow") if alerts):
-        alert["expr"] = _COMPARISON.sub(lambda found: f"{float(found[0]) / old * new:g}", alert["expr"])
+        alert["expr"] = _COMPARISON.sub(lambda match: f"{float(match[0]) / old * new:g}", alert["expr"])
         notes = alert["annotations"]
-        notes["description"] = _replaced(notes["description"], f"allows {old:.1%}", f"allows {new:.1%}")
+        notes["description"] = _replace_once(notes["description"], f"allows {old:.1%}", f"allows {new:.1%}")
 
 
-def _replaced(text: str, old: str, new: str) -> str:
+def _replace_once(text: str, old: str, new: str) -> str:
     if text.count(old) != 1:
         raise ConfigurationError("the files of the dashboards are of another release: install traced_tools anew")
     return text.replace(old, new)
@@ -220,11 +220,11 @@ def _panels(node: Any, number: int) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
         if node.get("id") == number and "title" in node:
             yield node
-        for each in node.values():
-            yield from _panels(each, number)
+        for child in node.values():
+            yield from _panels(child, number)
     elif isinstance(node, list):
-        for each in node:
-            yield from _panels(each, number)
+        for child in node:
+            yield from _panels(child, number)
 
 
 def _change_thresholds(node: Any, old: float, new: float) -> None:
@@ -232,19 +232,19 @@ def _change_thresholds(node: Any, old: float, new: float) -> None:
         for step in node.get("steps", ()) if isinstance(node.get("steps"), list) else ():
             if step.get("value") == old:
                 step["value"] = new
-        for each in node.values():
-            _change_thresholds(each, old, new)
+        for child in node.values():
+            _change_thresholds(child, old, new)
     elif isinstance(node, list):
-        for each in node:
-            _change_thresholds(each, old, new)
+        for child in node:
+            _change_thresholds(child, old, new)
 
 
-def _mapped(node: Any, change: Callable[[str], str]) -> Any:
+def _map_texts(node: Any, change: Callable[[str], str]) -> Any:
     """Return a document with each text changed."""
     if isinstance(node, str):
         return change(node)
     if isinstance(node, dict):
-        return {key: _mapped(value, change) for key, value in node.items()}
+        return {key: _map_texts(value, change) for key, value in node.items()}
     if isinstance(node, list):
-        return [_mapped(each, change) for each in node]
+        return [_map_texts(child, change) for child in node]
     return node

@@ -52,12 +52,12 @@ def doctor(
     """
     with exit_statuses(_COMMAND) as command:
         headers = dict(map(_header, header or ()))
-        found = [(server, _checked(server, headers)) for server in mcp]
-        command.status = NEGATIVE if any(isinstance(each, McpError) for _, each in found) else 0
+        answers = [(server, _check_server(server, headers)) for server in mcp]
+        command.status = NEGATIVE if any(isinstance(answer, McpError) for _, answer in answers) else 0
         if json:
-            print(json_text([_json(server, each) for server, each in found]))
+            print(json_text([_json(server, answer) for server, answer in answers]))
         else:
-            _print(found)
+            _print(answers)
 
 
 def _header(option: str) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def _header(option: str) -> tuple[str, str]:
     return name, os.environ[variable]
 
 
-def _checked(server: str, headers: Mapping[str, str]) -> ServerDescription | McpError:
+def _check_server(server: str, headers: Mapping[str, str]) -> ServerDescription | McpError:
     """Ask a server, and end the connection."""
     try:
         from traced_tools.mcp.answering import Answering
@@ -107,27 +107,27 @@ def _problem(error: McpError) -> str:
     return str(error).removeprefix(f"the MCP server {_NAME!r} ")
 
 
-def _json(server: str, found: ServerDescription | McpError) -> dict[str, Any]:
-    if isinstance(found, McpError):
-        return {"server": server, "problem": _problem(found)}
+def _json(server: str, answer: ServerDescription | McpError) -> dict[str, Any]:
+    if isinstance(answer, McpError):
+        return {"server": server, "problem": _problem(answer)}
     return {
         "server": server,
-        "revision": found.revision,
-        "handshake": found.has_handshake,
-        "software": found.software,
-        "tools": list(found.tools),
+        "revision": answer.revision,
+        "handshake": answer.has_handshake,
+        "software": answer.software,
+        "tools": list(answer.tools),
     }
 
 
-def _print(found: Sequence[tuple[str, ServerDescription | McpError]]) -> None:
+def _print(answers: Sequence[tuple[str, ServerDescription | McpError]]) -> None:
     console = make_console(sys.stdout)
-    for server, each in found:
+    for server, answer in answers:
         console.print(as_text(server, "bold"))
-        if isinstance(each, McpError):
-            console.print(as_text(f"  {_problem(each)}", "red"))
+        if isinstance(answer, McpError):
+            console.print(as_text(f"  {_problem(answer)}", "red"))
             continue
-        era = "by handshake, an older revision" if each.has_handshake else "without handshake"
-        console.print(as_text(f"  revision  {each.revision} ({era})"))
-        console.print(as_text(f"  software  {each.software or 'unknown'}"))
-        more = "" if len(each.tools) <= _SHOWN_TOOLS else ", …"
-        console.print(as_text(f"  tools     {len(each.tools)}: {', '.join(each.tools[:_SHOWN_TOOLS])}{more}"))
+        era = "by handshake, an older revision" if answer.has_handshake else "without handshake"
+        console.print(as_text(f"  revision  {answer.revision} ({era})"))
+        console.print(as_text(f"  software  {answer.software or 'unknown'}"))
+        more = "" if len(answer.tools) <= _SHOWN_TOOLS else ", …"
+        console.print(as_text(f"  tools     {len(answer.tools)}: {', '.join(answer.tools[:_SHOWN_TOOLS])}{more}"))

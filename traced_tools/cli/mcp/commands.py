@@ -60,7 +60,7 @@ def serve(
 
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None  # a token read from a file ends with a line feed
         with _printing_to_stderr():
-            served = _loaded(tools)
+            served = _load_object(tools)
         if transport is Transport.HTTP and token is None and host not in serving.LOOPBACK:
             exit_with(_COMMAND, FAILED, f"anybody who reaches {host} could call the tools: set {TOKEN_VARIABLE}")
         try:
@@ -78,24 +78,24 @@ def serve(
             )
 
 
-def _loaded(name: str) -> Any:
+def _load_object(name: str) -> Any:
     """Return the object of a module; modules of the current directory come first."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         exit_with(_COMMAND, FAILED, f"{name!a} is not of the form MODULE:OBJECT, such as shop.tools:tools")
     sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module_name)
+        loaded: Any = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             exit_with(_COMMAND, FAILED, f"there is no module {error.name}: pass its name, and run this where it is")
         exit_with(_COMMAND, FAILED, f"the module {module_name} cannot be imported: {type(error).__name__}: {error}")
     for part in path.split("."):
         try:
-            found = getattr(found, part)
+            loaded = getattr(loaded, part)
         except AttributeError:
             exit_with(_COMMAND, FAILED, f"the module {module_name} has no object {path}")
-    return found
+    return loaded
 
 
 @contextmanager

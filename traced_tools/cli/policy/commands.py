@@ -79,16 +79,18 @@ def check(
         first, last = options.parse_period(since, until)
         calls = [] if audit is None else AuditReader(audit).calls(since=first, until=last)
         replayed = [*replay(rules, calls, advisor, None if audit is None else _key(audit))]
-        known = _known_names(calls, pins)
-        missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), known)]
-        unseen = [*missing_names((rule for rule in rules.rules if not rule.names_sources), known)]
-        command.status = NEGATIVE if _of(replayed, "changed") or _of(replayed, "not_replayed") or missing else 0
-        decided = _texts_of(calls)
+        names = _known_names(calls, pins)
+        missing = [*missing_names((rule for rule in rules.rules if rule.names_sources), names)]
+        unseen = [*missing_names((rule for rule in rules.rules if not rule.names_sources), names)]
+        command.status = (
+            NEGATIVE if _with_finding(replayed, "changed") or _with_finding(replayed, "not_replayed") or missing else 0
+        )
+        calls_per_text = _count_calls_per_text(calls)
         if json:
-            print(json_text(_json(rules, replayed, missing, unseen, decided)))
+            print(json_text(_json(rules, replayed, missing, unseen, calls_per_text)))
         else:
             console = make_console(sys.stdout)
-            _print(console, rules, replayed, missing, unseen, decided, is_replayed=audit is not None)
+            _print(console, rules, replayed, missing, unseen, calls_per_text, is_replayed=audit is not None)
 
 
 @app.command()
@@ -108,7 +110,7 @@ def evaluated(
     with exit_statuses("policy"):
         first, last = options.parse_period(since, until)
         calls = AuditReader(store).calls(since=first, until=last)
-        verdicts = [(call, each) for call in calls for each in _verdicts(call, advisor)]
+        verdicts = [(call, verdict) for call in calls for verdict in _verdicts(call, advisor)]
         if json:
             print(json_text(_evaluated_json(verdicts)))
         else:
@@ -116,9 +118,9 @@ def evaluated(
 
 
 def _verdicts(call: AuditedCall, advisor: str | None) -> list[dict[str, Any]]:
-    found = call.fields("decision").get("evaluated")
-    items = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return [each for each in items if advisor in (None, each.get("advisor"))]
+    evaluations = call.fields("decision").get("evaluated")
+    items = [item for item in evaluations if isinstance(item, dict)] if isinstance(evaluations, list) else []
+    return [item for item in items if advisor in (None, item.get("advisor"))]
 
 
 def _changes(call: AuditedCall, verdict: Mapping[str, Any]) -> bool:
@@ -126,30 +128,35 @@ def _changes(call: AuditedCall, verdict: Mapping[str, Any]) -> bool:
 
 
 def _evaluated_json(verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> dict[str, Any]:
-    changed = [{**call_json(call), "evaluated": each} for call, each in verdicts if _changes(call, each)]
+    changes = [{**call_json(call), "evaluated": verdict} for call, verdict in verdicts if _changes(call, verdict)]
     return {
-        "counts": {"evaluated": len(verdicts), "changed": len(changed)},
-        "policies": dict(Counter(str(each.get("policy_digest")) for _, each in verdicts)),
-        "changed": changed,
+        "counts": {"evaluated": len(verdicts), "changed": len(changes)},
+        "policies": dict(Counter(str(verdict.get("policy_digest")) for _, verdict in verdicts)),
+        "changed": changes,
     }
 
 
 def _print_evaluated(console: Console, verdicts: Sequence[tuple[AuditedCall, dict[str, Any]]]) -> None:
-    changed = [(call, each) for call, each in verdicts if _changes(call, each)]
-    same = len(verdicts) - len(changed)
+    changes = [(call, verdict) for call, verdict in verdicts if _changes(call, verdict)]
+    unchanged = len(verdicts) - len(changes)
     total = pluralize(len(verdicts), "verdict")
-    console.print(f"{total}: {len(changed):,} would change a decision, {same:,} would not")
-    if not changed:
+    console.print(f"{total}: {len(changes):,} would change a decision, {unchanged:,} would not")
+    if not changes:
         return
     groups = Counter(
         (
-            *(each.get("advisor"), each.get("policy_digest"), each.get("reason_code"), call.shared_field("tool")),
-            *(call.fields("decision").get("decision"), each.get("becomes")),
+            *(
+                verdict.get("advisor"),
+                verdict.get("policy_digest"),
+                verdict.get("reason_code"),
+                call.shared_field("tool"),
+            ),
+            *(call.fields("decision").get("decision"), verdict.get("becomes")),
         )
-        for call, each in changed
+        for call, verdict in changes
     )
     console.print()
-    console.print(_grouped(groups, _EVALUATED_HEADINGS))
+    console.print(_table_of_groups(groups, _EVALUATED_HEADINGS))
 
 
 def _key(audit: str) -> AuditKey | None:
@@ -160,20 +167,20 @@ def _key(audit: str) -> AuditKey | None:
         return None
 
 
-def _texts_of(calls: Sequence[AuditedCall]) -> Counter[str]:
+def _count_calls_per_text(calls: Sequence[AuditedCall]) -> Counter[str]:
     """Return how many calls each policy has decided, by its digest."""
-    found = (call.fields("decision").get("policy_digest") for call in calls)
-    return Counter(str(each) for each in found if each is not None)
+    digests = (call.fields("decision").get("policy_digest") for call in calls)
+    return Counter(str(digest) for digest in digests if digest is not None)
 
 
-def _print_texts(console: Console, digest: str, decided: Mapping[str, int]) -> None:
-    if not decided:
+def _print_texts(console: Console, digest: str, calls_per_text: Mapping[str, int]) -> None:
+    if not calls_per_text:
         return
-    console.print(f"decided by this text: {pluralize(decided.get(digest, 0), 'recorded call')}")
-    for other, number in sorted(decided.items(), key=lambda item: -item[1]):
-        if other != digest:
+    console.print(f"decided by this text: {pluralize(calls_per_text.get(digest, 0), 'recorded call')}")
+    for other_digest, number in sorted(calls_per_text.items(), key=lambda item: -item[1]):
+        if other_digest != digest:
             console.print(
-                as_text(f"decided by another policy, {other}: {pluralize(number, 'recorded call')}", "yellow")
+                as_text(f"decided by another policy, {other_digest}: {pluralize(number, 'recorded call')}", "yellow")
             )
 
 
@@ -184,13 +191,13 @@ def _known_names(calls: Sequence[AuditedCall], pins: Path | None) -> Mapping[str
         from traced_tools.mcp.pinning import PinFile
 
         for server, pinned in PinFile(pins).names().items():
-            offered, own = names.get(server, (frozenset(), frozenset()))
-            names[server] = SourceNames(offered, own | pinned)
+            offered, own_names = names.get(server, (frozenset(), frozenset()))
+            names[server] = SourceNames(offered, own_names | pinned)
     return names
 
 
-def _of(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
-    return [each for each in replayed if each.finding == finding]
+def _with_finding(replayed: Sequence[Replayed], finding: Finding) -> list[Replayed]:
+    return [entry for entry in replayed if entry.finding == finding]
 
 
 def _json(
@@ -198,17 +205,18 @@ def _json(
     replayed: Sequence[Replayed],
     missing: Sequence[MissingName],
     unseen: Sequence[MissingName],
-    decided: Mapping[str, int],
+    calls_per_text: Mapping[str, int],
 ) -> dict[str, Any]:
-    counts = Counter(each.finding for each in replayed)
+    counts = Counter(entry.finding for entry in replayed)
     findings: tuple[Finding, ...] = ("changed", "unchanged", "not_replayed", "not_decided")
-    listed: dict[str, Any] = {
+    details: dict[str, Any] = {
         "changed": [
-            {**call_json(each.call), "becomes": each.becomes, "becomes_code": each.code}
-            for each in _of(replayed, "changed")
+            {**call_json(entry.call), "becomes": entry.becomes, "becomes_code": entry.code}
+            for entry in _with_finding(replayed, "changed")
         ],
         "not_replayed": [
-            {**call_json(each.call), "rule": each.rule, "lacks": each.lacks} for each in _of(replayed, "not_replayed")
+            {**call_json(entry.call), "rule": entry.rule, "lacks": entry.lacks}
+            for entry in _with_finding(replayed, "not_replayed")
         ],
         "missing_names": _names_json(missing),
         "unseen_names": _names_json(unseen),
@@ -216,14 +224,14 @@ def _json(
     return {
         "rules": len(policy.rules),
         "digest": policy.digest,
-        "decided_by": dict(decided),
-        "counts": {each: counts[each] for each in findings},
-        **listed,
+        "decided_by": dict(calls_per_text),
+        "counts": {finding: counts[finding] for finding in findings},
+        **details,
     }
 
 
 def _names_json(names: Sequence[MissingName]) -> list[dict[str, Any]]:
-    return [{"rule": each.rule, "name": each.name, "sources": each.sources} for each in names]
+    return [{"rule": name.rule, "name": name.name, "sources": name.sources} for name in names]
 
 
 def _print(
@@ -232,45 +240,46 @@ def _print(
     replayed: Sequence[Replayed],
     missing: Sequence[MissingName],
     unseen: Sequence[MissingName],
-    decided: Mapping[str, int],
+    calls_per_text: Mapping[str, int],
     *,
     is_replayed: bool,
 ) -> None:
     rules = pluralize(len(policy.rules), "rule")
     console.print(f"the policy is valid: {rules}, default {policy.default}, digest {policy.digest}")
-    _print_texts(console, policy.digest, decided)
-    for each in missing:
-        console.print(as_text(f"NO SUCH TOOL: {each}", "bold red", most=1_000))
-    for each in unseen:  # a rule for any source may be for a tool of which no call is recorded
-        console.print(as_text(f"not seen: {each}", "yellow", most=1_000))
+    _print_texts(console, policy.digest, calls_per_text)
+    for name in missing:
+        console.print(as_text(f"NO SUCH TOOL: {name}", "bold red", most=1_000))
+    for name in unseen:  # a rule for any source may be for a tool of which no call is recorded
+        console.print(as_text(f"not seen: {name}", "yellow", most=1_000))
     if not is_replayed:
         return
-    changed, not_replayed = _of(replayed, "changed"), _of(replayed, "not_replayed")
-    same, skipped = len(_of(replayed, "unchanged")), len(_of(replayed, "not_decided"))
-    console.print(f"replayed {pluralize(len(changed) + same, 'call')}: {len(changed):,} changed, {same:,} as before")
-    for (rule, lacks), number in Counter((each.rule, each.lacks) for each in not_replayed).items():
+    changes, not_replayed = _with_finding(replayed, "changed"), _with_finding(replayed, "not_replayed")
+    unchanged, skipped = len(_with_finding(replayed, "unchanged")), len(_with_finding(replayed, "not_decided"))
+    total = pluralize(len(changes) + unchanged, "call")
+    console.print(f"replayed {total}: {len(changes):,} changed, {unchanged:,} as before")
+    for (rule, lacks), number in Counter((entry.rule, entry.lacks) for entry in not_replayed).items():
         calls = pluralize(number, "call")
         needed = _NEEDED.get(str(lacks), lacks)
         text = f"NOT REPLAYED: {calls}, because rule {rule} needs {needed} that the trail does not store"
         console.print(text, style="bold yellow")
     if skipped:
         console.print(f"left out: {pluralize(skipped, 'call')} that ended before a policy decides")
-    for title, found in (("changed", changed), ("not replayed", not_replayed)):
-        if found:
+    for title, group in (("changed", changes), ("not replayed", not_replayed)):
+        if group:
             console.print(f"\n{title}:")
-            console.print(_table(found))
+            console.print(_table(group))
 
 
 def _table(replayed: Sequence[Replayed]) -> Table:
     """Return the calls, grouped by what happened to them, the largest group first."""
     groups = Counter(
-        (each.call.shared_field("tool"), each.call.shared_field("agent"), each.was, each.becomes or "?", each.code)
-        for each in replayed
+        (entry.call.shared_field("tool"), entry.call.shared_field("agent"), entry.was, entry.becomes or "?", entry.code)
+        for entry in replayed
     )
-    return _grouped(groups, _HEADINGS)
+    return _table_of_groups(groups, _HEADINGS)
 
 
-def _grouped(groups: Mapping[tuple[Any, ...], int], headings: Sequence[str]) -> Table:
+def _table_of_groups(groups: Mapping[tuple[Any, ...], int], headings: Sequence[str]) -> Table:
     """Return a table of groups with their numbers, the largest group first."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in headings:

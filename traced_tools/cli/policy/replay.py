@@ -20,11 +20,11 @@ from traced_tools.policy.rule import WILDCARD, CallFacts, no_attributes
 from traced_tools.tools.toolset import SourceNames
 
 Finding = Literal["changed", "unchanged", "not_replayed", "not_decided"]
-"""How a recorded call compares: the policy decides otherwise; as recorded; a rule needs what is not stored; or
+"""How a recorded call compares: the policy decides otherwise; as recorded; a rule needs a text that is not stored; or
 something before the policy ended the call, so no policy decides about it."""
 
 _AFTER_POLICY: Final = (*RAN, "answered", "pending", "rejected")
-"""The recorded decisions of calls that a policy let pass, or would have had to, if somebody approved."""
+"""The recorded decisions of calls that a policy let pass, or would have had to let pass after an approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,43 +65,43 @@ def replay(policy: Policy, calls: Iterable[AuditedCall], advisor: str, key: Audi
         key: the key of the digests, with which principals are compared whose names are not stored; None if there is
             none.
     """
-    for each in calls:
-        yield _replayed(policy, each, advisor, key)
+    for call in calls:
+        yield _replay_call(policy, call, advisor, key)
 
 
 def recorded_names(calls: Iterable[AuditedCall]) -> Mapping[str, SourceNames]:
     """Return the names of the tools that were called, by source."""
     names: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-    for each in calls:
-        intent, tool = each.fields("intent"), each.shared_field("tool")
+    for call in calls:
+        intent, tool = call.fields("intent"), call.shared_field("tool")
         if tool != UNKNOWN_TOOL and isinstance(source := intent.get("source"), str):
-            offered, own = names[source]
+            offered, own_names = names[source]
             offered.add(str(tool))
-            own.add(str(intent.get("own_name", tool)))
+            own_names.add(str(intent.get("own_name", tool)))
     return {source: SourceNames(frozenset(offered), frozenset(own)) for source, (offered, own) in names.items()}
 
 
-def _replayed(policy: Policy, call: AuditedCall, advisor: str, key: AuditKey | None) -> Replayed:
+def _replay_call(policy: Policy, call: AuditedCall, advisor: str, key: AuditKey | None) -> Replayed:
     decision = call.fields("decision")
-    was = decision.get("decision")
-    by_policy = was == "denied" and decision.get("advisor") == advisor
-    if call.intent is None or not (was in _AFTER_POLICY or by_policy):
-        return Replayed(call, "not_decided", was)
+    recorded = decision.get("decision")
+    by_policy = recorded == "denied" and decision.get("advisor") == advisor
+    if call.intent is None or not (recorded in _AFTER_POLICY or by_policy):
+        return Replayed(call, "not_decided", recorded)
     verdict = drive(policy.decide(_facts(call, key)))
     if isinstance(verdict.error, _NotStoredError):
         assert verdict.rule is not None
-        return Replayed(call, "not_replayed", was, rule=verdict.rule.id, lacks=str(verdict.error))
-    becomes = _becomes(verdict, was)
-    return Replayed(call, "unchanged" if becomes == was else "changed", was, becomes, verdict.code)
+        return Replayed(call, "not_replayed", recorded, rule=verdict.rule.id, lacks=str(verdict.error))
+    becomes = _becomes(verdict, recorded)
+    return Replayed(call, "unchanged" if becomes == recorded else "changed", recorded, becomes, verdict.code)
 
 
-def _becomes(verdict: Verdict, was: str | None) -> str | None:
+def _becomes(verdict: Verdict, recorded: str | None) -> str | None:
     """Return the decision with the policy, of a call whose approval and answer stay as they were."""
     if verdict.decision == "deny":
         return "denied"
     if verdict.decision == "require_approval":
-        return "pending" if was in ("allowed", "denied") else was
-    return "allowed" if was in ("denied", "pending", "rejected") else was
+        return "pending" if recorded in ("allowed", "denied") else recorded
+    return "allowed" if recorded in ("denied", "pending", "rejected") else recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class _RecordedFacts(CallFacts):
         """Return whether the run has a principal that matches; raise `_NotStoredError` if that is not known."""
         if self.digests is None:
             return super(_RecordedFacts, self).has_principal(patterns)
-        answers = [self._has_principal(each) for each in patterns]
+        answers = [self._has_principal(pattern) for pattern in patterns]
         if True not in answers and None in answers:
             raise _NotStoredError("principal")
         return True in answers
@@ -147,7 +147,7 @@ def _facts(call: AuditedCall, key: AuditKey | None) -> CallFacts:
     attributes = call.shared_field("attributes")
     intent = call.fields("intent")
     recorded = intent.get("principal")
-    principal = _text_of(recorded, key)
+    principal = _stored_text(recorded, key)
     return _RecordedFacts(
         tool=str(call.shared_field("tool")),
         source=str(intent.get("source")),
@@ -163,8 +163,8 @@ def _facts(call: AuditedCall, key: AuditKey | None) -> CallFacts:
     )
 
 
-def _text_of(content: object, key: AuditKey | None) -> str | None:
-    """Return the text of a content if it is stored, and is neither cut nor changed by a redactor, as far as known."""
+def _stored_text(content: object, key: AuditKey | None) -> str | None:
+    """Return the text of a content if it is stored, and the record does not show that it was cut or redacted."""
     text = content.get("text") if isinstance(content, dict) and not content.get("cut") else None
     if not isinstance(content, dict) or not isinstance(text, str):
         return None

@@ -62,13 +62,13 @@ def write_history(
     expect_whole("runs_per_step", runs_per_step, 1)
     expect("service_name", service_name, str, "a str")
     expect("job", job, (str, type(None)), "a str or None")
-    chosen = Scenario() if scenario is None else scenario
+    played_scenario = Scenario() if scenario is None else scenario
     last = int(time.time() if end is None else end)
     times = range(last - step * (int(days * _DAY / step) - 1), last + 1, step)
     if not times:
         raise ValueError("days is shorter than a step: pass more days or a shorter step")
-    recording = _record(chosen, runs_per_step, service_name)
-    random = Random(chosen.seed)
+    recording = _record(played_scenario, runs_per_step, service_name)
+    random = Random(played_scenario.seed)
     order = [
         [random.randrange(recording.readings) for _ in range(int(_load_at(now) + random.random()))] for now in times
     ]

@@ -25,8 +25,8 @@ class ScenarioPrices:
         """Return the cost of a call in US dollars; None for a model without a price."""
         if model not in _PRICES:
             return None
-        read, written = _PRICES[model]
-        return (read * (usage.input_tokens or 0) + written * (usage.output_tokens or 0)) / 1_000_000
+        input_price, output_price = _PRICES[model]
+        return (input_price * (usage.input_tokens or 0) + output_price * (usage.output_tokens or 0)) / 1_000_000
 
 
 class TimedChatModel(ScriptedChatModel):

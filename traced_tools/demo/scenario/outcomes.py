@@ -12,7 +12,7 @@ from typing import Final
 from traced_tools.advisors.approval import ApprovalAdvisor
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.client import ChatClient, ChatClientRequestSpec
+from traced_tools.client import ChatClient
 from traced_tools.core.approval import Approve, Reject
 from traced_tools.core.enums import StopReason
 from traced_tools.core.limits import LoopLimits
@@ -39,6 +39,7 @@ from traced_tools.observe.names.registry_types import Metric
 from traced_tools.policy.advisor import PolicyAdvisor
 from traced_tools.policy.policy import Policy
 from traced_tools.policy.rule import Rule
+from traced_tools.request_spec import ChatClientRequestSpec
 from traced_tools.search import RegexToolIndex
 from traced_tools.search.advisor import ToolSearchToolCallingAdvisor
 from traced_tools.testing.reply import Reply
@@ -119,10 +120,10 @@ def _error(kind: type[Exception]) -> str:
 @_outcome(names.EXECUTE_TOOL_DURATION, {names.TOOL_NAME: "get_weather"}, share=40)
 def answered(run: ScenarioRun) -> None:
     """A run answers after one to four iterations, with one to three tool calls in each."""
-    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(0, 3))]
+    cities = [run.random.choice(_CITIES) for _ in range(run.random.randint(0, 3))]
     calls = [
         [run.asks(tool, city=city) for tool in ("get_weather", "search_flights", "find_hotels")[: 1 + index % 3]]
-        for index, city in enumerate(found)
+        for index, city in enumerate(cities)
     ]
     turns = [*calls, "Fly on Friday and stay for two nights."]
     agent, model = run.random.choice(list(zip(AGENTS, (LARGE, SMALL, LARGE), strict=True)))
@@ -230,8 +231,8 @@ def slow_chunks(run: ScenarioRun) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.AGENT_VERSION: NEW_VERSION}, share=8)
 def new_version(run: ScenarioRun) -> None:
     """A new version of an agent takes more iterations, and its policy refuses a call."""
-    found = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
-    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in found]
+    cities = [run.random.choice(_CITIES) for _ in range(run.random.randint(3, 5))]
+    calls = [[run.asks(tool, city=city) for tool in ("search_flights", "find_hotels")] for city in cities]
     turns = [*calls, run.asks("book_train"), "Book the train yourself."]
     policy = PolicyAdvisor(Policy([Rule("no_bookings", then="deny", tool=["book_train"])], default="allow"))
     offered = [tools.search_flights, tools.find_hotels, tools.book_train]
@@ -306,16 +307,16 @@ def denied_if_enforced(run: ScenarioRun) -> None:
 @_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "approved"}, share=2)
 def approved(run: ScenarioRun) -> None:
     """A person approves a call while its run waits."""
-    _asked(run, Approve(by="support-lead"))
+    _ask(run, Approve(by="support-lead"))
 
 
 @_outcome(names.TOOL_DECISIONS, {names.TOOL_DECISION: "rejected"})
 def rejected(run: ScenarioRun) -> None:
     """A person rejects a call while its run waits."""
-    _asked(run, Reject("not this month", by="support-lead", code="over_limit"))
+    _ask(run, Reject("not this month", by="support-lead", code="over_limit"))
 
 
-def _asked(run: ScenarioRun, answer: Approve | Reject) -> None:
+def _ask(run: ScenarioRun, answer: Approve | Reject) -> None:
     """Ask a person about a call, who takes a while to answer."""
 
     def ask(request: ApprovalRequest) -> Approve | Reject:
@@ -363,34 +364,34 @@ def return_direct(run: ScenarioRun) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_iterations"}, share=2)
 def max_iterations(run: ScenarioRun) -> None:
     """A run reaches its limit of iterations."""
-    _limited(run, LoopLimits(max_iterations=3), "max_iterations")
+    _run_to_limit(run, LoopLimits(max_iterations=3), "max_iterations")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_tool_calls"})
 def max_tool_calls(run: ScenarioRun) -> None:
     """A run reaches its limit of tool calls."""
-    _limited(run, LoopLimits(max_tool_calls=2), "max_tool_calls")
+    _run_to_limit(run, LoopLimits(max_tool_calls=2), "max_tool_calls")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "max_calls_per_tool"})
 def max_calls_per_tool(run: ScenarioRun) -> None:
     """A run reaches its limit of calls of one tool."""
-    _limited(run, LoopLimits(max_calls_per_tool=2), "max_calls_per_tool")
+    _run_to_limit(run, LoopLimits(max_calls_per_tool=2), "max_calls_per_tool")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "token_budget"})
 def token_budget(run: ScenarioRun) -> None:
     """A run uses up its tokens."""
-    _limited(run, LoopLimits(max_tokens=100), "token_budget")
+    _run_to_limit(run, LoopLimits(max_tokens=100), "token_budget")
 
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "deadline"})
 def deadline(run: ScenarioRun) -> None:
     """A run uses up its time."""
-    _limited(run, LoopLimits(max_seconds=0.005), "deadline")
+    _run_to_limit(run, LoopLimits(max_seconds=0.005), "deadline")
 
 
-def _limited(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
+def _run_to_limit(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
     """Run an agent that calls a tool with other arguments each time until a limit ends the run."""
     calls = [run.asks("poll_status") for _ in range(4)]
     turns = [(lambda request, call=call: call if request.tools else "I found nothing more.") for call in calls]
@@ -401,8 +402,8 @@ def _limited(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "repeated_call"}, share=2)
 def repeated_call(run: ScenarioRun) -> None:
     """A run calls the same tool with the same arguments until the limit of identical calls ends it."""
-    same = run.asks("poll_status")
-    turns = [same, same, same, same, "It is still pending."]
+    call = run.asks("poll_status")
+    turns = [call, call, call, call, "It is still pending."]
     run.ends(run.prompt(turns, agent=AGENTS[1], tools=[tools.poll_status]), "repeated_call")
 
 
@@ -422,7 +423,7 @@ def awaiting_approval(run: ScenarioRun) -> None:
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "awaiting_input"})
 def awaiting_input(run: ScenarioRun) -> None:
-    """A tool asks for input, nobody can answer, and the run ends."""
+    """A tool asks for input, no person can answer, and the run ends."""
     run.ends(run.prompt([run.asks("send_parcel")], agent=AGENTS[2], tools=[tools.send_parcel]), "awaiting_input")
 
 

@@ -116,8 +116,8 @@ def play(
     began, outcomes = time.monotonic(), Counter[str]()
     active: set[Future[None]] = set()
 
-    def report(ended: set[Future[None]]) -> None:
-        for future in ended:
+    def report(finished: set[Future[None]]) -> None:
+        for future in finished:
             try:
                 future.result()
             except Exception as error:
@@ -130,8 +130,8 @@ def play(
             if rate is not None:
                 time.sleep(max(0.0, began + number / rate - time.monotonic()))
             if len(active) >= _MOST_RUNS_AT_ONCE:
-                ended, active = wait(active, return_when="FIRST_COMPLETED")
-                report(ended)
+                finished, active = wait(active, return_when="FIRST_COMPLETED")
+                report(finished)
             if duration is not None and time.monotonic() - began >= duration:
                 break
             active.add(pool.submit(outcome.play, run))

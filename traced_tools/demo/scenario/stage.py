@@ -14,7 +14,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from traced_tools.client import ChatClient, ChatClientRequestSpec
+from traced_tools.client import ChatClient
 from traced_tools.core.enums import StopReason
 from traced_tools.core.messages import ToolCall, Usage
 from traced_tools.demo.scenario.models import HTTP, LARGE, REASONING, ScenarioPrices, TimedChatModel
@@ -22,6 +22,7 @@ from traced_tools.loop.exchange import ChatClientResponse
 from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.models.openai.chat import OpenAIChatModel
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.request_spec import ChatClientRequestSpec
 from traced_tools.testing.reply import Reply
 from traced_tools.testing.server import Received, ReplayServer
 
@@ -151,16 +152,16 @@ class ScenarioRun:
         usage = [self._usage(turn, model) for turn in range(len(script))]
         latency = self.seconds(_MODEL_SECONDS) if seconds is None else seconds
         scripted = TimedChatModel(script, usage=usage, model=model, seconds=latency)
-        own = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
-        return ChatClient(scripted, name=agent, **own).prompt(self.key)
+        client_options = {"version": VERSION, "telemetry": self.stage.telemetry, **settings}
+        return ChatClient(scripted, name=agent, **client_options).prompt(self.key)
 
     def _usage(self, turn: int, model: str) -> Usage:
         """Return the usage of a turn: the input grows with each turn, and the provider caches the turns before."""
-        read, written = self.random.randint(300, 600) + 200 * turn, self.random.randint(20, 200)
+        input_tokens, output_tokens = self.random.randint(300, 600) + 200 * turn, self.random.randint(20, 200)
         reasoning = self.random.randint(100, 900) if model == REASONING else 0
         return Usage(
-            input_tokens=read,
-            output_tokens=written + reasoning,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens + reasoning,
             cache_read_tokens=200 * turn,
             cache_write_tokens=200,
             reasoning_tokens=reasoning or None,

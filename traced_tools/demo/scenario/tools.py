@@ -183,7 +183,7 @@ def files_of_a_server() -> list[FunctionToolCallback]:
         raise OSError("the disk is full")
 
     metadata = ToolMetadata(source=FILES)
-    return [FunctionToolCallback(each, metadata=metadata) for each in (read_file, write_file)]
+    return [FunctionToolCallback(function, metadata=metadata) for function in (read_file, write_file)]
 
 
 def _request_to_server(tool: str) -> McpRequestScope:
@@ -212,13 +212,13 @@ class ExchangeRates:
     """Exchange rates whose first request fails."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._has_asked = False
 
     @tool(retries=1)
     def get_exchange_rate(self, seconds: float) -> str:
         """Get an exchange rate."""
         time.sleep(seconds)
-        if not self._asked:
-            self._asked = True
+        if not self._has_asked:
+            self._has_asked = True
             raise ConnectionError("the exchange is busy")
         return "1.09"

@@ -92,70 +92,72 @@ def _plain(value: Any) -> str:
     return _short(str(value))
 
 
-def _named(name: str) -> Callable[[Any], str]:
+def _with_name(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} {_short(str(value))}"
 
 
-def _quoted(name: str) -> Callable[[Any], str]:
+def _with_quotes(name: str) -> Callable[[Any], str]:
     return lambda value: f"{name} «{_short(str(value))}»"
 
 
-def _counted(noun: str) -> Callable[[int], str]:
+def _with_count(noun: str) -> Callable[[int], str]:
     return lambda count: f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _followed(words: str) -> Callable[[int], str]:
+def _with_words(words: str) -> Callable[[int], str]:
     return lambda count: f"{count} {words}"
 
 
 def _tokens(usage: Usage) -> str:
-    read, written = ("?" if count is None else count for count in (usage.input_tokens, usage.output_tokens))
-    return f"{read} -> {written} tokens"
+    input_tokens, output_tokens = (
+        "?" if count is None else count for count in (usage.input_tokens, usage.output_tokens)
+    )
+    return f"{input_tokens} -> {output_tokens} tokens"
 
 
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "call_id": _plain,
     "name": _plain,
-    "score": _named("score"),
+    "score": _with_name("score"),
     "label": _plain,
-    "model": _named("model"),
+    "model": _with_name("model"),
     "stop_reason": _plain,
     "finish_reason": _plain,
     "decision": _plain,
     "outcome": _plain,
     "error_type": _plain,
-    "by": _named("by"),
-    "advisor": _named("by"),
+    "by": _with_name("by"),
+    "advisor": _with_name("by"),
     "reason_code": _plain,
-    "iterations": _counted("iteration"),
-    "tool_calls": _counted("tool call"),
+    "iterations": _with_count("iteration"),
+    "tool_calls": _with_count("tool call"),
     "usage": _tokens,
-    "trigger": _named("trigger"),
-    "strategy": _named("strategy"),
-    "covered": _followed("covered"),
-    "messages": _counted("message"),
-    "left_out": _followed("left out"),
+    "trigger": _with_name("trigger"),
+    "strategy": _with_name("strategy"),
+    "covered": _with_words("covered"),
+    "messages": _with_count("message"),
+    "left_out": _with_words("left out"),
     "index": _plain,
     "server": _plain,
     "changes": lambda changes: ", ".join(map(_short, changes)),
     "tools": lambda names: ", ".join(map(_short, names)),
-    "not_run": _followed("not run"),
-    "unknown": _followed("unknown"),
-    "tokens_before": _followed("tokens before"),
-    "tokens_after": _followed("tokens after"),
+    "not_run": _with_words("not run"),
+    "unknown": _with_words("unknown"),
+    "tokens_before": _with_words("tokens before"),
+    "tokens_after": _with_words("tokens after"),
     "progress": lambda value: f"{value:g}",
     "total": lambda value: f"of {value:g}",
-    "attempts": _counted("attempt"),
+    "attempts": _with_count("attempt"),
     "duration": format_seconds,
-    "arguments_size": _counted("byte"),
-    "result_size": _counted("byte"),
-    "size": _counted("byte"),
-    "explanation": _quoted("feedback"),
-    "intent": _quoted("reason"),
-    "arguments": _quoted("arguments"),
-    "result": _quoted("result"),
-    "text": _quoted("text"),
-    "message": _quoted("message"),
+    "arguments_size": _with_count("byte"),
+    "result_size": _with_count("byte"),
+    "size": _with_count("byte"),
+    "explanation": _with_quotes("feedback"),
+    "intent": _with_quotes("reason"),
+    "arguments": _with_quotes("arguments"),
+    "result": _with_quotes("result"),
+    "text": _with_quotes("text"),
+    "message": _with_quotes("message"),
 }
 """How each field is printed, in the order of the line. Fields with content are present only if it is captured."""
 
@@ -168,7 +170,9 @@ def _escape(text: str) -> str:
     """Return a text with its unseen characters escaped as in Python."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if is_seen(each) else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if is_seen(character) else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _cut(text: str, longest: int) -> str:

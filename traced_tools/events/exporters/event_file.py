@@ -98,20 +98,20 @@ class EventFile:
     @contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
         """Hold the lock on the file that is currently at the path."""
-        file = self._opened()
+        file = self._open_file()
         while True:
             _lock(file)
             if self._is_at_path(file):
                 break
             self.close()  # this also releases the lock; another process has renamed or removed the file
-            file = self._opened()
+            file = self._open_file()
         try:
             self._repair_last_line(file)
             yield file
         finally:
             _unlock(file)
 
-    def _opened(self) -> io.FileIO:
+    def _open_file(self) -> io.FileIO:
         if self._pid != os.getpid():  # otherwise parent and child would hold the same lock
             self.close()
             self._pid = os.getpid()
@@ -190,7 +190,7 @@ class EventFile:
         """Return the rotated files, oldest first."""
         stem, suffix = re.escape(self.path.stem), re.escape(self.path.suffix)
         name = re.compile(rf"{stem}-\d{{8}}T\d{{6}}\.\d{{6}}Z{suffix}")
-        return sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name))
+        return sorted(file for file in self.path.parent.iterdir() if name.fullmatch(file.name))
 
 
 def event_json(event: Event) -> str:
@@ -231,18 +231,18 @@ def _read(file: io.FileIO, start: int, size: int) -> bytes:
 
 
 def _write_all(file: io.FileIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def _start_of_last_line(file: io.FileIO, size: int) -> int:
     end = size
     while end > 0:
         start = max(0, end - _CHUNK)
-        found = _read(file, start, end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = _read(file, start, end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0
 
@@ -257,8 +257,8 @@ def _is_json(line: bytes) -> bool:
 
 def _age(file: io.FileIO) -> float:
     """Return the seconds since the first event in a file; 0 if the event has no valid time."""
-    found = _TIME.search(_read(file, 0, 512))
+    match = _TIME.search(_read(file, 0, 512))
     with suppress(ValueError):
-        if found is not None:
-            return time.time() - datetime.fromisoformat(found[1].decode()).timestamp()
+        if match is not None:
+            return time.time() - datetime.fromisoformat(match[1].decode()).timestamp()
     return 0.0

@@ -147,10 +147,10 @@ class Subscription:
 
     def offer(self, events: Iterable[Event]) -> None:
         """Buffer the events that this subscriber wants."""
-        wanted = [event for event in events if self._run_id in (None, event.run_id)]
+        own_events = [event for event in events if self._run_id in (None, event.run_id)]
         with self._changed:
-            if wanted and not self._ended:
-                self._waiting.extend(wanted)
+            if own_events and not self._ended:
+                self._waiting.extend(own_events)
                 while len(self._waiting) > self._capacity:
                     self._waiting.popleft()
                     self.dropped += 1

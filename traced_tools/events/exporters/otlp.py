@@ -47,7 +47,7 @@ class OtlpEventExporter(EventExporter):
 
     def __init__(self, logger_provider: _logs.LoggerProvider | None = None) -> None:
         expect("logger_provider", logger_provider, (_logs.LoggerProvider, type(None)), "a LoggerProvider or None")
-        self._given = logger_provider
+        self._logger_provider = logger_provider
 
     def export(self, events: Sequence[Event]) -> None:
         """Emit events; raises an `ExportFailed` that is not retryable if no logger is enabled."""
@@ -71,7 +71,7 @@ class OtlpEventExporter(EventExporter):
 
     @property
     def _provider(self) -> _logs.LoggerProvider:
-        return _logs.get_logger_provider() if self._given is None else self._given
+        return _logs.get_logger_provider() if self._logger_provider is None else self._logger_provider
 
 
 def _emit(logger: Logger, event: Event) -> None:

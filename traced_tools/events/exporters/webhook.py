@@ -137,10 +137,10 @@ class WebhookExporter(EventExporter):
         request.url = _Address(request.url)
         response = client.send(request, stream=True, follow_redirects=False)
         with closing(response), suppress(*_FAILURES):  # only the status matters
-            read = 0
+            read_bytes = 0
             for piece in response.iter_raw():
-                read += len(piece)
-                if read > _MOST_READ:
+                read_bytes += len(piece)
+                if read_bytes > _MOST_READ:
                     break
         return response
 
@@ -231,18 +231,18 @@ def _checked_url(url: str) -> httpx.URL:
     return address
 
 
-def _checked_headers(address: httpx.URL, own: Mapping[str, str]) -> httpx.Headers:
+def _checked_headers(address: httpx.URL, own_headers: Mapping[str, str]) -> httpx.Headers:
     """Return the headers of each request; raises `ConfigurationError`, which quotes no value."""
-    for name, value in own.items():
+    for name, value in own_headers.items():
         if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
             raise ConfigurationError(f"invalid header name {name!r} (see RFC 9110, section 5.1)")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
             raise ConfigurationError(f"invalid value of the header {name}: it must be printable ASCII text")
     headers = httpx.Headers({"accept-encoding": "identity"})
     if address.userinfo:
-        both = f"{address.username}:{address.password}"
-        headers["authorization"] = f"Basic {base64.b64encode(both.encode()).decode()}"
-    headers.update(own)
+        credentials = f"{address.username}:{address.password}"
+        headers["authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    headers.update(own_headers)
     return headers
 
 

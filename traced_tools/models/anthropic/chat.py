@@ -248,12 +248,12 @@ class AnthropicChunkDecoder:
                 place, block = self._find_block(index)
                 del self._open_blocks[index]
                 return block.end(place)
-            case MessageDelta(delta=stop, usage=used):
+            case MessageDelta(delta=stop, usage=event_usage):
                 reason = _decode_finish_reason(stop.stop_reason)
                 self._is_cut_off = reason in CUT_OFF_REASONS
                 native = unknown_reason(stop.stop_reason, reason)
                 parts = stop.container_parts(reason)
-                usage = self._merge_usage(used)
+                usage = self._merge_usage(event_usage)
                 return ChatChunk(parts=parts, finish_reason=reason, usage=usage, provider_reason=native)
             case MessageStop():
                 self._has_stopped = True
@@ -264,13 +264,13 @@ class AnthropicChunkDecoder:
             raise InvalidResponse(f"{_EVENT} refers to a block that is not open", provider=_PROVIDER)
         return self._open_blocks[index]
 
-    def _merge_usage(self, used: AnthropicUsage | None) -> Usage | None:
-        """Merge `used` into the counts so far and return all; later counts replace earlier ones.
+    def _merge_usage(self, event_usage: AnthropicUsage | None) -> Usage | None:
+        """Merge `event_usage` into the counts so far and return all; later counts replace earlier ones.
 
         The counts of the prompt are parts of one number. If all of them are zero, as some servers send at the end, the
         earlier ones stay.
         """
-        later: dict[str, Any] = {} if used is None else used.model_dump(exclude_none=True)
+        later: dict[str, Any] = {} if event_usage is None else event_usage.model_dump(exclude_none=True)
         if not any(map(later.get, PROMPT_COUNTS)):
             later = {name: count for name, count in later.items() if name not in PROMPT_COUNTS or not self._counts}
         self._counts |= later
@@ -448,24 +448,24 @@ class _CallIdMap:
     """
 
     def __init__(self) -> None:
-        self._sent: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._sent_ids: dict[str, str] = {}
+        self._used_ids: set[str] = set()
         self._repeated: Counter[str] = Counter()
 
     def map_ids(self, block: dict[str, Any]) -> dict[str, Any]:
         """Return the next block with a mapped call id; a result gets the id of the last call that had the same id."""
         match block:
-            case {"type": "tool_use", "id": given}:
-                self._sent[given] = self._unique_id(_INVALID_IN_IDS.sub("_", given) or "_")
-                return {**block, "id": self._sent[given]}
-            case {"type": "tool_result", "tool_use_id": given}:
-                return {**block, "tool_use_id": self._sent.get(given, given)}
+            case {"type": "tool_use", "id": call_id}:
+                self._sent_ids[call_id] = self._unique_id(_INVALID_IN_IDS.sub("_", call_id) or "_")
+                return {**block, "id": self._sent_ids[call_id]}
+            case {"type": "tool_result", "tool_use_id": call_id}:
+                return {**block, "tool_use_id": self._sent_ids.get(call_id, call_id)}
         return block
 
     def _unique_id(self, plain: str) -> str:
         unique = plain
-        while unique in self._taken:
+        while unique in self._used_ids:
             self._repeated[plain] += 1
             unique = f"{plain}_{self._repeated[plain] + 1}"
-        self._taken.add(unique)
+        self._used_ids.add(unique)
         return unique

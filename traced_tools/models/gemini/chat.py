@@ -167,9 +167,9 @@ class GeminiChatCodec:
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
         """Return the JSON body for `request`; raises `ConfigurationError` for an option that Gemini lacks."""
         body: dict[str, Any] = {"contents": _join_turns(self._encode_turns(request.messages))}
-        instructions = [each for each in request.messages if isinstance(each, SystemMessage) and each.text]
+        instructions = [message for message in request.messages if isinstance(message, SystemMessage) and message.text]
         if instructions:
-            body["systemInstruction"] = {"parts": [{"text": each.text} for each in instructions]}
+            body["systemInstruction"] = {"parts": [{"text": message.text} for message in instructions]}
         if request.tools:
             body["tools"] = [{"functionDeclarations": [self._tool(tool) for tool in request.tools]}]
             body.update(_encode_tool_choice(request.options))
@@ -202,12 +202,12 @@ class GeminiChatCodec:
     def _encode_result(self, result: ToolResultPart, has_id: bool) -> dict[str, Any]:
         """Return a result. JSON in it stays text: in an object, Gemini resolves references and rounds large numbers."""
         response = {"error" if result.is_error else "output": result.content}
-        encoded: dict[str, Any] = {"name": result.name, "response": response}
+        function_response: dict[str, Any] = {"name": result.name, "response": response}
         if has_id:
-            encoded["id"] = result.call_id
+            function_response["id"] = result.call_id
         if result.images and not self._is_older:
-            encoded["parts"] = [_encode_image(image) for image in result.images]
-        return {"functionResponse": encoded}
+            function_response["parts"] = [_encode_image(image) for image in result.images]
+        return {"functionResponse": function_response}
 
     def _encode_images(self, results: Iterable[ToolResultPart]) -> Iterator[dict[str, Any]]:
         """Yield the images of results as user content, for models that refuse images in a result."""
@@ -287,8 +287,8 @@ class GeminiChunkDecoder:
         self.done = self.done or reason is not None or is_refusal  # a gateway may send an empty reason at the end
         if not reason:
             return "content_filter" if is_refusal else None
-        decoded = _FINISH_REASONS.get(reason, "other")
-        return "tool_call" if self._has_calls and decoded == "stop" else decoded
+        finish_reason = _FINISH_REASONS.get(reason, "other")
+        return "tool_call" if self._has_calls and finish_reason == "stop" else finish_reason
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
@@ -320,9 +320,9 @@ def _decode_whole_part(part: Part) -> AssistantPart:
     return ProviderPart(to_json({"text": "", "thought": True, "thoughtSignature": signature}))
 
 
-def _add_piece(known: PartialCall, piece: GeminiFunctionCall, signature: str | None) -> None:
+def _add_piece(call: PartialCall, piece: GeminiFunctionCall, signature: str | None) -> None:
     try:
-        known.add(piece, signature)
+        call.add(piece, signature)
     except ValueError as error:
         problem = str(error)
     else:
@@ -364,7 +364,7 @@ def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
 
     The root of the schema is an object with properties, as for the other providers.
     """
-    schema = convert_tool_schema(definition, lambda given: to_object_schema(_convert_schema(given)))
+    schema = convert_tool_schema(definition, lambda own_schema: to_object_schema(_convert_schema(own_schema)))
     return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
 
 
@@ -378,8 +378,8 @@ def _encode_tool_choice(options: ChatOptions) -> dict[str, Any]:
     if options.tool_choice is None:
         return {}
     mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}.get(options.tool_choice)
-    chosen = {"mode": mode} if mode else {"mode": "ANY", "allowedFunctionNames": [options.tool_choice]}
-    return {"toolConfig": {"functionCallingConfig": chosen}}
+    config = {"mode": mode} if mode else {"mode": "ANY", "allowedFunctionNames": [options.tool_choice]}
+    return {"toolConfig": {"functionCallingConfig": config}}
 
 
 def _join_turns(turns: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
@@ -412,8 +412,8 @@ def _encode_user_part(part: TextPart | ImagePart) -> dict[str, Any]:
 def _encode_model_parts(message: AssistantMessage) -> list[dict[str, Any]]:
     """Return the parts of an answer in their order, without empty texts that have no signature."""
     parts = message.parts if may_send_signed_parts(message, _PROVIDER) else _unsigned_parts(message)
-    encoded = [_encode_part(part) for part in parts]
-    return [part for part in encoded if part.get("text") != "" or "thoughtSignature" in part]
+    wire_parts = [_encode_part(part) for part in parts]
+    return [part for part in wire_parts if part.get("text") != "" or "thoughtSignature" in part]
 
 
 def _unsigned_parts(message: AssistantMessage) -> Iterator[TextPart | ToolCall | ImagePart]:
@@ -428,27 +428,27 @@ def _unsigned_parts(message: AssistantMessage) -> Iterator[TextPart | ToolCall |
 
 
 def _encode_part(part: AssistantPart) -> dict[str, Any]:
-    encoded: dict[str, Any]
+    wire_part: dict[str, Any]
     match part:
         case ProviderPart():
             return dict(json.loads(part.data))
         case ToolCall():
-            encoded = {"functionCall": _encode_call(part)}
+            wire_part = {"functionCall": _encode_call(part)}
         case ImagePart():
-            encoded = _encode_image(part)
+            wire_part = _encode_image(part)
         case ReasoningPart():
-            encoded = {"text": part.text, "thought": True}
+            wire_part = {"text": part.text, "thought": True}
         case TextPart():
-            encoded = {"text": part.text}
+            wire_part = {"text": part.text}
     # a JSON object is a signature of Gemini's OpenAI-compatible API, which has another field for it
     if part.signature and not signature_fields(part.signature):
-        encoded["thoughtSignature"] = part.signature
-    return encoded
+        wire_part["thoughtSignature"] = part.signature
+    return wire_part
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
-    encoded = {"name": call.name, "args": parse_arguments(call)}
-    return {**encoded, "id": call.id} if call.id and not is_made_up(call.id) else encoded
+    wire_call = {"name": call.name, "args": parse_arguments(call)}
+    return {**wire_call, "id": call.id} if call.id and not is_made_up(call.id) else wire_call
 
 
 def _encode_image(part: ImagePart) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class GeminiEmbeddingModel(HttpEmbeddingModel):
         """Decode the body of an answer; raises `InvalidResponse`."""
         answer = parse_body(_GeminiEmbeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.usage_metadata is None else answer.usage_metadata.to_usage()
-        return EmbeddingResponse([each.values for each in answer.embeddings], usage=usage)
+        return EmbeddingResponse([embedding.values for embedding in answer.embeddings], usage=usage)
 
 
 class _Embedding(Wire):

@@ -61,8 +61,8 @@ class PartialCall:
         holder: Any = self._arguments
         for step, following in pairwise(steps):
             holder = self._container(holder, step, dict if isinstance(following, str) else list)
-        known, value = _get_item(holder, steps[-1]), piece.value
-        text = known if isinstance(known, _PartialText) else _PartialText()
+        current, value = _get_item(holder, steps[-1]), piece.value
+        text = current if isinstance(current, _PartialText) else _PartialText()
         self._open_text_count -= text.will_continue is True
         if not isinstance(value, str):
             _set_item(holder, steps[-1], value)
@@ -73,14 +73,14 @@ class PartialCall:
 
     def _container(self, holder: Any, step: str | int, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
         """Return the container at `step` in `holder`; create one if there is none."""
-        found = _get_item(holder, step)
-        if found is _MISSING:
+        container = _get_item(holder, step)
+        if container is _MISSING:
             self._container_count += 1
             if self._container_count > MOST_ITEMS:
                 raise ValueError(f"it has more than {MOST_ITEMS} objects and arrays")
-            found = kind()
-            _set_item(holder, step, found)
-        return found
+            container = kind()
+            _set_item(holder, step, container)
+        return container
 
 
 class _PartialText(StringIO):
@@ -101,21 +101,23 @@ class _PartialText(StringIO):
             self.will_continue = bool(will_continue)
 
 
-def _merge(known: str | None, given: str | None) -> str | None:
-    if known and given and known != given:
+def _merge(current: str | None, addition: str | None) -> str | None:
+    if current and addition and current != addition:
         raise ValueError("another call begins before this one ends")
-    return known or given
+    return current or addition
 
 
 def _parse_path(path: str) -> Iterator[str | int]:
     """Yield the names and indices of a JSON path; raises `ValueError` if there are none or the path is invalid."""
     place, number = 1, 0
-    while found := _PATH_SEGMENT.match(path, place):
-        if found["index"] is not None:
-            yield int(found["index"])
+    while segment := _PATH_SEGMENT.match(path, place):
+        if segment["index"] is not None:
+            yield int(segment["index"])
         else:
-            yield found["name"] or re.sub(r"\\(.)", r"\1", found["single"] or found["double"] or "", flags=re.DOTALL)
-        place, number = found.end(), number + 1
+            yield segment["name"] or re.sub(
+                r"\\(.)", r"\1", segment["single"] or segment["double"] or "", flags=re.DOTALL
+            )
+        place, number = segment.end(), number + 1
     if not path.startswith("$") or place != len(path) or not 0 < number <= _MAX_DEPTH:
         raise ValueError("not a path of names and indices")
 

@@ -33,8 +33,8 @@ class PartialArg(Wire):
     @property
     def value(self) -> str | int | float | bool | None:
         """The value; None if it is null or there is no value."""
-        given = (self.string_value, self.number_value, self.bool_value)
-        return next((value for value in given if value is not None), None)
+        values = (self.string_value, self.number_value, self.bool_value)
+        return next((value for value in values if value is not None), None)
 
     @property
     def has_value(self) -> bool:
@@ -87,8 +87,8 @@ class Part(Wire):
     @property
     def image(self) -> Blob | None:
         """The bytes of an image that isn't part of the reasoning."""
-        found = None if self.thought else self.inline_data
-        return found if found and (found.mime_type or "").startswith("image/") else None
+        inline_data = None if self.thought else self.inline_data
+        return inline_data if inline_data and (inline_data.mime_type or "").startswith("image/") else None
 
     @property
     def is_text(self) -> bool:
@@ -171,9 +171,9 @@ class GeminiEvent(Body):
     @property
     def candidate(self) -> Candidate | None:
         """The first candidate by index, wherever it is in the list."""
-        for each in self.candidates or ():
-            if not each.index:
-                return each
+        for candidate in self.candidates or ():
+            if not candidate.index:
+                return candidate
         return None
 
     @property

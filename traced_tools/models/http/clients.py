@@ -54,7 +54,7 @@ class Clients:
             raise _missing_client_error("async_client", "asyncio")
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
-            for closed in [each for each in list(self._async_clients) if each.is_closed()]:
+            for closed in [event_loop for event_loop in list(self._async_clients) if event_loop.is_closed()]:
                 self._async_clients.pop(closed, None)  # not `del`: a thread with another loop may do the same
             client = _make_client(httpx.AsyncClient, self._settings)
             # when `asyncio.run` ends, it closes the loop's async generators; this generator then closes the client

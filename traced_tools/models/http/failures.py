@@ -53,8 +53,8 @@ def failure_before_answer(error: Exception, provider: str, address: str, timeout
     """
     unsent = isinstance(error, _NOT_SENT)
     if isinstance(error, httpx.TimeoutException):
-        what = "connection" if unsent else "answer"
-        return ModelTimeout(f"no {what} in time ({_describe_timeouts(timeouts)})", provider=provider, retryable=unsent)
+        stage = "connection" if unsent else "answer"
+        return ModelTimeout(f"no {stage} in time ({_describe_timeouts(timeouts)})", provider=provider, retryable=unsent)
     if isinstance(error, SSEError):
         return InvalidResponse("the answer is not a stream, although one was requested", provider=provider)
     if _CLOSED.match(str(error)) or _is_reset(error):  # usually a pooled connection that the server has just closed
@@ -91,7 +91,7 @@ def _describe_timeouts(timeouts: Timeouts) -> str:
 def _describe_cause(error: BaseException) -> str:
     """Return the error's class name and, if a system error caused it, that error's code, such as ECONNREFUSED."""
     kind = type(error).__name__
-    system = next((each for each in _causes(error) if isinstance(each, OSError) and each.errno), None)
+    system = next((cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno), None)
     if system is None:
         return kind
     # OpenSSL has its own error numbers

@@ -222,4 +222,4 @@ class _LineSplitter:
             return []
         lines = ["".join(self._unfinished), *rest]
         self._unfinished = [lines.pop()]
-        return [line for each in lines if (line := each.strip())]
+        return [line for raw_line in lines if (line := raw_line.strip())]

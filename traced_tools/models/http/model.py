@@ -89,8 +89,8 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
-        when = self._codec.enforces_schema
-        if when == "never" or (when == "without_tools" and with_tools):
+        condition = self._codec.enforces_schema
+        if condition == "never" or (condition == "without_tools" and with_tools):
             return False
         try:
             self._codec.encode(ChatRequest((UserMessage("?"),), (), ChatOptions(output_schema=schema)), stream=False)
@@ -114,27 +114,28 @@ class HttpChatModel(HttpModel, ChatModel):
         A stream that begins with a retryable error is requested again, as after an HTTP status.
         """
         names, deadline = self._wire_names(request), self._transport.deadline()
-        sent = self._encode(names, stream=True)
+        encoded_request = self._encode(names, stream=True)
         for attempt in count():
             refusal = None
-            decoder, done, has_begun = self._codec.decoder(), False, False
+            decoder, is_complete, has_begun = self._codec.decoder(), False, False
             chunks_of = self._event_decoder(decoder)
-            events = self._transport.stream(*sent, self._codec.framing, deadline)
+            events = self._transport.stream(*encoded_request, self._codec.framing, deadline)
             try:
                 for data in events:
                     try:
                         chunks = chunks_of(data)
                     except ModelError as error:
-                        if has_begun or done:
+                        if has_begun or is_complete:
                             raise
                         refusal = error
                         break
                     for chunk in chunks:
                         has_begun = has_begun or chunk.has_content
                         yield names.chunk(chunk)
-                    done = decoder.done  # set after decoding, so that an error in the last event itself is raised
+                    # Only after the decoding, so that an error in the last event itself is raised.
+                    is_complete = decoder.done
             except ModelError:
-                if not done:
+                if not is_complete:
                     raise
             finally:
                 events.close()
@@ -147,27 +148,28 @@ class HttpChatModel(HttpModel, ChatModel):
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
         names, deadline = self._wire_names(request), self._transport.deadline()
-        sent = self._encode(names, stream=True)
+        encoded_request = self._encode(names, stream=True)
         for attempt in count():
             refusal = None
-            decoder, done, has_begun = self._codec.decoder(), False, False
+            decoder, is_complete, has_begun = self._codec.decoder(), False, False
             chunks_of = self._event_decoder(decoder)
-            events = self._transport.astream(*sent, self._codec.framing, deadline)
+            events = self._transport.astream(*encoded_request, self._codec.framing, deadline)
             try:
                 async for data in events:
                     try:
                         chunks = chunks_of(data)
                     except ModelError as error:
-                        if has_begun or done:
+                        if has_begun or is_complete:
                             raise
                         refusal = error
                         break
                     for chunk in chunks:
                         has_begun = has_begun or chunk.has_content
                         yield names.chunk(chunk)
-                    done = decoder.done  # set after decoding, so that an error in the last event itself is raised
+                    # Only after the decoding, so that an error in the last event itself is raised.
+                    is_complete = decoder.done
             except ModelError:
-                if not done:
+                if not is_complete:
                     raise
             finally:
                 await events.aclose()

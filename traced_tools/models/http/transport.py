@@ -101,7 +101,10 @@ class HttpTransport:
         return self._aread(path, body, framing.aevents, deadline)
 
     async def wait_after_refusal(self, failure: ModelError, attempt: int, deadline: float | None) -> None:
-        """Wait before the request is sent again whose answer is or begins with `failure`, as a flow; else raise it."""
+        """As a flow, wait before the request is sent again, or raise `failure` if the retry policy gives up.
+
+        `failure` is the answer, or its beginning.
+        """
         delay = self._delay(attempt, failure, deadline)
         if delay is None:
             raise failure
@@ -119,7 +122,7 @@ class HttpTransport:
     async def check(self, path: str) -> None:
         """Ask for the list of models, once, as a flow; raises `ModelError` if the server can't be reached or refuses.
 
-        A server without such a list passes: nothing else is free of charge.
+        A server without such a list passes, because no other request is free of charge.
 
         Args:
             path: the path of the list.
@@ -135,8 +138,8 @@ class HttpTransport:
             raise failure
 
     def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        decoded = decode_answer(decode, answer, self.provider)
-        return decoded if deadline is None else check_deadline(deadline, self.provider, decoded)
+        response = decode_answer(decode, answer, self.provider)
+        return response if deadline is None else check_deadline(deadline, self.provider, response)
 
     def _read(
         self,
@@ -157,6 +160,7 @@ class HttpTransport:
                 failure.body = _read_error_body(response, deadline, self.provider)
         finally:
             response.close()
+        # Outside of `except`, so that the cause, whose text can quote the server, is not the error's `__context__`.
         if failure is not None:
             raise failure
 
@@ -226,8 +230,9 @@ class HttpTransport:
     def _timeout(self, deadline: float | None) -> httpx.Timeout:
         connect, read = self._timeouts.connect, self._timeouts.read
         if deadline is not None:
-            left = max(deadline - time.monotonic(), 0.001)
-            connect, read = min(connect or left, left), min(read or left, left)
+            # In blocking mode, 0 makes connecting fail with EINPROGRESS, and less raises a ValueError.
+            remaining = max(deadline - time.monotonic(), 0.001)
+            connect, read = min(connect or remaining, remaining), min(read or remaining, remaining)
         return httpx.Timeout(read, connect=connect, pool=connect)
 
 
@@ -308,15 +313,15 @@ def _is_json(response: httpx.Response) -> bool:
     return kind.partition(";")[0].strip().lower() == "application/json"
 
 
-def _merge_headers(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return `headers` overridden by `own`; names are compared without case. Raises `ConfigurationError`."""
-    for name, value in own.items():
+def _merge_headers(headers: Mapping[str, str], own_headers: Mapping[str, str]) -> dict[str, str]:
+    """Return `headers` overridden by `own_headers`; names are compared without case. Raises `ConfigurationError`."""
+    for name, value in own_headers.items():
         if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
             raise ConfigurationError(f"invalid header name {name!r} in headers= (see RFC 9110, section 5.1)")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
             raise ConfigurationError(f"invalid value of the header {name} in headers=: pass printable ASCII text")
     merged = httpx.Headers(headers)
-    merged.update(own)
+    merged.update(own_headers)
     return dict(merged.items())
 
 

@@ -93,8 +93,8 @@ def connect_ollama(base_url: str | None, api_key: str | None, http: HttpOptions)
     check_options(http)
     expect("base_url", base_url, (str, type(None)), "a str or None")
     # in Ollama's documentation the base address ends with /api, in its variable and its clients it doesn't
-    given = _resolve_host(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
-    address = given.rstrip("/").removesuffix("/api")
+    host_url = _resolve_host(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
+    address = host_url.rstrip("/").removesuffix("/api")
     key = resolve_key(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD_URL))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return HttpTransport(address, _PROVIDER, headers, http)
@@ -110,10 +110,10 @@ def _resolve_host(host: str) -> str:
         return _CLOUD_URL
     if host.count(":") > 1 and "[" not in host and "://" not in host:
         host = f"[{host}]"  # a bare IPv6 address
-    found = _HOST.fullmatch(host)
-    if found is None:
+    match = _HOST.fullmatch(host)
+    if match is None:
         return host
-    scheme, name, port, path = found.groups("")
+    scheme, name, port, path = match.groups("")
     return f"{scheme or 'http://'}{_CONNECT_HOSTS.get(name, name)}{port or ('' if scheme else _DEFAULT_PORT)}{path}"
 
 
@@ -138,7 +138,7 @@ class OllamaChatCodec:
         options = request.options
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [each for message in request.messages for each in _encode_message(message)],
+            "messages": [wire_message for message in request.messages for wire_message in _encode_message(message)],
             "stream": stream,
         }
         if tools := self._encode_tools(request):
@@ -230,8 +230,8 @@ def _decode_finish_reason(reason: str | None, *, has_calls: bool) -> str | None:
     """Return the finish reason; Ollama also reports `stop` if the model stopped to call tools."""
     if not reason:
         return None
-    decoded = _FINISH_REASONS.get(reason, "other")
-    return "tool_call" if has_calls and decoded == "stop" else decoded
+    finish_reason = _FINISH_REASONS.get(reason, "other")
+    return "tool_call" if has_calls and finish_reason == "stop" else finish_reason
 
 
 def _encode_options(options: ChatOptions) -> dict[str, Any]:
@@ -268,12 +268,12 @@ def _encode_message(message: Message) -> Iterable[dict[str, Any]]:
 
 
 def _encode_assistant(message: AssistantMessage) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"role": "assistant", "content": message.text, **_encode_images(message.parts)}
+    wire_message: dict[str, Any] = {"role": "assistant", "content": message.text, **_encode_images(message.parts)}
     if may_send_signed_parts(message, _PROVIDER) and message.reasoning:
-        encoded["thinking"] = message.reasoning
+        wire_message["thinking"] = message.reasoning
     if message.tool_calls:
-        encoded["tool_calls"] = [_encode_call(call) for call in message.tool_calls]
-    return encoded
+        wire_message["tool_calls"] = [_encode_call(call) for call in message.tool_calls]
+    return wire_message
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
@@ -281,8 +281,8 @@ def _encode_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _encode_result(result: ToolResultPart) -> dict[str, Any]:
-    encoded = {"role": "tool", "content": result.content, "tool_name": result.name}
-    return {**encoded, **_encode_call_id("tool_call_id", result.call_id), **_encode_images(result.images)}
+    wire_message = {"role": "tool", "content": result.content, "tool_name": result.name}
+    return {**wire_message, **_encode_call_id("tool_call_id", result.call_id), **_encode_images(result.images)}
 
 
 def _encode_call_id(field: str, call_id: str | None) -> dict[str, str]:

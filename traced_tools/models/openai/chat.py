@@ -210,8 +210,8 @@ class OpenAIChatCodec:
     def _encode_output_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         if not self._server.output_schema:
             raise ConfigurationError(f"{self.provider} cannot make an answer follow a schema: drop output_schema")
-        encoded = encode_output_schema(schema, inline_definitions=self._inline_definitions)
-        return {"type": "json_schema", "json_schema": encoded}
+        json_schema = encode_output_schema(schema, inline_definitions=self._inline_definitions)
+        return {"type": "json_schema", "json_schema": json_schema}
 
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         schema, is_strict = encode_tool_schema(
@@ -313,9 +313,9 @@ class OpenAIChunkDecoder:
             self._details[-1].add(detail)
 
     def _close_details(self) -> tuple[ProviderPart, ...]:
-        ended = tuple([detail.part() for detail in self._details])
+        parts = tuple([detail.part() for detail in self._details])
         self._details.clear()
-        return ended
+        return parts
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
@@ -341,8 +341,8 @@ class _ReasoningDetail:
         return is_text and not any(self._differs(name, piece) for name in ("type", "index", "id"))
 
     def _differs(self, name: str, piece: Mapping[str, Any]) -> bool:
-        known, given = self._fields.get(name), piece.get(name)
-        return known is not None and given is not None and known != given
+        current, addition = self._fields.get(name), piece.get(name)
+        return current is not None and addition is not None and current != addition
 
     def add(self, piece: Mapping[str, Any]) -> None:
         """Add a piece or the whole detail."""

@@ -55,27 +55,27 @@ class MessageEncoder:
 
     def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send. A result can't contain images, so they follow the results as user content."""
-        encoded: list[dict[str, Any]] = []
+        wire_messages: list[dict[str, Any]] = []
         for _, group in groupby(conversation, key=type):
             alike = list(group)
-            encoded += [each for message in alike for each in self._encode_message(message)]
+            wire_messages += [wire_message for message in alike for wire_message in self._encode_message(message)]
             batches = [message for message in alike if isinstance(message, ToolMessage)]
             if images := [part for batch in batches for part in self._encode_images(batch)]:
-                encoded.append({"role": "user", "content": images})
-        return encoded
+                wire_messages.append({"role": "user", "content": images})
+        return wire_messages
 
     def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
         """Return an earlier answer: its text, its calls, and its reasoning if there is a `reasoning_field`."""
         is_own = may_send_signed_parts(message, self._provider)
         calls = [self._encode_call(call, is_own) for call in message.tool_calls]
-        encoded: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+        wire_message: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
         if self._reasoning_field is not None and is_own and message.reasoning:
-            encoded[self._reasoning_field] = message.reasoning
-        return {**encoded, "tool_calls": calls} if calls else encoded
+            wire_message[self._reasoning_field] = message.reasoning
+        return {**wire_message, "tool_calls": calls} if calls else wire_message
 
-    def call_id(self, given: str) -> str:
-        """Return the id to send for a call with the id `given`."""
-        return given
+    def call_id(self, call_id: str) -> str:
+        """Return the id to send for a call with the id `call_id`."""
+        return call_id
 
     def _encode_message(self, message: Message) -> Iterator[dict[str, Any]]:
         match message:
@@ -92,14 +92,14 @@ class MessageEncoder:
     def _encode_call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
         """Return a call, including the fields in its signature if this server set that."""
         signed = signature_fields(call.signature) if call.signature and is_own else {}
-        encoded: dict[str, Any] = {"id": self.call_id(call.id or "")}
+        wire_call: dict[str, Any] = {"id": self.call_id(call.id or "")}
         if is_custom_call(signed):
-            encoded |= {"type": "custom", "custom": {"name": call.name, "input": arguments_to_input(call)}}
+            wire_call |= {"type": "custom", "custom": {"name": call.name, "input": arguments_to_input(call)}}
         else:
-            encoded |= {"type": "function", "function": {"name": call.name, "arguments": encode_arguments(call)}}
+            wire_call |= {"type": "function", "function": {"name": call.name, "arguments": encode_arguments(call)}}
         if "extra_content" in signed:
-            encoded["extra_content"] = signed["extra_content"]
-        return encoded
+            wire_call["extra_content"] = signed["extra_content"]
+        return wire_call
 
     def _encode_images(self, message: ToolMessage) -> Iterator[dict[str, Any]]:
         for result in message.results:
@@ -130,13 +130,13 @@ class OpenRouterMessageEncoder(MessageEncoder):
 
     def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
         """Return an earlier answer with the details of its reasoning."""
-        encoded = super().encode_answer(message)
+        wire_message = super().encode_answer(message)
         records = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
         # opaque parts of OpenRouter's Responses API have other types and don't belong here
-        details = [each for each in records if str(each.get("type")).startswith("reasoning.")]
+        details = [detail for detail in records if str(detail.get("type")).startswith("reasoning.")]
         if not details or not may_send_signed_parts(message, self._provider):
-            return encoded
-        return {**encoded, "reasoning_details": details}
+            return wire_message
+        return {**wire_message, "reasoning_details": details}
 
 
 class MistralMessageEncoder(MessageEncoder):
@@ -151,9 +151,9 @@ class MistralMessageEncoder(MessageEncoder):
 
     def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send, with a short answer between a result and a user message that follows it."""
-        encoded = list(filter(_is_accepted, super().encode(_instructions_first(conversation))))
-        bridged = encoded[:1]
-        for before, after in pairwise(encoded):
+        wire_messages = list(filter(_is_accepted, super().encode(_instructions_first(conversation))))
+        bridged = wire_messages[:1]
+        for before, after in pairwise(wire_messages):
             if (before["role"], after["role"]) == ("tool", "user"):
                 bridged.append({"role": "assistant", "content": "OK"})
             bridged.append(after)
@@ -161,15 +161,15 @@ class MistralMessageEncoder(MessageEncoder):
 
     def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
         """Return an earlier answer with its reasoning and references in their positions."""
-        encoded = super().encode_answer(message)
+        wire_message = super().encode_answer(message)
         has_more = any(isinstance(part, ReasoningPart | ProviderPart) for part in message.parts)
         if not has_more or not may_send_signed_parts(message, self._provider):
-            return encoded
-        return {**encoded, "content": list(_encode_mistral_content(message))}
+            return wire_message
+        return {**wire_message, "content": list(_encode_mistral_content(message))}
 
-    def call_id(self, given: str) -> str:
-        """Return `given` if it is a valid Mistral id (nine letters and digits), else a hash of it that is valid."""
-        return given if _MISTRAL_ID.fullmatch(given) else sha256(given.encode()).hexdigest()[:9]
+    def call_id(self, call_id: str) -> str:
+        """Return `call_id` if it is a valid Mistral id (nine letters and digits), else a hash of it that is valid."""
+        return call_id if _MISTRAL_ID.fullmatch(call_id) else sha256(call_id.encode()).hexdigest()[:9]
 
 
 class PerplexityMessageEncoder(MessageEncoder):
@@ -180,13 +180,16 @@ class PerplexityMessageEncoder(MessageEncoder):
 
     def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send; consecutive messages of one role are joined."""
-        joined: list[dict[str, Any]] = []
+        merged_messages: list[dict[str, Any]] = []
         for message in super().encode(_instructions_first(conversation)):
-            if joined and _is_continuation(joined[-1], message):
-                joined[-1] = {**message, "content": _join_contents(joined[-1]["content"], message["content"])}
+            if merged_messages and _is_continuation(merged_messages[-1], message):
+                merged_messages[-1] = {
+                    **message,
+                    "content": _join_contents(merged_messages[-1]["content"], message["content"]),
+                }
             else:
-                joined.append(message)
-        return joined
+                merged_messages.append(message)
+        return merged_messages
 
 
 _ENCODERS = {

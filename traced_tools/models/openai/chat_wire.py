@@ -55,8 +55,8 @@ class CompletionCall(Wire):
     @property
     def name(self) -> str | None:
         """The name of the function or custom tool."""
-        named = self.custom or self.function
-        return None if named is None else named.name
+        call = self.custom or self.function
+        return None if call is None else call.name
 
     @property
     def signature(self) -> str | None:
@@ -219,19 +219,19 @@ class Completion(Body):
 
     def token_usage(self) -> Usage | None:
         """Return the token counts from either field, None if there are none."""
-        used = self.usage or (self.x_groq and self.x_groq.usage)
-        return used.to_usage() if used else None
+        usage = self.usage or (self.x_groq and self.x_groq.usage)
+        return usage.to_usage() if usage else None
 
 
 def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
     """Parse `body` as `parse_body` does; also raises a `ModelError` for an error object outside `error`."""
-    found = parse_body(Completion, body, what, provider)
-    choice = found.choice
-    if found.object == "error":
-        raise error_in_answer(f"{what} is an error object", provider, dict(found))
+    completion = parse_body(Completion, body, what, provider)
+    choice = completion.choice
+    if completion.object == "error":
+        raise error_in_answer(f"{what} is an error object", provider, dict(completion))
     if choice is not None and choice.error:
         raise error_in_answer(f"{what} contains an error object", provider, choice.error)
-    return found
+    return completion
 
 
 def _first_known(*counts: int | None) -> int | None:

@@ -112,8 +112,8 @@ class CustomInputConverter:
 
     def ends_before(self, index: int | None, call_id: str | None) -> bool:
         """Return whether a piece with `call_id` at `index` starts another call there, which ends the open one."""
-        known = self._open.get(index)
-        return known is not None and call_id is not None and known != call_id
+        open_call_id = self._open.get(index)
+        return open_call_id is not None and call_id is not None and open_call_id != call_id
 
     def close(self, index: int | None) -> str:
         """Return the last piece of the arguments of the call at `index`, an empty text if no call is open there."""
@@ -156,10 +156,10 @@ def encode_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool)
     Raises:
         ConfigurationError: if a reference in the schema can't be resolved.
     """
-    given = convert_output_schema(schema, inline_references if inline_definitions else dict)
-    strict_schema = _strict_if_equal(given)
-    name = wire_name(str(given.get("title") or "answer"))
-    return {"name": name, "schema": strict_schema or given, "strict": strict_schema is not None}
+    converted_schema = convert_output_schema(schema, inline_references if inline_definitions else dict)
+    strict_schema = _strict_if_equal(converted_schema)
+    name = wire_name(str(converted_schema.get("title") or "answer"))
+    return {"name": name, "schema": strict_schema or converted_schema, "strict": strict_schema is not None}
 
 
 def _strict_if_equal(schema: dict[str, Any]) -> dict[str, Any] | None:

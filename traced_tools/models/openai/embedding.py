@@ -68,8 +68,8 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
         transport = HttpTransport(address, provider, auth_headers(api_key, address, provider), http)
         super().__init__(model, transport, dimensions, extra)
         self.batch_size = batch_size
-        known = find_known_server(address)
-        self._is_openai = known is not None and known.provider == "openai"
+        server = find_known_server(address)
+        self._is_openai = server is not None and server.provider == "openai"
 
     def encode(self, texts: tuple[str, ...]) -> dict[str, Any]:
         """Return the JSON body that requests the embeddings of `texts`."""

@@ -276,8 +276,8 @@ class OpenAIResponsesChunkDecoder:
     def _call_chunk(self, delta: ToolCallDelta) -> ChatChunk:
         self._has_content = True
         if delta.arguments and self._without_arguments:
-            begun = next(reversed(self._without_arguments)) if delta.index is None else delta.index
-            self._without_arguments.pop(begun, None)
+            call_index = next(reversed(self._without_arguments)) if delta.index is None else delta.index
+            self._without_arguments.pop(call_index, None)
         if delta.name is not None:
             self._call_ids.add(delta.id)
         return ChatChunk(tool_calls=(delta,))
@@ -302,9 +302,9 @@ class OpenAIResponsesChunkDecoder:
     def _missed_arguments(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         """Yield arguments that no event before contained; without them, a call would run without arguments."""
         whole = {call.call_id: call for call in answer.calls()}
-        for index, begun in list(self._without_arguments.items()):
-            call = whole.get(begun.call_id, begun)
-            if call is not begun or answer.status != "incomplete":  # otherwise it was cut off before its arguments
+        for index, call_start in list(self._without_arguments.items()):
+            call = whole.get(call_start.call_id, call_start)
+            if call is not call_start or answer.status != "incomplete":  # otherwise it was cut off before its arguments
                 yield self._call_chunk(ToolCallDelta(index, arguments=call.text))
 
     def _missed_calls(self, answer: ResponsesAnswer) -> Iterator[AssistantPart]:

@@ -125,11 +125,11 @@ class _AnswerEncoder:
 
     def _encode_call(self, call: ToolCall) -> dict[str, Any]:
         signed = signature_fields(call.signature)
-        known = self._with_allowed_id({name: signed[name] for name in ("id", "namespace") if name in signed})
+        signed_fields = self._with_allowed_id({name: signed[name] for name in ("id", "namespace") if name in signed})
         common = {"call_id": call.id, "name": call.name}
         if is_custom_call(signed):
-            return {"type": "custom_tool_call", **common, "input": arguments_to_input(call), **known}
-        return {"type": "function_call", **common, "arguments": encode_arguments(call), **known}
+            return {"type": "custom_tool_call", **common, "input": arguments_to_input(call), **signed_fields}
+        return {"type": "function_call", **common, "arguments": encode_arguments(call), **signed_fields}
 
     def _add_opaque_part(self, items: list[dict[str, Any]], record: dict[str, Any]) -> None:
         """Add an opaque part as an item; the other fields of a message are merged into the text before them."""
@@ -147,8 +147,12 @@ class _AnswerEncoder:
 
 def _encode_reasoning(run: list[ReasoningPart]) -> dict[str, Any]:
     summary = [{"type": "summary_text", "text": part.text} for part in run if part.text]
-    known = {"id": run[-1].id, "encrypted_content": run[-1].signature}
-    return {"type": "reasoning", "summary": summary, **{name: value for name, value in known.items() if value}}
+    reasoning_fields = {"id": run[-1].id, "encrypted_content": run[-1].signature}
+    return {
+        "type": "reasoning",
+        "summary": summary,
+        **{name: value for name, value in reasoning_fields.items() if value},
+    }
 
 
 def _is_reasoning(item: dict[str, Any]) -> bool:

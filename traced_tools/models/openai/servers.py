@@ -74,8 +74,8 @@ def find_known_server(address: str) -> Server | None:
 
 def resolve_server(address: str, provider: str | None = None) -> Server:
     """Return the known server at `address`, else that of `provider` (behind a gateway), else one with the defaults."""
-    named = next((server for server in _KNOWN if server.provider == provider), None)
-    return find_known_server(address) or named or Server(provider or "openai")
+    server_of_provider = next((server for server in _KNOWN if server.provider == provider), None)
+    return find_known_server(address) or server_of_provider or Server(provider or "openai")
 
 
 def _host(address: str) -> str:

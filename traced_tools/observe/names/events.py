@@ -221,8 +221,8 @@ EXPORTED_EVENT: Final = EventType(
     ),
 )
 EVENTS: Final = {
-    each.name: each
-    for each in (
+    event.name: event
+    for event in (
         TOOL_INTENT_EVENT,
         TOOL_DECISION_EVENT,
         POLICY_EVALUATION_EVENT,

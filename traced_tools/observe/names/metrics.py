@@ -78,7 +78,7 @@ EXECUTE_TOOL_DURATION: Final = _metric(
     "gen_ai.execute_tool.duration",
     "histogram",
     "s",
-    "Duration of tool executions.",
+    "Duration of tool executions, without the advisors around the tool and the wait for an approval.",
     (at.TOOL_NAME, at.TOOL_TYPE, at.AGENT_NAME, at.ERROR_TYPE),
     _STEP_SECONDS,
 )

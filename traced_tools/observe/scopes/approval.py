@@ -78,5 +78,5 @@ def report_decided_wait(
     """Record how long a call waited that was decided after its run had ended."""
     if run.instruments is not None:
         labels: Attributes = {**run.agent_label, names.TOOL_NAME: tool, names.TOOL_DECISION: decision}
-        waited = max(0.0, decided_at - requested_at)  # another machine's clock may be ahead
-        run.guarded(run.instruments.approval_wait.record, waited, labels, None)
+        wait = max(0.0, decided_at - requested_at)  # another machine's clock may be ahead
+        run.guarded(run.instruments.approval_wait.record, wait, labels, None)

@@ -157,23 +157,18 @@ class ModelScope(Scope, Generic[R]):
         return attributes
 
     def _describe(self, response: R, attributes: Attributes) -> None:
-        put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
+        put(attributes, names.RESPONSE_MODEL, self._answering_model(response.model or ""))
         copy_present_fields(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
         error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
-        ended = {**labels, **error} if error else labels
-        instruments.models.duration(self._operation).record(self._own_time, ended, self._context)
+        labels_with_error = {**labels, **error} if error else labels
+        instruments.models.duration(self._operation).record(self.own_time, labels_with_error, self._context)
         if usage is not None:
-            instruments.models.count(usage, labels, ended, self._context)
+            instruments.models.count(usage, labels, labels_with_error, self._context)
             if self.run.options.prices is not None:
                 self._record_cost(instruments, usage)
-
-    @property
-    def _own_time(self) -> float:
-        """The seconds that the model took, without the time of the application's advisors and of a stream's reader."""
-        return self.duration if self.ledger is None else self.self_time
 
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)
@@ -197,7 +192,7 @@ class ModelScope(Scope, Generic[R]):
         """Return the event of an exception that ends the call."""
         return names.OPERATION_EXCEPTION_EVENT
 
-    def _answered_by(self, model: str) -> str:
+    def _answering_model(self, model: str) -> str:
         return model if model == self._model.model else safe_identifier(model)
 
     def _answer_label(self, model: str) -> str:
@@ -227,26 +222,26 @@ class ChatScope(ModelScope["ModelAnswer"]):
     _waiting_since = 0
     _chunk_ns = _reader_ns = 0  # booked at the end, because each chunk adds to them
 
-    def __init__(self, run: RunTelemetry, model: ObservedModel, asked: ModelInput) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel, model_input: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
         self.ledger = run.ledger
         self._usage = _USAGE_BY[run.conventions]
-        self._asked = asked
+        self._model_input = model_input
         self._follows_compaction, run.is_compacted = run.is_compacted, False
         if run.content is not None:
-            run.guarded(run.content.register_tools, asked.tools)
+            run.guarded(run.content.register_tools, model_input.tools)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
         put(attributes, names.CONVERSATION_ID, self.run.conversation_id)
         if self._follows_compaction:
             attributes[names.CONVERSATION_COMPACTED] = True
-        if self._asked.iteration:
-            attributes[names.ITERATION_INDEX] = self._asked.iteration
+        if self._model_input.iteration:
+            attributes[names.ITERATION_INDEX] = self._model_input.iteration
         return name, kind, attributes
 
     def close(self, error: BaseException | None, elapsed: int) -> None:
-        """Book the time of those who received the answer, and end the call."""
+        """Book the time of the advisors and the reader that received the answer, and end the call."""
         if self._chunk_ns:
             self.run.ledger.book_downstream("chunk", self._chunk_ns)
         if self._reader_ns:
@@ -266,18 +261,18 @@ class ChatScope(ModelScope["ModelAnswer"]):
             record = self.run.instruments.models.time_per_output_chunk.record
             self.run.guarded(record, seconds, self._labels, self._context)
 
-    def delivered(self, arrived: int, seen: int) -> None:
-        """Record that advisors have had a chunk until `seen`, and then the reader of the stream until now.
+    def delivered(self, arrived: int, reader_since: int) -> None:
+        """Record that advisors have had a chunk until `reader_since`, and then the reader of the stream until now.
 
-        If an advisor failed, `seen` is 0, and no reader has had the chunk.
+        If an advisor failed, `reader_since` is 0, and no reader has had the chunk.
         """
         self._waiting_since = now = perf_counter_ns()
-        seen = seen or now
-        self._reader_ns += now - seen
-        self._chunk_ns += seen - arrived
+        reader_since = reader_since or now
+        self._reader_ns += now - reader_since
+        self._chunk_ns += reader_since - arrived
 
     def held_back(self, began: int) -> None:
-        """Record that whoever drives the run has let the call wait since `began`."""
+        """Record that the caller that drives the run has let the call wait since `began`."""
         self._reader_ns += perf_counter_ns() - began
 
     def _final_attributes(self) -> Attributes:
@@ -288,9 +283,9 @@ class ChatScope(ModelScope["ModelAnswer"]):
             attributes[names.STREAM_READER_WAIT] = self._reader_ns / 1_000_000_000
         if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
-        if self._asked.options.model_fields_set:
-            copy_present_fields(self._asked.options, _REQUEST, attributes)
-            if self._asked.options.output_schema is not None:
+        if self._model_input.options.model_fields_set:
+            copy_present_fields(self._model_input.options, _REQUEST, attributes)
+            if self._model_input.options.output_schema is not None:
                 attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
             attributes = drop_oversized_ints(attributes)
         return attributes
@@ -308,7 +303,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
 
     def _makers(self) -> Makers:
         assert self.run.content is not None
-        return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content)}
+        return {**super()._makers(), **conversation_makers(self._model_input, self._response, self.run.content)}
 
     def _emit(self, logger: ApiLogger) -> None:
         super()._emit(logger)

@@ -57,9 +57,12 @@ class AgentScope(Scope):
         return self
 
     def close(self, error: BaseException | None, elapsed: int) -> None:
-        """End the run's span; the run is no longer active."""
+        """End the run's span; the run is no longer active.
+
+        The run lasts until its listeners have received its end, because whoever started it waits for them, too.
+        """
         try:
-            super().close(error, elapsed)
+            super().close(error, perf_counter_ns() - self._began)
         finally:  # an interrupt in there must not leave the run under way for good
             self.run.forget_failures()
             if self.run.instruments is not None:
@@ -219,14 +222,10 @@ class HookScope(Scope):
         self.ledger = ledger
         self.kind = kind
 
-    @property
-    def _own_time(self) -> float:
-        return self.duration if self.ledger is None else self.self_time
-
     def _is_notable(self) -> bool:
         """Whether the hook itself failed or was slow. What it wraps has its own spans."""
         slow = self.run.options.slow_hook
-        return not self.traced and (self.is_origin or (slow is not None and self._own_time >= slow))
+        return not self.traced and (self.is_origin or (slow is not None and self.own_time >= slow))
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
@@ -252,7 +251,7 @@ class HookScope(Scope):
         }
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.advisor_duration.record(self._own_time, labels, self._context)
+        instruments.advisor_duration.record(self.own_time, labels, self._context)
 
 
 def report_failed_listener(
@@ -272,6 +271,7 @@ def report_failed_listener(
     if run.enabled:
         run.listener_failed(error)
         scope = HookScope(run, hook, name, order, iteration)
+        scope.traced, scope.is_origin = False, True  # the call is over: its span is made now, with the time it began
         scope.__enter__()
         scope.close(error, perf_counter_ns() - began)
 
@@ -286,10 +286,10 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
                 instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
 
     def attributes() -> Attributes:
-        found = run.identity_on_events()
+        attributes_of_event = run.identity_on_events()
         if iteration:
-            found[names.ITERATION_INDEX] = iteration
-        return {**found, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
+            attributes_of_event[names.ITERATION_INDEX] = iteration
+        return {**attributes_of_event, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
 
     run.measure(count)
     if run.logger is not None:

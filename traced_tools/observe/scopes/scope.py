@@ -47,7 +47,7 @@ class Scope:
             (`_is_notable`) gets a span after all.
         recording: whether the span records.
         duration: the duration in seconds that span and metrics share.
-        self_time: the duration without what is downstream, in seconds; 0 without a ledger.
+        self_time: the duration without the time of downstream code, in seconds; 0 without a ledger.
         error_type: the type of `failure`, as recorded.
         failure: the exception that ended the stage, if any.
         is_origin: whether the exception arose here and not in a scope inside.
@@ -138,13 +138,13 @@ class Scope:
         """
         self.duration = elapsed / 1_000_000_000
         if (ledger := self.ledger) is not None:
-            own = elapsed - ledger.downstream_ns
-            self.self_time = own / 1_000_000_000
+            own_ns = elapsed - ledger.downstream_ns
+            self.self_time = own_ns / 1_000_000_000
             ledger.downstream_ns = self._outer_downstream_ns + elapsed
-            ledger.booked_ns[self.kind] += own
+            ledger.booked_ns[self.kind] += own_ns
         if error is not None and self._is_own(error):
             if self.error_type is None:
-                self.error_type, self.failure = self._type_of(error), error
+                self.error_type, self.failure = self._find_error_type(error), error
             self.run.guarded(self.record_failure, error)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
             if (tracer := self.run.tracer) is not None:
@@ -160,6 +160,11 @@ class Scope:
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
+
+    @property
+    def own_time(self) -> float:
+        """The seconds without what is downstream; all of them if the scope has no ledger, so that nothing is."""
+        return self.duration if self.ledger is None else self.self_time
 
     def _is_own(self, error: BaseException) -> bool:
         """Return whether an error that leaves the block is an error of this stage."""
@@ -179,7 +184,7 @@ class Scope:
         except Exception as problem:
             self.run.telemetry_failed(problem)
 
-    def _type_of(self, error: BaseException) -> str:
+    def _find_error_type(self, error: BaseException) -> str:
         """Return the `error.type` of an error that leaves the scope."""
         return error_type(error)
 

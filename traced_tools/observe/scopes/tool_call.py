@@ -126,11 +126,16 @@ class ToolScope(Scope):
         span = names.EXECUTE_TOOL_SPAN if self._observed.executes else names.REFUSE_TOOL_SPAN
         return span.named(self._tool)
 
+    @property
+    def own_time(self) -> float:
+        """The seconds without the advisors around the tool, listeners, and the wait for an approval."""
+        return self.duration if self.ledger is None else self.ledger.booked_ns["tool"] / 1_000_000_000
+
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)
 
-    def _type_of(self, error: BaseException) -> str:
-        return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))
+    def _find_error_type(self, error: BaseException) -> str:
+        return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._find_error_type(error))
 
     def _owner(self) -> str:
         return _owner(self._tool)
@@ -149,7 +154,7 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(observed.call.arguments.encode()),
         }
         put(attributes, names.TOOL_SOURCE, observed.source)
-        if not observed.iteration:  # without a loop, no span of a run says who asked
+        if not observed.iteration:  # without a loop, there is no span of a run to record the principal
             attributes.update(self.run.who(self.run.content_on_spans()))
         if (decision := observed.decision) is not None:
             attributes[names.TOOL_DECISION] = decision
@@ -187,29 +192,29 @@ class ToolScope(Scope):
             }
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
-            instruments.execute_tool_duration.record(self.duration, labels, self._context)
+            instruments.execute_tool_duration.record(self.own_time, labels, self._context)
         if result is not None:
-            sent: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
+            labels_of_result: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             if result.cut:
-                sent[names.TOOL_RESULT_CUT] = True
-            instruments.tool_result_size.record(result.size, sent, self._context)
-        decided = observed.decision
-        for each in observed.evaluations(decided):
-            instruments.policy_evaluations.add(1, self._evaluation_labels(each), self._context)
-        if decided is None:
+                labels_of_result[names.TOOL_RESULT_CUT] = True
+            instruments.tool_result_size.record(result.size, labels_of_result, self._context)
+        decision = observed.decision
+        for evaluation in observed.evaluations(decision):
+            instruments.policy_evaluations.add(1, self._evaluation_labels(evaluation), self._context)
+        if decision is None:
             return
-        decision: Attributes = {
+        labels_of_decision: Attributes = {
             **self.run.version_label,
             names.TOOL_NAME: self._tool,
-            names.TOOL_DECISION: decided,
+            names.TOOL_DECISION: decision,
         }
         if result is not None and result.advisor:
-            decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
+            labels_of_decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, result.advisor)
         if code := observed.reason_code:
-            decision[names.REASON_CODE] = reason_code_label(code, self._tool)
+            labels_of_decision[names.REASON_CODE] = reason_code_label(code, self._tool)
         if rule := observed.rule:
-            decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
-        instruments.tool_decisions.add(1, decision, self._context)
+            labels_of_decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
+        instruments.tool_decisions.add(1, labels_of_decision, self._context)
 
     def _evaluation_labels(self, verdict: PolicyVerdict) -> Attributes:
         labels: Attributes = {
@@ -240,10 +245,10 @@ class ToolScope(Scope):
 
     def _emit_decision(self, logger: ApiLogger) -> None:
         logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
-        for each in self._observed.evaluations(self._observed.decision):
-            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluated, each))
+        for evaluation in self._observed.evaluations(self._observed.decision):
+            logger.emit(names.POLICY_EVALUATION_EVENT, self._context, partial(self._evaluation_attributes, evaluation))
 
-    def _evaluated(self, verdict: PolicyVerdict) -> Attributes:
+    def _evaluation_attributes(self, verdict: PolicyVerdict) -> Attributes:
         attributes = self._identity()
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         return attributes | _evaluation(verdict)
@@ -272,8 +277,9 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        same = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None  # the intent has them
-        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=same))
+        # The intent event has the arguments already, unless an advisor changed them.
+        omitted_key = names.TOOL_CALL_ARGUMENTS if self._observed.changed_arguments is None else None
+        attributes.update(self.event_content(names.TOOL_DECISION_EVENT, without=omitted_key))
         return attributes
 
     def _ended(self) -> Attributes:

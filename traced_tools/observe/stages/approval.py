@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ApprovalObservation(Observation):
-    """The wait from when somebody is asked about a call until there is an answer, or nobody can decide.
+    """The wait from the request for a decision about a call until there is an answer, or no approver can decide.
 
     Args:
         tool: the tool of the call.

@@ -25,9 +25,9 @@ class ModelCallObservation(Observation):
 
     __slots__ = ("answer", "asked", "deltas", "model")
 
-    def __init__(self, model: ObservedModel, asked: ModelInput) -> None:
+    def __init__(self, model: ObservedModel, model_input: ModelInput) -> None:
         self.model = model
-        self.asked = asked
+        self.asked = model_input
         self.answer: ModelAnswer | None = None
         self.deltas: Callable[[ModelChunk], None] | None = None
 

@@ -51,10 +51,10 @@ class RunObservation(Observation):
         limits: ObservedLimits,
         totals: Totals,
         model: ObservedModel,
-        asked: ConversationInput,
+        conversation: ConversationInput,
     ) -> None:
         self.model = model
-        self.asked = asked
+        self.asked = conversation
         self.knows_tools = False
         self.limits = limits
         self.totals = totals
@@ -75,12 +75,12 @@ class RunObservation(Observation):
         traceparent: str | None = self._scope.traceparent
         return traceparent
 
-    def began(self, asked: ConversationInput) -> None:
+    def began(self, conversation: ConversationInput) -> None:
         """Record the request, now that its tools are known."""
-        self.asked = asked
+        self.asked = conversation
         self.knows_tools = True
         if self._telemetry.content is not None:
-            self._telemetry.guarded(self._telemetry.content.register_tools, asked.tools)
+            self._telemetry.guarded(self._telemetry.content.register_tools, conversation.tools)
 
     def identified(self, digests: AgentDigests, *, is_own: bool) -> None:
         """Record what the agent is sent; `is_own` says whether all of it is the client's own."""

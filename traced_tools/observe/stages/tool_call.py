@@ -197,7 +197,7 @@ class ToolCallObservation(Observation):
 
     def repaired(self, repairs: tuple[str, ...]) -> None:
         """Record what was repaired before the arguments were valid; an advisor or another attempt may add to it."""
-        self.repairs += tuple(each for each in repairs if each not in self.repairs) if self.repairs else repairs
+        self.repairs += tuple(repair for repair in repairs if repair not in self.repairs) if self.repairs else repairs
 
     def approved(self, by: str | None, code: str | None) -> None:
         """Record the approval of the call, who approved it, if the application named them, and its reason code."""
@@ -374,7 +374,7 @@ class ToolCallObservation(Observation):
             return ()
         enforced = None if self._enforced is None else self._enforced.decision
         tool_asks = self.tool is not None and self.tool.metadata.requires_approval is True
-        return tuple(_compared(each, was, enforced, tool_asks) for each in self._evaluated)
+        return tuple(_compare(evaluation, was, enforced, tool_asks) for evaluation in self._evaluated)
 
     @property
     def by(self) -> str | None:
@@ -409,7 +409,7 @@ class ToolCallObservation(Observation):
         return traceback
 
 
-def _compared(
+def _compare(
     verdict: PolicyVerdict, was: Decision | None, enforced: PolicyDecision | None, tool_asks: bool
 ) -> PolicyVerdict:
     """Return the verdict of a policy that is only evaluated, sanitized and with what it would change."""

@@ -166,7 +166,7 @@ class RunEventDispatcher:
         fields["may_export"] = self.content is not None and self.content.may_capture_delta(size, tool)
         with self._lock:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
-            if (event := self._made(kind, fields)) is not None:
+            if (event := self._make_event(kind, fields)) is not None:
                 self._deltas += 1
                 self._hand(event, self.listeners.deltas, failing=False)
 
@@ -204,25 +204,25 @@ class RunEventDispatcher:
     def _hand_over(
         self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, ledger: TimeLedger, *, failing: bool
     ) -> None:
-        outside = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        outside_listeners = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
         calls = (
             []
             if call is None
-            else [each._replace(receive=partial(each.receive, call)) for each in self.listeners.calls]
+            else [listener._replace(receive=partial(listener.receive, call)) for listener in self.listeners.calls]
         )
         with self._lock:
             fields["sequence"] = self._sequence + 1
-            event = self._made(kind, fields)
+            event = self._make_event(kind, fields)
             if event is None:
                 return
             self._sequence += 1
             began = perf_counter_ns()
             try:
-                self._hand(event, (*outside, *self.listeners.inside, *calls), failing)
+                self._hand(event, (*outside_listeners, *self.listeners.inside, *calls), failing)
             finally:
                 ledger.book_downstream("hook", perf_counter_ns() - began)
 
-    def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
+    def _make_event(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, if a value of an application's object fits no event."""
         try:
             return kind(**fields)
@@ -243,7 +243,8 @@ class RunEventDispatcher:
                     telemetry.telemetry_failed(error, "on_event of an advisor")
                 else:
                     first = error
-            telemetry.listened("on_event", name, perf_counter_ns() - began)
+            else:
+                telemetry.listened("on_event", name, perf_counter_ns() - began)
         if first is not None:
             raise first
 
@@ -254,18 +255,18 @@ class RunEventDispatcher:
             self._identity["principal"] = self._telemetry.recorded_principal(self.content)
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
-    def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:
-        """Return the texts of the contents `wanted`, None for each that may not be captured."""
+    def captured_texts(self, makers: Makers, *keys: str) -> list[str | None]:
+        """Return the texts of the contents with `keys`, None for each that may not be captured."""
         if self.content is None:
-            return [None] * len(wanted)
+            return [None] * len(keys)
         contents = LazyContent(self.content, makers)
-        return [contents.text(name) for name in wanted]
+        return [contents.text(name) for name in keys]
 
-    def captured_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
+    def captured_exchange(self, conversation: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
         """Return the messages that were sent or received as text; None if they may not be captured."""
         if self.content is None:
             return None
-        return self.captured_texts(conversation_makers(asked, answer, self.content), name)[0]
+        return self.captured_texts(conversation_makers(conversation, answer, self.content), name)[0]
 
 
 def current_span() -> dict[str, str]:
@@ -291,8 +292,8 @@ class RunEventEmitter:
     def began(self) -> None:
         """Emit the start."""
         self._span = current_span()
-        asked, model = self._observed.asked, self._observed.model
-        messages = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
+        conversation, model = self._observed.asked, self._observed.model
+        messages = self._events.captured_exchange(conversation, None, names.INPUT_MESSAGES)
         fields = {"model": model.model, "provider": model.provider, "input_messages": messages}
         self._events.dispatch(RunStarted, 0, fields, span=self._span)
 

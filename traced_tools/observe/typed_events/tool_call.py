@@ -50,7 +50,7 @@ class ToolCallEventEmitter:
         arguments = observed.call.arguments
         fields = {
             "arguments_size": len(arguments.encode(errors="replace")),
-            "arguments": self._captured(names.TOOL_CALL_ARGUMENTS, arguments),
+            "arguments": self._capture(names.TOOL_CALL_ARGUMENTS, arguments),
             **self._identity,
         }
         self._events.dispatch(
@@ -80,7 +80,7 @@ class ToolCallEventEmitter:
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
         """Emit how far the tool is, while it runs. What a listener raises is counted and does not disturb the tool."""
         if self._attempts:
-            captured = self._captured(names.TOOL_CALL_RESULT, message)
+            captured = self._capture(names.TOOL_CALL_RESULT, message)
             fields = {"progress": progress, "total": total, "message": captured}
             self._emit(ToolProgressed, fields, failing=True, span=self._span)
 
@@ -88,7 +88,7 @@ class ToolCallEventEmitter:
         """Emit the tool's outcome."""
         result = self._observed.returned
         assert result is not None
-        captured = self._captured(names.TOOL_CALL_RESULT, result.content)
+        captured = self._capture(names.TOOL_CALL_RESULT, result.content)
         self._emit_finish({"result_size": result.size, "result": captured})
 
     def decided(self) -> None:
@@ -108,13 +108,13 @@ class ToolCallEventEmitter:
 
     def _emit_decision(self, decision: Decision, **why: str | None) -> None:
         self._is_decided = True
-        intent = self._captured(names.INTENT, self._observed.intent)
-        by = recorded_person(self._observed.by, self._observed.tool, self._events.content)
-        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": by, **why}
+        intent = self._capture(names.INTENT, self._observed.intent)
+        decider = recorded_person(self._observed.by, self._observed.tool, self._events.content)
+        fields: dict[str, Any] = {"decision": decision, "intent": intent, "by": decider, **why}
         fields |= {"reason_code": self._observed.reason_code, "rule": self._observed.rule}
         fields["policy_digest"] = self._observed.policy_digest
         fields["evaluated"] = self._observed.evaluations(decision)
-        fields["arguments"] = self._captured(names.TOOL_CALL_ARGUMENTS, self._observed.changed_arguments)
+        fields["arguments"] = self._capture(names.TOOL_CALL_ARGUMENTS, self._observed.changed_arguments)
         self._emit(ToolDecided, fields)
 
     def _emit_finish(
@@ -127,11 +127,11 @@ class ToolCallEventEmitter:
         fields["duration"] = perf_counter() - self._began
         self._emit(ToolFinished, fields, failing=failing, span=span)
 
-    def _captured(self, name: str, content: str | None) -> str | None:
+    def _capture(self, name: str, content: str | None) -> str | None:
         if content is None or self._events.content is None or not self._observed.may_capture:
             return None
-        made = content if name == names.INTENT else from_json(content)
-        return self._events.captured_texts({name: lambda: made}, name)[0]
+        value = content if name == names.INTENT else from_json(content)
+        return self._events.captured_texts({name: lambda: value}, name)[0]
 
     def _emit(
         self,

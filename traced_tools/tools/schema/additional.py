@@ -40,14 +40,14 @@ def members_of(text: str) -> list[Member]:
     value = read_json(text)
     if not isinstance(value, dict):
         raise ArgumentValidationError([ArgumentProblem((), "must be a JSON object", value)])
-    found: list[Member] = []
+    members: list[Member] = []
     place = _after_blanks(text, text.index("{") + 1)
     while text.startswith('"', place):
         name, end = _DECODER.raw_decode(text, place)
         _, end = _DECODER.raw_decode(text, _after_blanks(text, text.index(":", end) + 1))
-        found.append(Member(name, text[place:end]))
+        members.append(Member(name, text[place:end]))
         place = _after_blanks(text, _after_blanks(text, end) + 1)
-    return found
+    return members
 
 
 def _after_blanks(text: str, place: int) -> int:
@@ -92,14 +92,14 @@ class AdditionalArguments:
         self._reason = next((name for name, field in model.model_fields.items() if _is_text(field.annotation)), None)
 
     def bind(self, text: str) -> BoundArguments:
-        """Return the instance of the model in JSON text; raise `InvalidArguments` if it is invalid."""
+        """Read an instance of the model from JSON text; raise `InvalidArguments` if it is invalid."""
         bound = bind_arguments(self._reader.check, text, self._schema)
         return bound._replace(value=bound.value["arguments"])
 
     def reason(self, bound: BoundArguments) -> str | None:
         """Return the model's reason for the call: the first field of type `str`, or all as JSON if there is none.
 
-        A reason that is None or blank is none.
+        Return None for a field that is None or blank.
         """
         if self._reason is None:
             return canonical_text(self._reader.as_json({"arguments": bound.value}, bound.text))
@@ -116,33 +116,34 @@ class AdditionalArguments:
                 schema whose arguments cannot be found.
         """
         try:
-            return self._merged(tool)
+            return self._merge(tool)
         except (AttributeError, TypeError):  # an invalid schema, such as one whose `properties` are a list
             raise ToolDefinitionError(
                 f"the tool {tool.name!r} cannot be augmented: its input schema is not a valid JSON Schema"
             ) from None
 
-    def _merged(self, tool: ToolDefinition) -> dict[str, Any]:
-        own, model = _with_own_root(tool.input_schema), self._model.__name__
-        if taken := sorted(self.names & field_names(own)):
+    def _merge(self, tool: ToolDefinition) -> dict[str, Any]:
+        own, model = _separate_root(tool.input_schema), self._model.__name__
+        if duplicates := sorted(self.names & field_names(own)):
+            name = duplicates[0]
             raise ToolDefinitionError(
-                f"the tool {tool.name!r} and {model} both have the argument {taken[0]!r}: rename the field of {model}"
+                f"the tool {tool.name!r} and {model} both have the argument {name!r}: rename the field of {model}"
             )
         if has_closed_branch(own):
             raise ToolDefinitionError(
                 f"the tool {tool.name!r} cannot be augmented with {model}: a part of its input schema, such as a form "
                 "of a union, forbids other arguments"
             )
-        added, definitions = self._schema, own.get("$defs", {})
-        if "$defs" in added:
-            added = _with_other_definitions(added, definitions)
-            definitions = {**definitions, **added["$defs"]}
-        required = [*own.get("required", ()), *added.get("required", ())]
+        extra, definitions = self._schema, own.get("$defs", {})
+        if "$defs" in extra:
+            extra = _rename_definitions(extra, definitions)
+            definitions = {**definitions, **extra["$defs"]}
+        required = [*own.get("required", ()), *extra.get("required", ())]
         return {
             **({"$defs": definitions} if definitions else {}),
             "type": "object",
             **without_keywords(own, ("$defs",)),
-            "properties": {**added["properties"], **own.get("properties", {})},
+            "properties": {**extra["properties"], **own.get("properties", {})},
             **({"required": required} if required else {}),
         }
 
@@ -157,43 +158,45 @@ def _is_text(annotation: Any) -> bool:
     return kinds - {NoneType} == {str}
 
 
-def _with_own_root(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose root is no reference and has none to it, so that the root can get further properties."""
+def _separate_root(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema to whose root properties can be added: the root is not a reference, and none refers to it."""
     own = dict(schema)
     if "$ref" in own or _refers_to_root(own):
         own = References(own, inline=False).rewritten()
     if not _refers_to_root(own):
         return own
     name = _free_name("arguments", own.get("$defs", {}))
-    own = _with_references(own, {"#": f"{_DEFINED}{name}"})
+    own = _redirect_references(own, {"#": f"{_DEFINED}{name}"})
     return {**own, "$defs": {**own.get("$defs", {}), name: without_keywords(own, ("$defs",))}}
 
 
 def _refers_to_root(schema: Mapping[str, Any]) -> bool:
-    return _with_references(schema, {"#": ""}) != schema
+    return _redirect_references(schema, {"#": ""}) != schema
 
 
-def _with_other_definitions(schema: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
-    """Return a schema that names none of its definitions as `taken` does."""
+def _rename_definitions(schema: Mapping[str, Any], names_in_use: Collection[str]) -> dict[str, Any]:
+    """Return a schema whose definitions have none of the `names_in_use`."""
     names: dict[str, str] = {}
     for name in schema["$defs"]:
-        names[name] = _free_name(f"{name}_", {*taken, *schema["$defs"], *names.values()}) if name in taken else name
-    renamed = _with_references(schema, {f"{_DEFINED}{name}": f"{_DEFINED}{new}" for name, new in names.items()})
-    return {**renamed, "$defs": {names[name]: each for name, each in renamed["$defs"].items()}}
+        names[name] = (
+            _free_name(f"{name}_", {*names_in_use, *schema["$defs"], *names.values()}) if name in names_in_use else name
+        )
+    renamed = _redirect_references(schema, {f"{_DEFINED}{name}": f"{_DEFINED}{new}" for name, new in names.items()})
+    return {**renamed, "$defs": {names[name]: definition for name, definition in renamed["$defs"].items()}}
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
-    while name in taken:
+def _free_name(name: str, names_in_use: Collection[str]) -> str:
+    while name in names_in_use:
         name += "_"
     return name
 
 
-def _with_references(schema: Mapping[str, Any], changed: Mapping[str, str]) -> dict[str, Any]:
-    """Return a schema in which some references have other targets."""
+def _redirect_references(schema: Mapping[str, Any], targets: Mapping[str, str]) -> dict[str, Any]:
+    """Return a schema in which each reference to a key of `targets` refers to its value."""
 
-    def change(each: dict[str, Any]) -> dict[str, Any]:
-        target = each.get("$ref")
-        return {**each, "$ref": changed[target]} if isinstance(target, str) and target in changed else each
+    def change(part: dict[str, Any]) -> dict[str, Any]:
+        target = part.get("$ref")
+        return {**part, "$ref": targets[target]} if isinstance(target, str) and target in targets else part
 
-    found: dict[str, Any] = map_schemas(schema, change)
-    return found
+    redirected: dict[str, Any] = map_schemas(schema, change)
+    return redirected

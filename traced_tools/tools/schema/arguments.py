@@ -93,21 +93,21 @@ def bind_arguments(check: Callable[[str], Any], arguments: str, schema: Mapping[
     try:
         return BoundArguments(check(arguments), (), arguments)
     except ArgumentValidationError as error:
-        found: Any = error
+        outcome: Any = error
     text, repairs = unwrap_arguments(arguments)
-    found = _try_check(check, text) if repairs else found
-    unrepaired = found
+    outcome = _try_check(check, text) if repairs else outcome
+    unrepaired = outcome
     for _ in range(_MAX_REPAIR_ROUNDS):  # a check may report only some problems at a time
-        if not isinstance(found, ArgumentValidationError):
-            return BoundArguments(found, repairs, text)
-        text, made = _repair_fields(text, found, schema)
-        if not made:
+        if not isinstance(outcome, ArgumentValidationError):
+            return BoundArguments(outcome, repairs, text)
+        text, fixes = _repair_fields(text, outcome, schema)
+        if not fixes:
             break
-        repairs += tuple(repair for repair in dict.fromkeys(made) if repair not in repairs)
-        found = _try_check(check, text)
-    if isinstance(found, ArgumentValidationError):
+        repairs += tuple(repair for repair in dict.fromkeys(fixes) if repair not in repairs)
+        outcome = _try_check(check, text)
+    if isinstance(outcome, ArgumentValidationError):
         raise InvalidArguments(_summarize(unrepaired.problems))  # the problems of what the model wrote
-    return BoundArguments(found, repairs, text)
+    return BoundArguments(outcome, repairs, text)
 
 
 def _try_check(check: Callable[[str], Any], text: str) -> Any:
@@ -138,8 +138,8 @@ class SchemaArguments:
             raise ArgumentValidationError([ArgumentProblem((), "must be a JSON object", value)])
         if problems := self._schema.problems(value):
             raise ArgumentValidationError(problems, null_paths_of(problems))
-        if taken := [name for name in self._reserved if name in value]:
-            raise ArgumentValidationError([ArgumentProblem((name,), UNKNOWN_FIELD, value[name]) for name in taken])
+        if names := [name for name in self._reserved if name in value]:
+            raise ArgumentValidationError([ArgumentProblem((name,), UNKNOWN_FIELD, value[name]) for name in names])
         return value
 
     def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
@@ -236,24 +236,24 @@ def _is_dummy(data: Any) -> bool:
 class _Fraction(float):
     """A number with a fraction or an exponent whose `str` is what the model wrote: the version `1.10` is not `1.1`."""
 
-    def __new__(cls, written: str) -> _Fraction:
+    def __new__(cls, literal: str) -> _Fraction:
         """Store the text of the number."""
-        self = super().__new__(cls, written)
-        self._written = written
+        self = super().__new__(cls, literal)
+        self._literal = literal
         return self
 
-    _written: str
+    _literal: str
 
     def __str__(self) -> str:
-        return self._written
+        return self._literal
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _finite(written: str) -> float:
-    number = float(written)
+def _finite(literal: str) -> float:
+    number = float(literal)
     if isinf(number):
         raise ValueError("number too large for a double")
     return number
@@ -269,28 +269,28 @@ def read_json(text: str) -> Any:
         value = _JSON.decode(text)
         if not is_nested_deeply(text, value):
             return value
-        words = "is nested too deeply"
+        problem = "is nested too deeply"
     except json.JSONDecodeError as error:
-        words = f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
+        problem = f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:
-        words = "is nested too deeply"
+        problem = "is nested too deeply"
     except ValueError:
-        words = "not valid JSON: a number in it is not finite, or too long"
-    raise ArgumentValidationError([ArgumentProblem((), words, text)])
+        problem = "not valid JSON: a number in it is not finite, or too long"
+    raise ArgumentValidationError([ArgumentProblem((), problem, text)])
 
 
 def deduplicate_keys(text: str) -> str:
     """Return JSON text unchanged, or rewritten with only the last value of each repeated key.
 
-    Parsers differ in which value they use, so a tool might use another one than was validated.
+    Parsers differ in which value they use, so a tool might otherwise get a value that was not validated.
     """
     repeated = False
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repeated
-        found = dict(pairs)
-        repeated = repeated or len(found) < len(pairs)
-        return found
+        members = dict(pairs)
+        repeated = repeated or len(members) < len(pairs)
+        return members
 
     value = json.loads(text, object_pairs_hook=read_object)
     return json.dumps(value) if repeated else text

@@ -1,8 +1,8 @@
 """Keywords of JSON Schema that a hostile schema can't use to stop the process.
 
-Schemas and values may come from others. The library matches patterns with `re`, which some patterns keep busy for ever
-while no other thread runs, and follows references without limit. Here, patterns are matched in linear time, by the
-engine of pydantic, and the references that one validation follows are counted.
+Schemas and values may come from untrusted servers. The library `jsonschema` matches patterns with `re`, which some
+patterns keep busy for ever while it holds the GIL, and follows references without limit. Here, pydantic's engine
+matches patterns in linear time, and one validation follows a limited number of references.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ def bounded_keywords(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
     linear: dict[int, Any] = {}
     replaced: dict[str, Any] = {"re": SimpleNamespace(search=matches)}
     for module in modules:
-        own = {**vars(module), **replaced}
-        for name, found in vars(module).items():
-            if isinstance(found, FunctionType) and found.__module__ == module.__name__:
-                linear[id(found)] = own[name] = _with_globals(found, own)
-        replaced |= {name: own[name] for name in vars(module) if isinstance(own[name], FunctionType)}
+        namespace = {**vars(module), **replaced}
+        for name, function in vars(module).items():
+            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                linear[id(function)] = namespace[name] = _copy_with_globals(function, namespace)
+        replaced |= {name: namespace[name] for name in vars(module) if isinstance(namespace[name], FunctionType)}
     bounded = {name: linear.get(id(keyword), keyword) for name, keyword in keywords.items()}
-    return bounded | {name: _counted(bounded[name]) for name in _REFERENCES if name in bounded}
+    return bounded | {name: _count_references(bounded[name]) for name in _REFERENCES if name in bounded}
 
 
-def _with_globals(function: FunctionType, own: dict[str, Any]) -> FunctionType:
-    copy = FunctionType(function.__code__, own, function.__name__, function.__defaults__, function.__closure__)
+def _copy_with_globals(function: FunctionType, namespace: dict[str, Any]) -> FunctionType:
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 
 
-def _counted(keyword: Keyword) -> Keyword:
+def _count_references(keyword: Keyword) -> Keyword:
     def follow(*arguments: Any) -> Iterator[Any]:
         _FOLLOWED.set(_FOLLOWED.get() + 1)
         if _FOLLOWED.get() > _MOST_REFERENCES:
@@ -79,5 +79,5 @@ def _matcher(pattern: str) -> Callable[[str], bool] | None:
     try:
         return compile_pattern(pattern)
     except ValueError:
-        re.compile(pattern)  # raises for a pattern that is none at all
+        re.compile(pattern)  # raises for an invalid pattern
         return None

@@ -40,15 +40,15 @@ class ArgumentSchema:
         if input_type is None and len(signature.parameters) == 1 and signature.parameters[0].has_fields:
             input_type = signature.parameters[0].hint
         if input_type is None:
-            self._adapter, schema = self._of_parameters(signature)
+            self._adapter, schema = self._parameter_schema(signature)
         else:
-            self._adapter, schema = self._of_type(signature, input_type)
+            self._adapter, schema = self._type_schema(signature, input_type)
         self.json_schema, is_open = close_objects(schema)
         # pydantic can forbid extra fields in all models or in none: if one model allows them, the JSON Schema decides
         self._extra: Any = None if is_open else "forbid"
         self._fields = SchemaCheck(self.json_schema, signature.name) if is_open else None
 
-    def _of_type(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    def _type_schema(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
             raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
         self._instance_parameter = signature.parameters[0].name
@@ -61,9 +61,9 @@ class ArgumentSchema:
             )
         return adapter, schema
 
-    def _of_parameters(self, signature: Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    def _parameter_schema(self, signature: Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         # a typed dictionary, because a pydantic model cannot have fields such as `json` and `model_config`
-        fields: Any = {each.name: self._field(signature.name, each) for each in signature.parameters}
+        fields: Any = {parameter.name: self._field(signature.name, parameter) for parameter in signature.parameters}
         arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
         adapter, schema = _adapter_and_schema(
             signature, with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(arguments)
@@ -111,26 +111,26 @@ class ArgumentSchema:
         if self._instance_parameter is not None:
             instance: dict[str, Any] = self._json_form(value, text, self._instance_parameter, None)
             return instance
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for parameter in self._parameters:
             if parameter.name in value:
-                found[parameter.key] = self._json_form(value, text, parameter.name, parameter.key)
+                arguments[parameter.key] = self._json_form(value, text, parameter.name, parameter.key)
             elif parameter.has_own_default:
                 with suppress(ValueError, RecursionError):
-                    found[parameter.key] = to_json_value(parameter.default)
-        return found
+                    arguments[parameter.key] = to_json_value(parameter.default)
+        return arguments
 
     def _json_form(self, value: dict[str, Any], text: str, name: str, key: str | None) -> Any:
         """Return the JSON form of the argument `name`: the field `key` of the text, or the whole text for None."""
         try:
             return to_json_value(value[name])
         except (ValueError, RecursionError):
-            written = read_json(text)
-        written = written if key is None else written.get(key)
+            source = read_json(text)
+        source = source if key is None else source.get(key)
         try:
-            return to_json_value(self.check(text)[name], written)  # a new value: this consumes its iterables
+            return to_json_value(self.check(text)[name], source)  # a new value: this consumes its iterables
         except RecursionError:  # nested too deeply for a JSON form
-            return written
+            return source
 
     def _keywords(self, values: Any) -> dict[str, Any]:
         if self._instance_parameter is not None:
@@ -145,18 +145,18 @@ class StrictArguments:
     """Reads arguments that the developer's own JSON Schema validates first, and the function's types after it.
 
     Args:
-        given: the reader for the developer's schema.
+        declared: the reader for the developer's schema.
         typed: the reader for the function's annotations.
     """
 
-    def __init__(self, given: SchemaArguments, typed: ArgumentSchema) -> None:
-        self._given = given
+    def __init__(self, declared: SchemaArguments, typed: ArgumentSchema) -> None:
+        self._declared = declared
         self.typed = typed
         self.as_json = typed.as_json
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the keyword arguments in JSON text; raise `ArgumentValidationError` if they are invalid."""
-        self._given.check(text)
+        self._declared.check(text)
         return self.typed.check(text)
 
 
@@ -168,13 +168,13 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     """Return the signature of `function`, cached per function, so that all objects with a method share it."""
     method = getattr(function, "__func__", None)
     try:
-        known = _SIGNATURES.setdefault(method or function, {})
+        signatures = _SIGNATURES.setdefault(method or function, {})
     except TypeError:  # an object without a hash or without weak references
-        known = {}
+        signatures = {}
     is_method = method is not None
-    if is_method not in known:
-        known[is_method] = Signature(function)
-    return known[is_method]
+    if is_method not in signatures:
+        signatures[is_method] = Signature(function)
+    return signatures[is_method]
 
 
 def schema_of(signature: Signature) -> ArgumentSchema:
@@ -239,7 +239,7 @@ def check_input_schema(signature: Signature, schema: Mapping[str, Any], typed: A
         return
     required = signature.required if typed is None else typed.json_schema.get("required", ())
     unknown = [] if typed is None else sorted(properties.keys() - typed.json_schema["properties"].keys())
-    missing = [each for each in required if each not in properties]
+    missing = [name for name in required if name not in properties]
     if unknown:
         raise ToolDefinitionError(
             f"the input_schema of {signature.name} has {', '.join(unknown)}, which the function does not take"
@@ -267,21 +267,21 @@ _VALUES = ("default", "const", "enum", "examples", "discriminator")
 def map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """Return a schema with `change` applied to each schema in it, the innermost first."""
     if isinstance(schema, list):
-        return [map_schemas(each, change) for each in schema]
+        return [map_schemas(part, change) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    changed = {}
+    copy = {}
     for key, value in schema.items():
         if key in _SCHEMAS_BY_NAME:
-            changed[key] = {name: map_schemas(each, change) for name, each in value.items()}
+            copy[key] = {name: map_schemas(part, change) for name, part in value.items()}
         else:
-            changed[key] = value if key in _VALUES else map_schemas(value, change)
-    return change(changed)
+            copy[key] = value if key in _VALUES else map_schemas(value, change)
+    return change(copy)
 
 
 def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema for the model: without redundant keywords, and with non-recursive definitions inlined."""
-    schema = map_schemas(schema, lambda each: {key: value for key, value in each.items() if _is_needed(key, value)})
+    schema = map_schemas(schema, lambda part: {key: value for key, value in part.items() if _is_needed(key, value)})
     if "$defs" not in schema:
         return schema
     with suppress(ToolDefinitionError):  # the inlined schema would be too large
@@ -311,13 +311,13 @@ def close_objects(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a schema whose objects forbid extra fields unless they allow them, and whether one of them does."""
     is_open = False
 
-    def close(each: dict[str, Any]) -> dict[str, Any]:
+    def close(part: dict[str, Any]) -> dict[str, Any]:
         nonlocal is_open
-        if "properties" not in each:
-            return each
-        extra = each.get("additionalProperties", False)
+        if "properties" not in part:
+            return part
+        extra = part.get("additionalProperties", False)
         is_open = is_open or extra is not False
-        return {**each, "additionalProperties": extra}
+        return {**part, "additionalProperties": extra}
 
     closed = map_schemas(schema, close)
     return closed, is_open

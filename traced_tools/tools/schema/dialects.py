@@ -25,7 +25,7 @@ def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ToolDefinitionError: for a reference without a target in the schema, and for a schema that grows too large.
     """
-    with _depth_checked():
+    with _check_depth():
         return References(schema, inline=True).rewritten()
 
 
@@ -43,20 +43,20 @@ def to_object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     choices = {key: root[key] for key in sorted(_NOT_AT_ROOT & root.keys())}
     if not choices:
         return root
-    branches = [each for value in choices.values() if isinstance(value, list) for each in value]
-    fields = _fields_of_any([root, *branches])
+    branches = [branch for value in choices.values() if isinstance(value, list) for branch in value]
+    fields = _merge_fields([root, *branches])
     return {**without_keywords(root, _NOT_AT_ROOT), "properties": fields, **_description(root, choices)}
 
 
-def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, list[Any]] = {}
+def _merge_fields(schemas: Iterable[Any]) -> dict[str, Any]:
+    forms_by_name: dict[str, list[Any]] = {}
     for schema in schemas:
         match schema:
             case {"properties": dict() as fields}:
                 for name, field in fields.items():
-                    known = found.setdefault(name, [])
-                    known += [] if field in known else [field]
-    return {name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in found.items()}
+                    forms = forms_by_name.setdefault(name, [])
+                    forms += [] if field in forms else [field]
+    return {name: forms[0] if len(forms) == 1 else {"anyOf": forms} for name, forms in forms_by_name.items()}
 
 
 def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,14 +70,14 @@ def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         ToolDefinitionError: for a schema that strict mode cannot express, such as a map with arbitrary keys or a value
             without a type.
     """
-    with _depth_checked():
-        made = _strict_root(References(schema, inline=False).rewritten())
-        _check_size(made)
-    return made
+    with _check_depth():
+        strict = _strict_root(References(schema, inline=False).rewritten())
+        _check_size(strict)
+    return strict
 
 
 @contextmanager
-def _depth_checked() -> Iterator[None]:
+def _check_depth() -> Iterator[None]:
     try:
         yield
     except RecursionError:
@@ -108,11 +108,11 @@ _NOT_AT_ROOT = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "con
 
 
 def _strict_root(root: dict[str, Any]) -> dict[str, Any]:
-    made = _schema(without_keywords(root, ("$defs",)), "", 1)
-    if made.get("type") != "object":
-        raise _refused("", "must be one object with fields; put anything else, such as a union, into a field of it")
-    definitions = {name: _schema(each, name, 1) for name, each in root.get("$defs", {}).items()}
-    return {**made, "$defs": definitions} if definitions else made
+    strict = _schema(without_keywords(root, ("$defs",)), "", 1)
+    if strict.get("type") != "object":
+        raise _refusal("", "must be one object with fields; put anything else, such as a union, into a field of it")
+    definitions = {name: _schema(definition, name, 1) for name, definition in root.get("$defs", {}).items()}
+    return {**strict, "$defs": definitions} if definitions else strict
 
 
 def _schema(schema: Any, where: str, level: int) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _schema(schema: Any, where: str, level: int) -> dict[str, Any]:
         level: the number of objects around it, including itself.
     """
     if not isinstance(schema, dict):
-        raise _refused(where, "may be anything or nothing; give it a type")
+        raise _refusal(where, "may be anything or nothing; give it a type")
     schema = _rewrite(schema, where)
     if refused := _REFUSED & schema.keys():
-        raise _refused(where, f"uses {', '.join(sorted(refused))}; put it in the description instead")
+        raise _refusal(where, f"uses {', '.join(sorted(refused))}; put it in the description instead")
     if "$ref" in schema:
         return _reference(schema, where)
-    return _union(schema, where, level) if "anyOf" in schema else _typed(schema, where, level)
+    return _union(schema, where, level) if "anyOf" in schema else _typed_schema(schema, where, level)
 
 
 def _rewrite(schema: dict[str, Any], where: str) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def _rewrite(schema: dict[str, Any], where: str) -> dict[str, Any]:
     match schema:
         case {"allOf": [entry], **rest}:
             if not isinstance(entry, dict) or not can_merge(entry, rest):
-                raise _refused(where, "is made of two schemas by allOf; write them as one")
+                raise _refusal(where, "is made of two schemas by allOf; write them as one")
             return _rewrite({**entry, **rest}, where)
         case {"oneOf": branches, **rest} if "anyOf" not in rest:
             return _rewrite({**rest, "anyOf": branches}, where)
-        case {"anyOf": [*branches], "type": kind, **rest} if all(_may_have_type(each, kind) for each in branches):
-            return _rewrite({**rest, "anyOf": [{**each, "type": kind} for each in branches]}, where)
+        case {"anyOf": [*branches], "type": kind, **rest} if all(_may_have_type(branch, kind) for branch in branches):
+            return _rewrite({**rest, "anyOf": [{**branch, "type": kind} for branch in branches]}, where)
         case {"unevaluatedProperties": False, **rest}:
             return _rewrite({**rest, "additionalProperties": False}, where)
     return schema
@@ -163,47 +163,51 @@ def _reference(schema: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _union(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     _check_alone(schema, "anyOf", where)
-    return {**_description(schema), "anyOf": [_schema(each, where, level) for each in _part(schema, "anyOf", where)]}
+    branches = [_schema(branch, where, level) for branch in _part(schema, "anyOf", where)]
+    return {**_description(schema), "anyOf": branches}
 
 
 def _check_alone(schema: dict[str, Any], keyword: str, where: str) -> None:
-    if beside := _CONSTRAINTS & schema.keys():
-        raise _refused(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
+    if keywords := _CONSTRAINTS & schema.keys():
+        raise _refusal(where, f"has {', '.join(sorted(keywords))} beside {keyword}; write it into what {keyword} names")
 
 
-def _typed(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
+def _typed_schema(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     types, described = _types(schema, where), _described_constraints(schema)
-    kept = {key: value for key, value in schema.items() if key in _SUPPORTED and key not in described}
-    made = {"type": types[0] if len(types) == 1 else types, **_description(schema, described), **kept}
+    constraints = {key: value for key, value in schema.items() if key in _SUPPORTED and key not in described}
+    strict = {"type": types[0] if len(types) == 1 else types, **_description(schema, described), **constraints}
     _check_values(_part(schema, "enum", where), where)
     if "object" in types:
-        made |= _fields(schema, where, level)
+        strict |= _fields(schema, where, level)
     if "array" in types:
-        made["items"] = _schema(schema.get("items"), f"{where}[]", level)
-    return made
+        strict["items"] = _schema(schema.get("items"), f"{where}[]", level)
+    return strict
 
 
 def _fields(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
     fields, required = _part(schema, "properties", where), _part(schema, "required", where)
+    # by default, an inner object without fields is a map, and a root without fields is a tool without arguments
     if schema.get("additionalProperties", bool(where) and not fields) is not False:
-        raise _refused(where, "takes fields of any name; name its fields, or make it a list of keys and values")
+        raise _refusal(where, "takes fields of any name; name its fields, or make it a list of keys and values")
     if unknown := [str(name) for name in required if name not in list(fields)]:
-        raise _refused(where, f"requires {', '.join(unknown)}, which is not among its properties")
+        raise _refusal(where, f"requires {', '.join(unknown)}, which is not among its properties")
     if level > _MAX_DEPTH:
-        raise _refused(where, f"is nested deeper than the {_MAX_DEPTH} objects that are allowed; flatten it")
-    made = {name: _schema(each, f"{where}.{name}" if where else name, level + 1) for name, each in fields.items()}
-    inner = {name: each if name in required else _nullable(each) for name, each in made.items()}
+        raise _refusal(where, f"is nested deeper than the {_MAX_DEPTH} objects that are allowed; flatten it")
+    properties = {
+        name: _schema(field, f"{where}.{name}" if where else name, level + 1) for name, field in fields.items()
+    }
+    inner = {name: field if name in required else _nullable(field) for name, field in properties.items()}
     return {"properties": inner, "required": list(inner), "additionalProperties": False}
 
 
 def _types(schema: dict[str, Any], where: str) -> list[str]:
     """Return the types of a value, stated or implied by other keywords; an empty root is an object."""
-    found = schema.get("type") or _implied_types(schema)
-    types = [found] if isinstance(found, str) else found
+    kinds = schema.get("type") or _implied_types(schema)
+    types = [kinds] if isinstance(kinds, str) else kinds
     if not types and where:
-        raise _refused(where, "may be anything; give it a type")
-    if not isinstance(types, list) or not all(each in _ALL_TYPES for each in types):
-        raise _refused(where, f"has a type that is none of {', '.join(_ALL_TYPES)}")
+        raise _refusal(where, "may be anything; give it a type")
+    if not isinstance(types, list) or not all(kind in _ALL_TYPES for kind in types):
+        raise _refusal(where, f"has a type that is none of {', '.join(_ALL_TYPES)}")
     return types or ["object"]
 
 
@@ -222,7 +226,7 @@ def _part(schema: dict[str, Any], keyword: str, where: str) -> Any:
     kind = _PARTS[keyword]
     value = schema.get(keyword, kind())
     if not isinstance(value, kind):
-        raise _refused(where, f"has a wrong value of {keyword}; it must be {'an object' if kind is dict else 'a list'}")
+        raise _refusal(where, f"has a wrong value of {keyword}; it must be {'an object' if kind is dict else 'a list'}")
     return value
 
 
@@ -238,32 +242,32 @@ def _described_constraints(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _description(schema: dict[str, Any], constraints: Mapping[str, Any] | None = None) -> dict[str, str]:
     extra = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in (constraints or {}).items())
-    own = schema.get("description") or ""
-    text = f"{own} ({extra})" if own and extra else own or extra
+    description = schema.get("description") or ""
+    text = f"{description} ({extra})" if description and extra else description or extra
     return {"description": text} if text else {}
 
 
-def _nullable(made: dict[str, Any]) -> dict[str, Any]:
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a strict-mode schema that also accepts null."""
-    if _takes_null(made):
-        return made
-    match made:
+    if _takes_null(schema):
+        return schema
+    match schema:
         case {"anyOf": branches}:
-            return {**made, "anyOf": [*branches, _NULL]}
+            return {**schema, "anyOf": [*branches, _NULL]}
         case {"$ref": _} | {"const": _}:
-            return {"anyOf": [made, _NULL]}
-    types = made["type"] if isinstance(made["type"], list) else [made["type"]]
-    values = {"enum": [*made["enum"], None]} if "enum" in made else {}
-    return {**made, "type": list(dict.fromkeys([*types, "null"])), **values}
+            return {"anyOf": [schema, _NULL]}
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    values = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": list(dict.fromkeys([*types, "null"])), **values}
 
 
-def _takes_null(made: dict[str, Any]) -> bool:
-    if "anyOf" in made:
-        return any(_takes_null(each) for each in made["anyOf"])
-    return "null" in made.get("type", ()) and None in made.get("enum", [None]) and made.get("const") is None
+def _takes_null(schema: dict[str, Any]) -> bool:
+    if "anyOf" in schema:
+        return any(_takes_null(branch) for branch in schema["anyOf"])
+    return "null" in schema.get("type", ()) and None in schema.get("enum", [None]) and schema.get("const") is None
 
 
-def _refused(where: str, problem: str) -> ToolDefinitionError:
+def _refusal(where: str, problem: str) -> ToolDefinitionError:
     return ToolDefinitionError(f"strict mode refuses {where or 'the input schema'}: it {problem}")
 
 
@@ -279,27 +283,28 @@ _MAX_CHARACTERS_OF_MANY = 15_000
 def _check_values(values: list[Any], where: str) -> None:
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) > _MANY_VALUES and sum(map(len, texts)) > _MAX_CHARACTERS_OF_MANY:
-        raise _refused(where, f"has {len(texts)} values that are too long together; shorten or describe them")
+        raise _refusal(where, f"has {len(texts)} values that are too long together; shorten or describe them")
 
 
-def _check_size(made: dict[str, Any]) -> None:
-    schemas = list(_schemas(made))
-    names = [name for each in schemas for key in ("properties", "$defs") for name in each.get(key, ())]
-    values = [value for each in schemas for value in each.get("enum", ())]
-    texts = [text for text in [*names, *values, *(each.get("const") for each in schemas)] if isinstance(text, str)]
+def _check_size(root: dict[str, Any]) -> None:
+    schemas = list(_schemas(root))
+    names = [name for schema in schemas for key in ("properties", "$defs") for name in schema.get(key, ())]
+    values = [value for schema in schemas for value in schema.get("enum", ())]
+    constants = [schema.get("const") for schema in schemas]
+    texts = [text for text in [*names, *values, *constants] if isinstance(text, str)]
     sizes = (
-        (sum(len(each.get("properties", ())) for each in schemas), _MAX_FIELDS, "fields"),
+        (sum(len(schema.get("properties", ())) for schema in schemas), _MAX_FIELDS, "fields"),
         (len(values), _MAX_VALUES, "values of enums"),
         (sum(map(len, texts)), _MAX_CHARACTERS, "characters in its names and values"),
     )
-    for size, most, what in sizes:
+    for size, most, unit in sizes:
         if size > most:
-            raise _refused("", f"has {size} {what}, more than {most}; split the tool into several")
+            raise _refusal("", f"has {size} {unit}, more than {most}; split the tool into several")
 
 
-def _schemas(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield made
-    items = [made["items"]] if "items" in made else []
-    inner = [*made.get("properties", {}).values(), *items, *made.get("anyOf", ()), *made.get("$defs", {}).values()]
-    for each in inner:
-        yield from _schemas(each)
+def _schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    items = [schema["items"]] if "items" in schema else []
+    fields, definitions = schema.get("properties", {}), schema.get("$defs", {})
+    for part in (*fields.values(), *items, *schema.get("anyOf", ()), *definitions.values()):
+        yield from _schemas(part)

@@ -46,15 +46,15 @@ def _docstring(function: Any) -> str:
     if inspect.isroutine(function):
         return inspect.getdoc(function) or ""
     if "__doc__" in getattr(function, "__dict__", ()):  # a class, or a wrapper made by `functools.update_wrapper`
-        return _written(function)
+        return _own_docstring(function)
     if isinstance(function, partial):
         return _docstring(function.func)
-    classes = [each for each in type(function).__mro__ if issubclass(each, Callable)]  # type: ignore[arg-type]
-    calls = [vars(each)["__call__"] for each in classes if "__call__" in vars(each)]
-    return next(filter(None, map(_written, [*calls, *classes])), "")
+    classes = [kind for kind in type(function).__mro__ if issubclass(kind, Callable)]  # type: ignore[arg-type]
+    calls = [vars(kind)["__call__"] for kind in classes if "__call__" in vars(kind)]
+    return next(filter(None, map(_own_docstring, [*calls, *classes])), "")
 
 
-def _written(documented: Any) -> str:
+def _own_docstring(documented: Any) -> str:
     """Return the docstring of `documented`, empty if Python generated it."""
     text = documented.__doc__
     if not isinstance(text, str) or isinstance(documented, WrapperDescriptorType):
@@ -121,12 +121,12 @@ _STYLES = (
 def _parameters(text: str) -> dict[str, str]:
     for style in _STYLES:
         bodies = [dedent(section["body"]) for section in style.section.finditer(text)]
-        if bodies and (found := dict(_described(style, "\n".join(bodies)))):
-            return found
+        if bodies and (descriptions := dict(_descriptions(style, "\n".join(bodies)))):
+            return descriptions
     return {}
 
 
-def _described(style: _Style, body: str) -> Iterator[tuple[str, str]]:
+def _descriptions(style: _Style, body: str) -> Iterator[tuple[str, str]]:
     """Yield the name and description of each parameter in `body`, the text of parameter sections."""
     for names, description in _split(style, style.head.sub(style.untyped_head, body.replace(r"\*", "*"))):
         for name in names.split(","):

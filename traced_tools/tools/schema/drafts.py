@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import is_
 from typing import Any, Final
 
 from traced_tools.errors import ToolDefinitionError
@@ -51,7 +52,7 @@ def to_current_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
     renames = "definitions" in schema and "$defs" not in schema
     converted: dict[str, Any] | None = None
     with suppress(RecursionError):
-        converted = _converted(schema, renames)
+        converted = _convert(schema, renames)
     if converted is None:
         raise ToolDefinitionError("the input schema is nested too deeply")
     if not renames:
@@ -59,7 +60,7 @@ def to_current_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"$defs" if keyword == "definitions" else keyword: value for keyword, value in converted.items()}
 
 
-def _converted(schema: Any, renames: bool) -> Any:
+def _convert(schema: Any, renames: bool) -> Any:
     """Return a schema without forms of older drafts; the same object if it has none.
 
     Args:
@@ -68,31 +69,31 @@ def _converted(schema: Any, renames: bool) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    changed = {keyword: value for keyword, value in schema.items() if value is not None or keyword in _VALUES}
-    if str(changed.get("$schema", CURRENT)).rstrip("#") != CURRENT:
-        del changed["$schema"]
-    if renames and isinstance(ref := changed.get("$ref"), str) and ref.startswith("#/definitions/"):
-        changed["$ref"] = f"#/$defs/{ref.removeprefix('#/definitions/')}"
-    _split_dependencies(changed)
-    _split_tuple(changed)
+    current = {keyword: value for keyword, value in schema.items() if value is not None or keyword in _VALUES}
+    if str(current.get("$schema", CURRENT)).rstrip("#") != CURRENT:
+        del current["$schema"]
+    if renames and isinstance(ref := current.get("$ref"), str) and ref.startswith("#/definitions/"):
+        current["$ref"] = f"#/$defs/{ref.removeprefix('#/definitions/')}"
+    _split_dependencies(current)
+    _split_tuple(current)
     for keyword in SCHEMAS_BY_NAME:
-        if isinstance(fields := changed.get(keyword), Mapping):
-            inner = {name: _converted(_field(each), renames) for name, each in fields.items()}
-            changed[keyword] = fields if all(inner[name] is each for name, each in fields.items()) else inner
+        if isinstance(fields := current.get(keyword), Mapping):
+            inner = {name: _convert(_field(field), renames) for name, field in fields.items()}
+            current[keyword] = fields if all(inner[name] is field for name, field in fields.items()) else inner
     for keyword in LISTS:
-        if isinstance(schemas := changed.get(keyword), list):
-            new = [_converted(each, renames) for each in schemas]
-            changed[keyword] = schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
+        if isinstance(schemas := current.get(keyword), list):
+            parts = [_convert(part, renames) for part in schemas]
+            current[keyword] = schemas if all(map(is_, parts, schemas)) else parts
             if not schemas:
-                del changed[keyword]
+                del current[keyword]
     for keyword in SINGLE:
-        if isinstance(one := changed.get(keyword), Mapping):
-            changed[keyword] = _converted(one, renames)
-    _convert_bounds(changed)
-    _convert_type(changed)
-    _convert_required(changed, schema)
-    is_same = changed.keys() == schema.keys() and all(changed[key] is value for key, value in schema.items())
-    return schema if is_same and isinstance(schema, dict) else changed
+        if isinstance(inner_schema := current.get(keyword), Mapping):
+            current[keyword] = _convert(inner_schema, renames)
+    _convert_bounds(current)
+    _convert_type(current)
+    _convert_required(current, schema)
+    is_same = current.keys() == schema.keys() and all(current[key] is value for key, value in schema.items())
+    return schema if is_same and isinstance(schema, dict) else current
 
 
 def _field(schema: Any) -> Any:
@@ -113,22 +114,22 @@ def _split_tuple(schema: dict[str, Any]) -> None:
 
 def _split_dependencies(schema: dict[str, Any]) -> None:
     """Split `dependencies` (up to draft-07) into the names and the schemas that a field needs."""
-    if not isinstance(given := schema.get("dependencies"), Mapping):
+    if not isinstance(dependencies := schema.get("dependencies"), Mapping):
         return
     del schema["dependencies"]
-    names = {name: [each] if isinstance(each, str) else each for name, each in given.items()}
-    required = {name: each for name, each in names.items() if isinstance(each, list)}
-    schemas = {name: each for name, each in given.items() if isinstance(each, Mapping | bool)}
-    for keyword, found in (("dependentRequired", required), ("dependentSchemas", schemas)):
-        if found:
-            schema[keyword] = {**found, **schema.get(keyword, {})}
+    names = {name: [needs] if isinstance(needs, str) else needs for name, needs in dependencies.items()}
+    required = {name: needs for name, needs in names.items() if isinstance(needs, list)}
+    schemas = {name: needs for name, needs in dependencies.items() if isinstance(needs, Mapping | bool)}
+    for keyword, needs_by_name in (("dependentRequired", required), ("dependentSchemas", schemas)):
+        if needs_by_name:
+            schema[keyword] = {**needs_by_name, **schema.get(keyword, {})}
 
 
 def _convert_bounds(schema: dict[str, Any]) -> None:
     """Convert bounds that are texts, and exclusive bounds that are true or false (draft-04)."""
     for keyword in (*_COUNTS, *_BOUNDS):
-        if isinstance(written := schema.get(keyword), str) and _NUMBER.fullmatch(written):
-            schema[keyword] = float(written) if "." in written else int(written)
+        if isinstance(text := schema.get(keyword), str) and _NUMBER.fullmatch(text):
+            schema[keyword] = float(text) if "." in text else int(text)
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(is_exclusive := schema.get(exclusive), bool):
             del schema[exclusive]
@@ -138,31 +139,31 @@ def _convert_bounds(schema: dict[str, Any]) -> None:
 
 def _convert_type(schema: dict[str, Any]) -> None:
     """Convert the names of types in other languages; a type that is not known stays."""
-    given = schema.get("type")
-    if isinstance(given, str):
-        given = [given]
-    elif not isinstance(given, list):
+    kinds = schema.get("type")
+    if isinstance(kinds, str):
+        kinds = [kinds]
+    elif not isinstance(kinds, list):
         return
-    types = [_TYPES.get(each.lower(), each) if isinstance(each, str) else each for each in given]
-    unique = [each for number, each in enumerate(types) if each not in types[:number]]
+    types = [_TYPES.get(kind.lower(), kind) if isinstance(kind, str) else kind for kind in kinds]
+    unique = [kind for number, kind in enumerate(types) if kind not in types[:number]]
     if None in unique or not unique:
         del schema["type"]
-    elif unique != given:
+    elif unique != kinds:
         schema["type"] = unique if len(unique) > 1 else unique[0]
 
 
-def _convert_required(schema: dict[str, Any], given: Mapping[str, Any]) -> None:
+def _convert_required(schema: dict[str, Any], original: Mapping[str, Any]) -> None:
     """Move `required` to where it belongs: from the field that it is about, or from among the fields, to the object."""
     names: Any = schema.get("required", [])
     names = [names] if isinstance(names, str) else [] if isinstance(names, bool) else names
-    fields = given.get("properties")
+    fields = original.get("properties")
     if isinstance(fields, Mapping) and isinstance(names, list):
-        if isinstance(among := fields.get("required"), list):
-            schema["properties"] = {name: each for name, each in schema["properties"].items() if name != "required"}
-            names = [*names, *among]
+        if isinstance(required_names := fields.get("required"), list):
+            schema["properties"] = {name: field for name, field in schema["properties"].items() if name != "required"}
+            names = [*names, *required_names]
         names = [
             *names,
-            *(name for name, each in fields.items() if isinstance(each, Mapping) and each.get("required") is True),
+            *(name for name, field in fields.items() if isinstance(field, Mapping) and field.get("required") is True),
         ]
     if not isinstance(names, list) or (names == schema.get("required") and len(set(_texts(names))) == len(names)):
         return

@@ -32,11 +32,11 @@ def types_at(root: Mapping[str, Any], path: Sequence[str | int]) -> frozenset[st
         root: the schema of the arguments.
         path: names of fields and indexes of array items.
     """
-    found: set[str] = set()
+    allowed: set[str] = set()
     for form in _forms_at(root, path):
         types = form.get("type", ())
-        found.update([types] if isinstance(types, str) else types)
-    return frozenset(found)
+        allowed.update([types] if isinstance(types, str) else types)
+    return frozenset(allowed)
 
 
 def known_path(root: Mapping[str, Any], path: Sequence[str | int]) -> str:
@@ -44,21 +44,21 @@ def known_path(root: Mapping[str, Any], path: Sequence[str | int]) -> str:
 
     A model can invent names, for example the keys of a map, so they may be content.
     """
-    known = ""
+    text = ""
     for place, key in enumerate(path):
         if isinstance(key, int):
-            known += f"[{key}]"
+            text += f"[{key}]"
             continue
         declared = [form.get("properties") for form in _forms_at(root, path[:place])]
-        name = key if any(isinstance(each, dict) and key in each for each in declared) else "*"
-        known += f".{name}" if known else name
-    return known
+        name = key if any(isinstance(properties, dict) and key in properties for properties in declared) else "*"
+        text += f".{name}" if text else name
+    return text
 
 
 def field_names(root: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the top-level fields, including those in references and branches."""
-    found = [form.get("properties") for form in forms_of(root, root)]
-    return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
+    fields = [form.get("properties") for form in forms_of(root, root)]
+    return frozenset(name for properties in fields if isinstance(properties, dict) for name in properties)
 
 
 def forbids_others(root: Mapping[str, Any]) -> bool:
@@ -89,11 +89,11 @@ def forms_of(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[M
     if not isinstance(schema, dict) or steps > _MAX_STEPS:
         return
     yield schema
-    others = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
+    branches = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
     if "$ref" in schema:
-        others.append(_target(schema["$ref"], root))
-    for other in others:
-        yield from forms_of(other, root, steps + 1)
+        branches.append(_target(schema["$ref"], root))
+    for branch in branches:
+        yield from forms_of(branch, root, steps + 1)
 
 
 def _target(ref: Any, root: Any) -> Any:

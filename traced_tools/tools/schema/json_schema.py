@@ -30,7 +30,7 @@ _UNUSABLE = (
 )
 _UNCHECKED = "arguments of %s could not be validated against its input schema (%s); logged once per schema"
 _RUST = "pyo3_runtime"
-"""The module of panics in the validator's Rust maps, raised at the end of Python's stack; they are no `Exception`."""
+"""The module of panics in the validator's Rust maps, raised at the end of Python's stack; not an `Exception`."""
 
 _MAX_PROBLEMS = 10
 _MAX_LISTED = 20
@@ -100,8 +100,8 @@ class SchemaCheck:
         """Return the first 10 problems with `value`, a value from `json.loads`, ordered by path."""
         if self._validator is None:
             return []
-        found = self._try(_UNCHECKED, _find_problems, self._validator, value)
-        return [_UNCHECKABLE] if found is None else found  # a value that breaks the validator must not pass
+        problems = self._try(_UNCHECKED, _find_problems, self._validator, value)
+        return [_UNCHECKABLE] if problems is None else problems  # a value that breaks the validator must not pass
 
     def failed_keywords(self, value: Any) -> list[str]:
         """Return the keywords of the schema that a value does not meet, such as `enum`, in alphabetical order.
@@ -110,8 +110,8 @@ class SchemaCheck:
         """
         if self._validator is None:
             return []
-        found = self._try(_UNCHECKED, _failed_keywords, self._validator, value)
-        return ["a value that cannot be checked"] if found is None else found
+        keywords = self._try(_UNCHECKED, _failed_keywords, self._validator, value)
+        return ["a value that cannot be checked"] if keywords is None else keywords
 
     @cached_property
     def _validator(self) -> Any:
@@ -134,7 +134,8 @@ class SchemaCheck:
 
 def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
     begin_validation()
-    unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
+    problems = [problem for error in validator.iter_errors(value) for problem in _problems(error)]
+    unique = {(problem.path, problem.text): problem for problem in problems}
     return sorted(unique.values(), key=_sort_key)[:_MAX_PROBLEMS]
 
 
@@ -172,8 +173,8 @@ def _look_up_references(resource: SchemaResource, resolver: Any) -> None:
     resolver = resolver.in_subresource(resource)
     if isinstance(resource.contents, Mapping) and "$ref" in resource.contents:
         resolver.lookup(resource.contents["$ref"])
-    for each in resource.subresources():
-        _look_up_references(each, resolver)
+    for subresource in resource.subresources():
+        _look_up_references(subresource, resolver)
 
 
 def _sort_key(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
@@ -184,17 +185,17 @@ def _sort_key(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
 
 
 def _problems(error: ValidationError) -> list[ArgumentProblem]:
-    """Return the problems of an error, in this package's words, because the error's message quotes the value."""
-    found = _SPECIAL.get(error.validator, _one)(error)
+    """Return the problems of an error. Their texts are written here, because the error's message quotes the value."""
+    problems = _SPECIAL.get(error.validator, _single_problem)(error)
     if not _is_about_a_name(error):
-        return found
+        return problems
     return [
         ArgumentProblem((*path, value), f"is not an allowed field name: it {text}", value)
-        for path, text, value in found
+        for path, text, value in problems
     ]
 
 
-def _one(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
+def _single_problem(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
     return [ArgumentProblem(tuple(error.absolute_path), text or _text(error), error.instance)]
 
 
@@ -238,9 +239,9 @@ def _missing(error: ValidationError) -> list[ArgumentProblem]:
 def _missing_dependent(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
     return [
-        ArgumentProblem((*path, name), f"is required when {given} is given", value)
-        for given, needed in error.validator_value.items()
-        if given in value and isinstance(needed, list)
+        ArgumentProblem((*path, name), f"is required when {field} is given", value)
+        for field, needed in error.validator_value.items()
+        if field in value and isinstance(needed, list)
         for name in needed
         if name not in value
     ]
@@ -248,29 +249,29 @@ def _missing_dependent(error: ValidationError) -> list[ArgumentProblem]:
 
 def _unknown(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
-    known = error.schema.get("properties", {})
+    properties = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
-    text = f"{UNKNOWN_FIELD}; known fields: {_listed(known)}"
+    text = f"{UNKNOWN_FIELD}; known fields: {_list_words(properties)}"
     return [
         ArgumentProblem((*path, name), text, value[name])
         for name in value
-        if name not in known and not any(matches(pattern, name) for pattern in patterns)
+        if name not in properties and not any(matches(pattern, name) for pattern in patterns)
     ]
 
 
 def _no_alternative(error: ValidationError) -> list[ArgumentProblem]:
     """Return the problems of the alternative that was most likely intended, or what all alternatives require."""
     if not error.context:
-        return _one(error, "matches more than one of the allowed forms, and must match exactly one")
-    reasons = [each for each in error.context if each.schema_path]  # the alternative `false` has no reason
-    forms = [list(form) for _, form in groupby(reasons, key=lambda each: each.schema_path[0])]
-    problems = [[each for inner in form for each in _problems(inner)] for form in forms]
+        return _single_problem(error, "matches more than one of the allowed forms, and must match exactly one")
+    reasons = [reason for reason in error.context if reason.schema_path]  # the alternative `false` has no reason
+    forms = [list(form) for _, form in groupby(reasons, key=lambda reason: reason.schema_path[0])]
+    problems = [[problem for inner in form for problem in _problems(inner)] for form in forms]
     if _are_one_requirement(problems, tuple(error.absolute_path)):
-        required = dict.fromkeys(each[0].text.removeprefix("must be ") for each in problems)
-        return _one(error, f"must be {_listed(required, ' or ')}")
+        required = dict.fromkeys(alternative[0].text.removeprefix("must be ") for alternative in problems)
+        return _single_problem(error, f"must be {_list_words(required, ' or ')}")
     distances = [_distance(form) for form in forms]
-    nearest = [each for each, distance in zip(problems, distances, strict=True) if distance == min(distances)]
-    return nearest[0] if len(nearest) == 1 else _one(error, "matches none of the allowed forms")
+    nearest = [form for form, distance in zip(problems, distances, strict=True) if distance == min(distances)]
+    return nearest[0] if len(nearest) == 1 else _single_problem(error, "matches none of the allowed forms")
 
 
 def _are_one_requirement(alternatives: list[list[ArgumentProblem]], path: tuple[str | int, ...]) -> bool:
@@ -300,7 +301,7 @@ _SPECIAL: dict[str | None, Callable[[ValidationError], list[ArgumentProblem]]] =
 # Texts for the value of a keyword.
 
 
-def _listed(words: Iterable[str], separator: str = ", ") -> str:
+def _list_words(words: Iterable[str], separator: str = ", ") -> str:
     words = list(words) or ["none"]
     return separator.join([*words[:_MAX_LISTED], *(["..."] if len(words) > _MAX_LISTED else [])])
 
@@ -325,12 +326,12 @@ _TYPES = {
 
 
 def _types(types: str | list[str]) -> str:
-    return " or ".join(_TYPES[each] for each in ([types] if isinstance(types, str) else types))
+    return " or ".join(_TYPES[kind] for kind in ([types] if isinstance(types, str) else types))
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "type": lambda types: f"must be {_types(types)}",
-    "enum": lambda values: f"must be one of: {_listed(map(_json, values))}",
+    "enum": lambda values: f"must be one of: {_list_words(map(_json, values))}",
     "const": lambda value: f"must be {_json(value)}",
     "minimum": lambda least: f"must be at least {least}",
     "maximum": lambda most: f"must be at most {most}",

@@ -1,8 +1,8 @@
 """Converts a Python type into the JSON Schema of an answer, and the text of an answer into a value of the type.
 
 There are two ways to get such an answer. A provider that enforces a schema accepts only objects, so any other type
-becomes the field `value` of an object, and the answer must be JSON and nothing else. Any other model is told the schema
-in its instructions. Such a model often adds words or a code fence, so the JSON is looked for in its answer.
+becomes the field `value` of an object, and the answer must be JSON and nothing else. Any other model reads the schema
+in its instructions. Such a model often adds words or a code fence, so `read` searches its answer for the JSON.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ class OutputFormat(Generic[T]):
         Plain words are a value of `str`, or of a union that has it, unless they are cut off.
         """
         failures = []
-        for each in (text,) if self.enforced else _jsons_in(text):
+        for candidate in (text,) if self.enforced else _find_jsons(text):
             try:
-                found: Any = self._validated(each)
+                value: Any = self._validate(candidate)
             except ArgumentValidationError as error:
                 failures.append(error.problems)
             else:
-                return found["value"] if self.is_wrapped else found  # type: ignore[no-any-return]
+                return value["value"] if self.is_wrapped else value  # type: ignore[no-any-return]
         if self._takes_words and not is_cut_off and text.strip() and not _has_object(text):
             with suppress(ValidationError):
                 return self._adapter.validate_python(text.strip(), strict=True)  # type: ignore[no-any-return]
         return self._invalid(text, failures)
 
-    def _validated(self, text: str) -> Any:
+    def _validate(self, text: str) -> Any:
         if "NaN" in text or "Infinity" in text:  # pydantic accepts these numbers, which are not JSON
             read_json(text)
         try:
@@ -109,7 +109,7 @@ class OutputFormat(Generic[T]):
         try:
             value = from_json(text, allow_partial="trailing-strings")
         except _UNREADABLE:
-            value = None if self.enforced else _partial_json_in(text)
+            value = None if self.enforced else _find_partial_json(text)
         if self.is_wrapped:
             return value.get("value") if isinstance(value, dict) else None
         return value
@@ -128,7 +128,7 @@ def output_format(kind: Any, *, enforced: bool) -> OutputFormat[Any]:
     """
     try:
         hash(kind)
-    except TypeError:  # such as an `Annotated` with an object that has none
+    except TypeError:  # a type without a hash, such as an `Annotated` with a list
         return OutputFormat(kind, enforced=enforced)
     return _cached_format(kind, enforced=enforced)
 
@@ -207,12 +207,12 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
 
 
 def _has_object(text: str) -> bool:
-    """Return whether an answer has an object, or is an array: then it is not meant as plain words."""
-    *_, longest = _jsons_in(text)
+    """Return whether an answer has an object or a code fence, or begins as JSON: then it is not plain words."""
+    *_, longest = _find_jsons(text)
     return text.lstrip().startswith(("{", "[")) or "```" in text or longest.startswith("{")
 
 
-def _jsons_in(text: str) -> Iterator[str]:
+def _find_jsons(text: str) -> Iterator[str]:
     """Yield the text itself, the texts in code fences, and the longest array or object in the text.
 
     If none of them is JSON, the last one that is yielded is the text itself.
@@ -233,8 +233,8 @@ def _jsons_in(text: str) -> Iterator[str]:
     yield longest or text
 
 
-def _partial_json_in(text: str) -> Any:
-    """Return the first array or object in the text, as far as it has arrived; None if there is none."""
+def _find_partial_json(text: str) -> Any:
+    """Return the first array or object in the text, with the members that have arrived; None if there is none."""
     opening = _OPENING.search(text)
     if opening is None:
         return None

@@ -93,7 +93,7 @@ _Route = tuple[tuple[str | int, bool], ...]
 """The keys of a pydantic location, and whether each is a key of the data; others are names of union forms."""
 
 
-class _Found(NamedTuple):
+class _Detail(NamedTuple):
     """A problem, the type of pydantic's error, and the union forms on its path as (length of the path, form)."""
 
     problem: ArgumentProblem
@@ -108,16 +108,17 @@ def problems_of(error: ValidationError, data: Any) -> tuple[list[ArgumentProblem
     paths if pydantic reports more than 1,000 errors.
     """
     errors = error.errors(include_url=False)
-    found = [_located(each, data) for each in errors[:_MAX_ERRORS]]
-    return _problems_of(found), null_paths_of(each.problem for each in found) if len(errors) == len(found) else []
+    details = [_locate(entry, data) for entry in errors[:_MAX_ERRORS]]
+    nulls = null_paths_of(detail.problem for detail in details) if len(errors) == len(details) else []
+    return _merge_problems(details), nulls
 
 
 def null_paths_of(problems: Iterable[ArgumentProblem]) -> list[FieldPath]:
     """Return the paths of values that are null and must not be."""
-    return [each.path for each in problems if each.value is None and each.path]
+    return [problem.path for problem in problems if problem.value is None and problem.path]
 
 
-def _located(error: Mapping[str, Any], data: Any) -> _Found:
+def _locate(error: Mapping[str, Any], data: Any) -> _Detail:
     kind, location, value = error["type"], error["loc"], error["input"]
     missing = location[-1:] if _TEXTS.get(kind) == "is required" else ()
     path: FieldPath = ()
@@ -128,7 +129,7 @@ def _located(error: Mapping[str, Any], data: Any) -> _Found:
         else:
             forms.append((len(path), key))
     field, text = _field_and_text(error)
-    return _Found(ArgumentProblem((*path, *missing, *field), text, value), kind, tuple(forms))
+    return _Detail(ArgumentProblem((*path, *missing, *field), text, value), kind, tuple(forms))
 
 
 # The route to a field: pydantic's locations also contain names that are not in the data, such as forms of a union.
@@ -167,33 +168,33 @@ def _has_key(data: Any, key: str | int) -> bool:
 # Unions: pydantic reports for each form why the value does not match it.
 
 
-def _problems_of(found: Sequence[_Found]) -> list[ArgumentProblem]:
-    groups: dict[Any, list[_Found]] = {}
-    for index, each in enumerate(found):
-        groups.setdefault(each.problem.path[: each.forms[0][0]] if each.forms else index, []).append(each)
-    return [problem for group in groups.values() for problem in _problems_of_group(group)]
+def _merge_problems(details: Sequence[_Detail]) -> list[ArgumentProblem]:
+    groups: dict[Any, list[_Detail]] = {}
+    for index, detail in enumerate(details):
+        groups.setdefault(detail.problem.path[: detail.forms[0][0]] if detail.forms else index, []).append(detail)
+    return [problem for group in groups.values() for problem in _merge_group(group)]
 
 
-def _problems_of_group(found: Sequence[_Found]) -> list[ArgumentProblem]:
-    if not found[0].forms:
-        return [found[0].problem]
-    forms: dict[str | int, list[_Found]] = {}
-    for each in found:
-        forms.setdefault(each.forms[0][1], []).append(each._replace(forms=each.forms[1:]))
-    return _problems_of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
+def _merge_group(details: Sequence[_Detail]) -> list[ArgumentProblem]:
+    if not details[0].forms:
+        return [details[0].problem]
+    forms: dict[str | int, list[_Detail]] = {}
+    for detail in details:
+        forms.setdefault(detail.forms[0][1], []).append(detail._replace(forms=detail.forms[1:]))
+    return _merge_union(details[0].problem.path[: details[0].forms[0][0]], list(forms.values()))
 
 
-def _problems_of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[ArgumentProblem]:
+def _merge_union(path: FieldPath, forms: Sequence[Sequence[_Detail]]) -> list[ArgumentProblem]:
     """Return what all forms require, or the problems of the form that was most likely intended."""
     if all(len(form) == 1 and form[0].problem.path == path for form in forms):
         candidates = forms
     else:
         candidates = [form for form in forms if not _is_of_another_type(path, form)] or forms
-    problems = [_problems_of(form) for form in candidates]
-    if shared := _shared(problems):
+    problems = [_merge_problems(form) for form in candidates]
+    if shared := _shared_problems(problems):
         return shared
     distances = [_distance(form) for form in candidates]
-    nearest = [each for each, distance in zip(problems, distances, strict=True) if distance == min(distances)]
+    nearest = [form for form, distance in zip(problems, distances, strict=True) if distance == min(distances)]
     return (
         nearest[0]
         if len(nearest) == 1
@@ -201,36 +202,37 @@ def _problems_of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> li
     )
 
 
-def _is_of_another_type(path: FieldPath, form: Sequence[_Found]) -> bool:
-    return any(each.problem.path == path and each.kind.endswith("_type") for each in form)
+def _is_of_another_type(path: FieldPath, form: Sequence[_Detail]) -> bool:
+    return any(detail.problem.path == path and detail.kind.endswith("_type") for detail in form)
 
 
-def _distance(form: Sequence[_Found]) -> tuple[int, int]:
+def _distance(form: Sequence[_Detail]) -> tuple[int, int]:
     """Rank a form by its distance from the value: another constant, then invalid details."""
-    return sum(each.kind in _VALUE_TYPES for each in form), len(form)
+    return sum(detail.kind in _VALUE_TYPES for detail in form), len(form)
 
 
-def _shared(forms: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
+def _shared_problems(forms: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
     """Return one problem for each field that is invalid in every form, if one sentence covers all forms."""
     by_path = [{problem.path: problem for problem in problems} for problems in forms]
-    everywhere = [[each.get(path) for each in by_path] for path in by_path[0]]
-    return [one for problems in everywhere if (one := _combine(problems)) is not None]
+    problems_by_path = [[form.get(path) for form in by_path] for path in by_path[0]]
+    combinations = map(_combine, problems_by_path)
+    return [problem for problem in combinations if problem is not None]
 
 
 def _combine(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | None:
-    given = [each for each in problems if each is not None]
-    texts = list(dict.fromkeys(each.text for each in given))
-    if len(given) < len(problems):
+    reported = [problem for problem in problems if problem is not None]
+    texts = list(dict.fromkeys(problem.text for problem in reported))
+    if len(reported) < len(problems):
         return None
     if len(texts) > 1 and not all(text.startswith("must be ") for text in texts):
         return None
-    others = [text.removeprefix("must be ") for text in texts[1:]]
-    return given[0]._replace(text=" or ".join([texts[0], *others]))
+    expectations = [text.removeprefix("must be ") for text in texts[1:]]
+    return reported[0]._replace(text=" or ".join([texts[0], *expectations]))
 
 
 def _alternatives(path: FieldPath, forms: Sequence[Sequence[ArgumentProblem]]) -> str:
     texts = [
-        " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MAX_FORMS])
+        " and ".join(f"{'.'.join(map(str, place[len(path) :])) or 'it'} {text}" for place, text, _ in form[:_MAX_FORMS])
         for form in forms[:_MAX_FORMS]
     ]
     return ", or else ".join(texts)
@@ -241,19 +243,19 @@ def _alternatives(path: FieldPath, forms: Sequence[Sequence[ArgumentProblem]]) -
 
 def _field_and_text(error: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """Return the text of a problem, and before it the field within the value that it is about, if any."""
-    kind, known = error["type"], error.get("ctx", {})
+    kind, context = error["type"], error.get("ctx", {})
     if not kind.startswith("union_tag_"):
-        text = _text(kind, known, error["msg"])
+        text = _text(kind, context, error["msg"])
         return (), f"is not an allowed field name: it {text}" if _KEY_MARKER in error["loc"] else text
-    name = known.get("discriminator", "")
+    name = context.get("discriminator", "")
     if not _QUOTED.fullmatch(name):
         return (), _NO_MATCH
-    return (name[1:-1],), "is required" if kind == "union_tag_not_found" else _allowed(known["expected_tags"])
+    return (name[1:-1],), "is required" if kind == "union_tag_not_found" else _list_allowed(context["expected_tags"])
 
 
-def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
+def _text(kind: str, context: Mapping[str, Any], message: str) -> str:
     with suppress(KeyError):  # a developer's custom error may have the type of one of pydantic's
-        return _allowed(known["expected"]) if kind in _VALUE_TYPES else _TEXTS[kind].format_map(known)
+        return _list_allowed(context["expected"]) if kind in _VALUE_TYPES else _TEXTS[kind].format_map(context)
     if kind not in _DEVELOPER_TYPES and _ABOUT_PYTHON.search(message):
         return "is not valid"
     for prefix in _DEVELOPER_PREFIXES:
@@ -261,13 +263,13 @@ def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
     return _PYDANTIC_OPENING.sub("must ", message, count=1).strip() or "is not valid"
 
 
-def _allowed(expected: str) -> str:
+def _list_allowed(expected: str) -> str:
     """Return the allowed values as JSON; pydantic lists them as Python: `'a', 'b' or None`."""
     values = []
-    for each in _LITERAL.findall(expected):
+    for literal in _LITERAL.findall(expected):
         with suppress(ValueError, SyntaxError, TypeError):
-            values.append(json.dumps(ast.literal_eval(each), ensure_ascii=False))
+            values.append(json.dumps(ast.literal_eval(literal), ensure_ascii=False))
     if len(values) == 1:
         return f"must be {values[0]}"
-    shown = [*values[:_MAX_LISTED], *(["..."] if len(values) > _MAX_LISTED else [])]
-    return f"must be one of: {', '.join(shown)}" if shown else "is none of the allowed values"
+    alternatives = [*values[:_MAX_LISTED], *(["..."] if len(values) > _MAX_LISTED else [])]
+    return f"must be one of: {', '.join(alternatives)}" if alternatives else "is none of the allowed values"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -71,13 +72,13 @@ class References:
         """
         root = self._schema(self._root, _resolver(self._root, self._draft))
         if isinstance(root, dict) and "$ref" in root:
-            root = merge_schemas(self._defined().get(root["$ref"], {}), without_keywords(root, ("$ref",)))
+            root = merge_schemas(self._definition_bodies().get(root["$ref"], {}), without_keywords(root, ("$ref",)))
         if not isinstance(root, dict):
             raise ToolDefinitionError("the input schema must be an object, not true or false")
-        definitions = {address.removeprefix(_DEFINED): body for address, body in self._defined().items()}
+        definitions = {address.removeprefix(_DEFINED): body for address, body in self._definition_bodies().items()}
         return {**root, "$defs": definitions} if definitions else root
 
-    def _defined(self) -> dict[str, Any]:
+    def _definition_bodies(self) -> dict[str, Any]:
         return {self._addresses[key]: body for key, body in self._definitions.items()}
 
     def _schema(self, schema: Any, resolver: Resolver[Any]) -> Any:
@@ -85,7 +86,8 @@ class References:
             return schema
         self._check(schema)
         own = without_keywords(schema, ("$ref", *_PLACES))
-        inner = {key: _changed(key, value, lambda each: self._below(each, resolver)) for key, value in own.items()}
+        rewrite = partial(self._below, resolver=resolver)
+        inner = {key: _change_schemas(key, value, rewrite) for key, value in own.items()}
         if "$ref" not in schema:
             return inner
         inline = self._inline or schema is self._root or not own.keys() <= ANNOTATIONS
@@ -106,6 +108,7 @@ class References:
             self._open.add(key)
             body = self._schema(target, resolver)
             self._open.remove(key)
+            # rewriting the target shows whether it refers to itself: then it stays a definition
             if inline and key not in self._recursive:
                 return body
             self._definitions[key] = body
@@ -147,22 +150,22 @@ def _resolver(root: dict[str, Any], draft: Specification[Any]) -> Resolver[Any]:
 
 def _target(ref: Any, resolver: Resolver[Any]) -> tuple[Any, Resolver[Any]]:
     try:
-        found = resolver.lookup(ref)
+        match = resolver.lookup(ref)
     except Exception:  # an invalid reference can raise anything
-        found = None
-    if found is None or not isinstance(found.contents, dict | bool):
+        match = None
+    if match is None or not isinstance(match.contents, dict | bool):
         raise ToolDefinitionError(f"the reference {ref} in the input schema points to no schema within it")
-    return found.contents, found.resolver
+    return match.contents, match.resolver
 
 
-def _changed(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
+def _change_schemas(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a keyword's value with `change` applied to the schemas in it; values such as `default` contain none."""
     if keyword in _ONE_SCHEMA and isinstance(value, dict):
         return change(value)
     if keyword in _SCHEMA_LISTS and isinstance(value, list):
-        return [change(each) for each in value]
+        return [change(part) for part in value]
     if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict):
-        return {name: change(each) for name, each in value.items()}
+        return {name: change(part) for name, part in value.items()}
     return value
 
 

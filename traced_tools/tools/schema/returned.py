@@ -29,7 +29,7 @@ class ReturnedSchema(NamedTuple):
 
     Attributes:
         schema: the JSON Schema.
-        is_wrapped: whether the value is the property `result` of an object, because it is no object itself.
+        is_wrapped: whether the value is the property `result` of an object, because the value itself is not an object.
         check: validates values.
     """
 
@@ -38,19 +38,19 @@ class ReturnedSchema(NamedTuple):
     check: SchemaCheck
 
     def value_of(self, text: str) -> dict[str, Any] | None:
-        """Return the value in the text that the model reads of it; None if the text is not that of such a value."""
+        """Return the value of which `text` is the form for the model; None if the schema does not allow the value."""
         for value in (_from_json(text), text):  # the members of a closed list of texts are written without quotes
-            found = {RESULT: value} if self.is_wrapped else value
-            if isinstance(found, dict) and not self.check.problems(found):
-                return found
+            instance = {RESULT: value} if self.is_wrapped else value
+            if isinstance(instance, dict) and not self.check.problems(instance):
+                return instance
         return None
 
 
 def returned_schema(function: Callable[..., Any]) -> ReturnedSchema | None:
     """Return the schema of what a function returns.
 
-    None if its annotation does not say more than that it is text, if it may return images or an iterator, and if the
-    annotation cannot be read, since it is often imported for type checkers only.
+    Return None if the annotation allows only text, or also images or an iterator. Return None, too, if the annotation
+    cannot be read, because types of returned values are often imported for type checkers only.
     """
     try:
         kind = _annotation(annotated_function(function))
@@ -62,7 +62,7 @@ def returned_schema(function: Callable[..., Any]) -> ReturnedSchema | None:
             fields: Any = {RESULT: kind}
             wrapper: Any = TypedDict("Result", fields)  # type: ignore[misc]
             schema = _schema(wrapper)
-    except Exception:  # of any type that pydantic does not know
+    except Exception:  # pydantic does not know the type
         return None
     check = SchemaCheck(schema)
     return ReturnedSchema(schema, is_wrapped, check) if check.usable else None
@@ -80,7 +80,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 
 def _is_data(kind: Any) -> bool:
-    """Return whether values of a type are written as JSON, and not as text, and are no images."""
+    """Return whether the model reads values of a type as JSON: they are not text, images or iterators."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in _UNIONS:
@@ -90,7 +90,7 @@ def _is_data(kind: Any) -> bool:
 
 
 def _is_lazy(kind: Any) -> bool:
-    """Return whether a type is one of iterators, of which the tool's items are read."""
+    """Return whether a type is that of an iterator; the model reads its items."""
     return kind in (Iterable, AsyncIterable) or hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 

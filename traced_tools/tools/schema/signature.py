@@ -80,12 +80,12 @@ class Signature:
         self.returns_nothing = returned in (None, "None") and not isinstance(function, type)
         self.context_parameters: list[str] = []
         self.parameters: list[Parameter] = []
-        for each in _parameters(self.name, function):
-            hint = hints.get(each.name, each.annotation)
+        for parameter in _parameters(self.name, function):
+            hint = hints.get(parameter.name, parameter.annotation)
             if not _is_context(hint):
-                self.parameters.append(_parameter(self.name, each, hint, docstring.parameters.get(each.name)))
-            elif each.kind in _NAMED:
-                self.context_parameters.append(each.name)
+                self.parameters.append(_parameter(self.name, parameter, hint, docstring.parameters.get(parameter.name)))
+            elif parameter.kind in _NAMED:
+                self.context_parameters.append(parameter.name)
             else:
                 raise ToolDefinitionError(f"{self.name} cannot be a tool: its ToolContext must be a named parameter")
 
@@ -190,8 +190,8 @@ def _alternatives(hint: Any) -> Iterator[Any]:
     if get_origin(hint) is Annotated:
         yield from _alternatives(get_args(hint)[0])
     elif get_origin(hint) in (Union, types.UnionType):
-        for each in get_args(hint):
-            yield from _alternatives(each)
+        for member in get_args(hint):
+            yield from _alternatives(member)
     else:
         yield hint
 
@@ -201,21 +201,21 @@ def _is_context(hint: Any) -> bool:
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
-    given: dict[str, Any] = {}
+    bound: dict[str, Any] = {}
     if isinstance(function, functools.partial):
-        given = function.keywords  # hidden from the model: it may be a secret
+        bound = function.keywords  # hidden from the model: it may be a secret
         # a new partial: after `functools.update_wrapper`, `inspect.signature` ignores what the partial binds
-        function = functools.partial(function.func, *function.args, **given)
+        function = functools.partial(function.func, *function.args, **bound)
     try:
-        found = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
         raise ToolDefinitionError(
             f"{name} cannot be a tool: Python cannot inspect its parameters; wrap it in a function"
         ) from None
     of_a_class = inspect.isfunction(function) and "." in name.rpartition("<locals>.")[2]
-    if of_a_class and found and found[0].name == "self":
+    if of_a_class and parameters and parameters[0].name == "self":
         raise ToolDefinitionError(f"{name} is a method of a class: pass the method of an instance, or the instance")
-    return [each for each in found if each.name not in given]
+    return [parameter for parameter in parameters if parameter.name not in bound]
 
 
 def annotated_function(function: Callable[..., Any]) -> Any:
@@ -237,5 +237,5 @@ def _hints(name: str, annotated: Any) -> dict[str, Any]:
         return get_type_hints(stand_in, include_extras=True)
     except Exception as error:
         unknown = error.name if isinstance(error, NameError) else None
-        why = f"{unknown} is not defined where the function is" if unknown else type(error).__name__
-        raise ToolDefinitionError(f"{name} cannot be a tool: its annotations cannot be read: {why}") from error
+        reason = f"{unknown} is not defined where the function is" if unknown else type(error).__name__
+        raise ToolDefinitionError(f"{name} cannot be a tool: its annotations cannot be read: {reason}") from error

@@ -32,7 +32,7 @@ _UNKNOWN = object()
 _ABSENT = object()
 
 
-def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
+def to_json_value(value: Any, source: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
     Models and dataclasses become objects with the field names of the schema, sets become sorted lists, a `Decimal`
@@ -40,12 +40,12 @@ def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
 
     Args:
         value: the validated value.
-        written: the JSON value that `value` was validated from. It replaces each part of `value` without a JSON form,
+        source: the JSON value that `value` was validated from. It replaces each part of `value` without a JSON form,
             such as an object of a class that pydantic does not know. If it is passed, the function consumes lazy
             iterables in `value`, so the tool must not be called with the same value.
 
     Raises:
-        ValueError: for a part without a JSON form, if `written` is not passed.
+        ValueError: for a part without a JSON form, if `source` is not passed.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -53,35 +53,35 @@ def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {name: to_json_value(each, _part(written, name)) for name, each in _items(value)}
+        return {name: to_json_value(item, _part(source, name)) for name, item in _items(value)}
     if isinstance(value, _ARRAYS):
-        return [to_json_value(each, _part(written, index)) for index, each in enumerate(value)]
+        return [to_json_value(item, _part(source, index)) for index, item in enumerate(value)]
     if isinstance(value, _SETS):
-        return sorted((to_json_value(each, _part(written, None)) for each in value), key=canonical_text)
+        return sorted((to_json_value(item, _part(source, None)) for item in value), key=canonical_text)
     if isinstance(value, Enum):
-        return to_json_value(value.value, written)
+        return to_json_value(value.value, source)
     if isinstance(value, RootModel):
-        return to_json_value(value.root, written)
+        return to_json_value(value.root, source)
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return {name: to_json_value(each, _part(written, name)) for name, each in _fields(value)}
+        return {name: to_json_value(field, _part(source, name)) for name, field in _fields(value)}
     if isinstance(value, Decimal):
         return _decimal_to_number(value)
     if hasattr(value, "get_secret_value"):
-        return to_json_value(value.get_secret_value(), written)
-    return _other_to_json(value, written)
+        return to_json_value(value.get_secret_value(), source)
+    return _other_to_json(value, source)
 
 
-def _other_to_json(value: Any, written: Any) -> Any:
-    if written is not _UNKNOWN and isinstance(value, ValidatorIterator):
+def _other_to_json(value: Any, source: Any) -> Any:
+    if source is not _UNKNOWN and isinstance(value, ValidatorIterator):
         with suppress(ValueError):  # an item is invalid; the tool will get the same error
-            return [to_json_value(each, written) for each in value]
+            return [to_json_value(item, source) for item in value]
     elif not hasattr(value, "__next__"):  # reading an iterator would consume it
         with suppress(Exception):  # the developer's own serializer may raise anything
             serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
             return to_jsonable_python(value) if serializer is None else serializer.dump_python(value, mode="json")
-    if written is _UNKNOWN:
+    if source is _UNKNOWN:
         raise ValueError(f"{type(value).__name__} has no JSON form")
-    return f"<{type(value).__name__}>" if written is _ABSENT else written
+    return f"<{type(value).__name__}>" if source is _ABSENT else source
 
 
 @lru_cache(maxsize=1024)
@@ -90,19 +90,19 @@ def _serializer(kind: type) -> TypeAdapter[Any] | None:
     return TypeAdapter(kind) if hasattr(kind, "__get_pydantic_core_schema__") else None
 
 
-def _part(written: Any, key: str | int | None) -> Any:
-    """Return the part of the JSON value `written` at `key`, from which a part of the validated value was made."""
-    if written is _UNKNOWN:
+def _part(source: Any, key: str | int | None) -> Any:
+    """Return the part of the JSON value `source` at `key`, from which a part of the validated value was made."""
+    if source is _UNKNOWN:
         return _UNKNOWN
     try:
-        return _ABSENT if key is None else written[key]
+        return _ABSENT if key is None else source[key]
     except (TypeError, LookupError):
         return _ABSENT
 
 
 def _items(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for key, each in value.items():
-        yield key if type(key) is str else next(iter(to_jsonable_python({key: None}))), each
+    for key, item in value.items():
+        yield key if type(key) is str else next(iter(to_jsonable_python({key: None}))), item
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
@@ -166,7 +166,7 @@ class ReadOnlyArray(list[Any]):
 def read_only(value: Any) -> Any:
     """Return a read-only copy of a JSON value."""
     if isinstance(value, dict):
-        return ReadOnlyObject({name: read_only(each) for name, each in value.items()})
+        return ReadOnlyObject({name: read_only(item) for name, item in value.items()})
     if isinstance(value, list):
-        return ReadOnlyArray([read_only(each) for each in value])
+        return ReadOnlyArray([read_only(item) for item in value])
     return value

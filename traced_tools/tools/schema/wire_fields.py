@@ -31,42 +31,44 @@ class WireFields:
     """
 
     def __init__(self, schema: Mapping[str, Any], names: Iterable[str]) -> None:
-        taken = set(names)
+        names_in_use = set(names)
         self._sent: dict[str, str] = {}
-        for name in sorted(taken):
+        for name in sorted(names_in_use):
             if not _ACCEPTED.fullmatch(name):
-                self._sent[name] = sent = _accepted_name(name, taken)
-                taken.add(sent)
-        self._own = {sent: name for name, sent in self._sent.items()}
-        self.schema: dict[str, Any] = self._renamed(schema)
+                self._sent[name] = wire_name = _accepted_name(name, names_in_use)
+                names_in_use.add(wire_name)
+        self._own = {wire_name: name for name, wire_name in self._sent.items()}
+        self.schema: dict[str, Any] = self._rename(schema)
         self._own_schema = schema
 
     def to_wire(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments under the names that are sent."""
-        return _renamed_value(arguments, [self._own_schema], self._own_schema, self._sent)  # type: ignore[no-any-return]
+        return _rename_keys(arguments, [self._own_schema], self._own_schema, self._sent)  # type: ignore[no-any-return]
 
     def to_own(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments under the fields' own names."""
-        return _renamed_value(arguments, [self.schema], self.schema, self._own)  # type: ignore[no-any-return]
+        return _rename_keys(arguments, [self.schema], self.schema, self._own)  # type: ignore[no-any-return]
 
-    def _renamed(self, schema: Any) -> Any:
+    def _rename(self, schema: Any) -> Any:
         if not isinstance(schema, Mapping):
             return schema
-        renamed = _with_inner(schema, self._renamed)
-        sent = self._sent
+        renamed = _map_inner(schema, self._rename)
+        wire_names = self._sent
         if isinstance(fields := renamed.get("properties"), Mapping):
-            renamed["properties"] = {sent.get(name, name): self._titled(name, each) for name, each in fields.items()}
+            properties = {wire_names.get(name, name): self._add_title(name, field) for name, field in fields.items()}
+            renamed["properties"] = properties
         if isinstance(required := renamed.get("required"), list):
-            renamed["required"] = [sent.get(name, name) for name in required]
+            renamed["required"] = [wire_names.get(name, name) for name in required]
         if isinstance(needed := renamed.get("dependentRequired"), Mapping):
             renamed["dependentRequired"] = {
-                sent.get(name, name): [sent.get(each, each) for each in names] for name, names in needed.items()
+                wire_names.get(name, name): [wire_names.get(dependent, dependent) for dependent in dependents]
+                for name, dependents in needed.items()
             }
         if isinstance(schemas := renamed.get("dependentSchemas"), Mapping):
-            renamed["dependentSchemas"] = {sent.get(name, name): each for name, each in schemas.items()}
+            renamed["dependentSchemas"] = {wire_names.get(name, name): inner for name, inner in schemas.items()}
         return renamed
 
-    def _titled(self, name: str, schema: Any) -> Any:
+    def _add_title(self, name: str, schema: Any) -> Any:
         return {"title": name, **schema} if name in self._sent and isinstance(schema, dict) else schema
 
 
@@ -85,9 +87,9 @@ def wire_fields(schema: Mapping[str, Any]) -> WireFields | None:
         return None
 
 
-def _accepted_name(name: str, taken: set[str]) -> str:
+def _accepted_name(name: str, names_in_use: set[str]) -> str:
     plain = _REFUSED.sub("_", name)
-    if name.isascii() and len(plain) <= _MAX_LENGTH and plain.strip("_") and plain not in taken:
+    if name.isascii() and len(plain) <= _MAX_LENGTH and plain.strip("_") and plain not in names_in_use:
         return plain
     digits = sha256(name.encode("utf-8", "replace")).hexdigest()[:_DIGITS]
     return f"{plain[: _MAX_LENGTH - _DIGITS - 1]}_{digits}"
@@ -97,24 +99,24 @@ def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for keyword in (*SCHEMAS_BY_NAME, *LISTS, *SINGLE):
         value = schema.get(keyword)
         if keyword in SCHEMAS_BY_NAME and isinstance(value, Mapping):
-            yield from [each for each in value.values() if isinstance(each, Mapping)]
+            yield from [inner for inner in value.values() if isinstance(inner, Mapping)]
         elif isinstance(value, list):
-            yield from [each for each in value if isinstance(each, Mapping)]
+            yield from [inner for inner in value if isinstance(inner, Mapping)]
         elif isinstance(value, Mapping):
             yield value
 
 
-def _with_inner(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def _map_inner(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return a copy of a schema with `change` applied to the schemas in it."""
-    changed = dict(schema)
+    copy = dict(schema)
     for keyword, value in schema.items():
         if keyword in SCHEMAS_BY_NAME and isinstance(value, Mapping):
-            changed[keyword] = {name: change(each) for name, each in value.items()}
+            copy[keyword] = {name: change(inner) for name, inner in value.items()}
         elif keyword in LISTS and isinstance(value, list):
-            changed[keyword] = [change(each) for each in value]
+            copy[keyword] = [change(inner) for inner in value]
         elif keyword in SINGLE:
-            changed[keyword] = change(value)
-    return changed
+            copy[keyword] = change(value)
+    return copy
 
 
 def _names(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -132,7 +134,7 @@ def _references(schema: Mapping[str, Any]) -> Iterator[str]:
         yield from _references(inner)
 
 
-def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], names: Mapping[str, str]) -> Any:
+def _rename_keys(value: Any, schemas: list[Any], root: Mapping[str, Any], names: Mapping[str, str]) -> Any:
     """Return a value whose keys are replaced by `names` where the schema declares fields.
 
     The keys of a map, whose schema declares no fields, are content and stay as they are.
@@ -140,14 +142,14 @@ def _renamed_value(value: Any, schemas: list[Any], root: Mapping[str, Any], name
     forms = [form for schema in schemas for form in forms_of(schema, root)]
     if isinstance(value, list):
         return [
-            _renamed_value(each, [child for form in forms for child in children_of(form, index)], root, names)
-            for index, each in enumerate(value)
+            _rename_keys(item, [child for form in forms for child in children_of(form, index)], root, names)
+            for index, item in enumerate(value)
         ]
     if not isinstance(value, Mapping):
         return value
     fields = [form["properties"] for form in forms if isinstance(form.get("properties"), dict)]
     renamed: dict[str, Any] = {}
-    for key, each in value.items():
-        inner = _renamed_value(each, [child for form in forms for child in children_of(form, key)], root, names)
+    for key, item in value.items():
+        inner = _rename_keys(item, [child for form in forms for child in children_of(form, key)], root, names)
         renamed[names.get(key, key) if any(fields) else key] = inner
     return renamed

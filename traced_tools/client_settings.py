@@ -1,0 +1,124 @@
+"""The settings of a client, and checks of arguments that a client and its requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.identity import check_principal
+from traced_tools.core.limits import LoopLimits
+from traced_tools.core.messages import ImagePart, Message, SystemMessage, UserMessage
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolCallbackResolver
+from traced_tools.core.tool_errors import ToolErrors
+from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor
+from traced_tools.loop.state import KeepsPausedRuns
+from traced_tools.loop.tool_calling import ToolCallingAdvisor
+from traced_tools.models.base import ChatModel
+from traced_tools.observe.run_attributes import RunAttributes
+from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.tools.advice import check_advisors
+from traced_tools.tools.selection import ToolSelection
+
+_LONGEST_VERSION: Final = 64
+_MOST_AGENT_ID: Final = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """The arguments of a `ChatClient`; see there."""
+
+    model: ChatModel
+    name: str
+    version: str | None
+    agent_id: str | None
+    system: str | None
+    tools: ToolSelection
+    advisors: tuple[Advisor, ...]
+    options: ChatOptions | None
+    tool_context: Mapping[str, Any]
+    tool_calling: bool
+    tool_calling_advisor: ToolCallingAdvisor | None
+    limits: LoopLimits | None
+    tool_errors: ToolErrors | None
+    resolver: ToolCallbackResolver | None
+    resolver_fallback: bool
+    telemetry: TelemetryOptions | None
+    attributes: RunAttributes
+    principal: str | None
+    approval_key: bytes | str | Sequence[bytes | str] | None
+    pending_store: KeepsPausedRuns | None
+
+    def __post_init__(self) -> None:
+        """Raise `TypeError` or `ValueError` for an invalid argument."""
+        expect("model", self.model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
+        expect("model.model", getattr(self.model, "model", None), str, "a str: set it on your ChatModel")
+        expect("model.provider", getattr(self.model, "provider", None), str, "a str: set it on your ChatModel")
+        expect("name", self.name, str, "a str")
+        if not self.name.strip():
+            raise ValueError("name must not be blank: it names the agent in telemetry")
+        _check_version(self.version)
+        _check_agent_id(self.agent_id)
+        expect("tool_calling", self.tool_calling, bool, "True or False")
+        loop = self.tool_calling_advisor
+        expect("tool_calling_advisor", loop, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None")
+        expect("telemetry", self.telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        check_principal("principal", self.principal)
+        key = self.approval_key
+        expect("approval_key", key, (bytes, str, list, tuple, type(None)), "bytes, a str, a list or None")
+        if isinstance(key, list | tuple):
+            expect_each("approval_key", key, (bytes, str), "bytes or a str")
+        expect("pending_store", self.pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
+        check_common(self.system, self.options, self.limits, self.tool_errors)
+
+
+def _check_version(version: str | None) -> None:
+    expect("version", version, (str, type(None)), "a str or None")
+    if version is not None and not (version.strip() and version.isprintable() and len(version) <= _LONGEST_VERSION):
+        raise ValueError(
+            f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
+            "pass version='2.1', or omit it"
+        )
+
+
+def _check_agent_id(agent_id: str | None) -> None:
+    expect("agent_id", agent_id, (str, type(None)), "a str or None")
+    if agent_id is not None and not (1 <= len(agent_id) <= _MOST_AGENT_ID and agent_id.isprintable()):
+        raise ValueError(f"agent_id must have 1 to {_MOST_AGENT_ID} characters, all of them printable")
+
+
+def check_resolver(resolver: object, resolver_fallback: object) -> None:
+    """Raise `TypeError` or `ValueError` for an invalid resolver of tools, or a fallback to none."""
+    expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
+    expect("resolver_fallback", resolver_fallback, bool, "True or False")
+    if resolver_fallback and resolver is None:
+        raise ValueError("resolver_fallback=True needs a resolver=")
+
+
+def checked_advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+    """Return advisors as a tuple; raise `TypeError` or `AdvisorChainError` for an invalid one."""
+    expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
+    advisors = tuple(advisors)
+    check_advisors(advisors)
+    return advisors
+
+
+def check_common(system: object, options: object, limits: object, tool_errors: object) -> None:
+    """Check the arguments that a client and its requests have in common."""
+    expect("system", system, (str, type(None)), "a str or None")
+    if isinstance(system, str):
+        check_not_blank("system", SystemMessage(system))
+    expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
+    expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
+    expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
+
+
+def check_not_blank(argument: str, message: Message) -> None:
+    """Raise `ValueError` if a user or system message is blank, because providers refuse it."""
+    if isinstance(message, UserMessage):
+        if not any(isinstance(part, ImagePart) or part.text.strip() for part in message.parts):
+            raise ValueError(f"{argument} must not be blank: it needs a text or an image")
+    elif isinstance(message, SystemMessage) and not message.text.strip():
+        raise ValueError(f"{argument} must not be blank: it needs a text; omit it for no instructions")
