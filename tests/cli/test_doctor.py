@@ -60,7 +60,7 @@ def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert printed.stdout.splitlines()[1] == f"  cannot be reached: it ended with the exit status 3 {python}"
+    assert f"  cannot be reached: it ended with the exit status 3 {python}" in printed.stdout.splitlines()
 
 
 def test_a_header_has_its_value_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

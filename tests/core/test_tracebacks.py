@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import traced_tools
 from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
@@ -134,7 +135,8 @@ def names_in(error: BaseException | None) -> list[str]:
 
 def is_own_of_package(error: BaseException | None) -> list[bool]:
     assert error is not None
-    return ["/traced_tools/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    package = str(Path(traced_tools.__file__).parent)
+    return [frame.filename.startswith(package) for frame in traceback.extract_tb(error.__traceback__)]
 
 
 @pytest.mark.parametrize("mode", MODES)
