@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.advisors.trails import KeptTrail
+from tests.advisors.trails import KeptTrail, client_of
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run
@@ -260,3 +260,17 @@ def test_without_an_evaluated_policy_nothing_of_it_is_recorded(mode: str) -> Non
     assert ["evaluated" in each.fields for each in trail.of("decision")] == [False, False]
     assert telemetry.events_named(names.POLICY_EVALUATION_EVENT.name) == []
     assert telemetry.metric(names.POLICY_EVALUATIONS.name) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("decision", [Approve(), Reject("Too much.")])
+def test_a_decision_in_a_run_that_resumes_has_the_digest_of_the_policy_that_asked(mode: str, decision: Any) -> None:
+    policy = Policy([Rule("ask_first", tool="add", then="require_approval")], default="allow")
+    trail = KeptTrail()
+    turns = [ToolCall("add", {"a": 1, "b": 2}, "c1"), "done"]
+    client = client_of(trail, turns, PolicyAdvisor(policy))
+    state = run(mode, client.prompt("1 + 2?")).state
+    run(mode, client.resume(state, {"c1": decision}))
+    decisions = trail.of("decision")
+    assert [record.fields.get("policy_digest") for record in decisions] == [policy.digest] * 2
+    assert [record.fields.get("rule") for record in decisions] == ["ask_first"] * 2

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from traced_tools.core.checks import check_by, check_json_object, expect
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.core.readable import readable_arguments
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_input import PendingInput, Provide
@@ -183,6 +184,7 @@ class PendingCall:
         rule: the reason code of the advisor that requires approval, such as the id of a policy's rule; None if only the
             tool requires it.
         policy_rule: the id of the policy's rule for the call; None if no rule matches.
+        policy: the verdict of the policy that lets the call run if it is approved; None if no policy decides.
         intent: the model's reason for the call, if known.
         requested_at: when the call began to wait, in seconds since 1970.
         held: whether the call needs no decision, and waits only for the decisions about other calls of its answer.
@@ -203,6 +205,7 @@ class PendingCall:
     reason: str | None = field(default=None, repr=False)
     rule: str | None = None
     policy_rule: str | None = None
+    policy: PolicyVerdict | None = None
     intent: str | None = field(default=None, repr=False)
     requested_at: float
     held: bool = False

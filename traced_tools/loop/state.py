@@ -16,10 +16,11 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_ch
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
 from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
-from traced_tools.core.enums import LOCAL, Decision, ResumeRefusal, ToolOutcome
+from traced_tools.core.enums import LOCAL, Decision, PolicyDecision, ResumeRefusal, ToolOutcome
 from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value, tool_message_of
+from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest
 from traced_tools.core.tool_input import InputMethod, InputRequest, PendingInput
@@ -129,6 +130,25 @@ class KeptApproval(Value):
     code: AnyText | None = None
 
 
+class KeptVerdict(Value):
+    """The verdict of the policy that a call waits under; see `PolicyVerdict`."""
+
+    advisor: AnyText
+    decision: PolicyDecision
+    reason_code: AnyText
+    policy_digest: AnyText
+    rule: AnyText | None = None
+
+    @classmethod
+    def of(cls, verdict: PolicyVerdict) -> Self:
+        """Return the verdict as a state keeps it."""
+        return cls(**{name: getattr(verdict, name) for name in cls.model_fields})
+
+    def verdict(self) -> PolicyVerdict:
+        """Return the verdict."""
+        return PolicyVerdict(self.advisor, self.decision, self.reason_code, self.policy_digest, self.rule)
+
+
 class WaitingCall(Value):
     """A call that waits, bound to its arguments, and to the definition and the source of its tool.
 
@@ -137,6 +157,7 @@ class WaitingCall(Value):
             `PendingCall`.
         arguments_digest: SHA-256 of `arguments` in hex.
         definition_digest: SHA-256 of the tool's definition in hex, as the audit trail has it.
+        policy: the verdict of the policy that the call waits under; None if no policy decides.
         input: what the tool asks for; None for a call that waits for approval, or is held.
         approval: the approval of a call whose tool has begun and waits; None if it needed none.
         nested: the state of the run that the tool has begun and that waits; None if it has not.
@@ -152,6 +173,7 @@ class WaitingCall(Value):
     reason: AnyText | None = Field(default=None, repr=False)
     rule: AnyText | None = None
     policy_rule: AnyText | None = None
+    policy: KeptVerdict | None = None
     intent: AnyText | None = Field(default=None, repr=False)
     requested_at: float
     held: bool = False
@@ -169,6 +191,7 @@ class WaitingCall(Value):
             **{name: getattr(call, name) for name in cls._shared_fields()},
             arguments_digest=text_digest(call.arguments),
             definition_digest=definition_digest(call.definition),
+            policy=None if call.policy is None else KeptVerdict.of(call.policy),
             input=None if call.input is None else KeptInput.of(call.input),
             approval=approval,
             nested=nested,
@@ -180,6 +203,7 @@ class WaitingCall(Value):
         return PendingCall(
             **{name: getattr(self, name) for name in self._shared_fields()},
             definition=definition,
+            policy=None if self.policy is None else self.policy.verdict(),
             input=None if self.input is None else self.input.pending(),
             approval=approval,
             nested=None if self.nested is None else NestedPause(self.nested, ()),
@@ -200,7 +224,7 @@ class WaitingCall(Value):
 
     @classmethod
     def _shared_fields(cls) -> list[str]:
-        own = ("arguments_digest", "definition_digest", "input", "approval", "nested")
+        own = ("arguments_digest", "definition_digest", "policy", "input", "approval", "nested")
         return [name for name in cls.model_fields if name not in own]
 
 

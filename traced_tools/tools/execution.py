@@ -491,6 +491,7 @@ class ToolExecution:
             reason=call.approval_reason,
             rule=call.approval_code,
             policy_rule=call.rule,
+            policy=call.policy,
             intent=call.intent,
             requested_at=time(),
             held=self.is_held and not self._is_approved(call.arguments),

@@ -56,8 +56,14 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
 
 
 def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -> ToolResult:
-    """Return the result of a call that a decision ends; if its tool has begun and waited, its outcome is unknown."""
-    if pending is None or not pending.has_begun:
+    """Return the result of a call that a decision ends, with the verdict of the policy that it waited under.
+
+    If its tool has begun and waited, its outcome is unknown.
+    """
+    if pending is None:
+        return result
+    result = replace(result, policy=pending.policy)
+    if not pending.has_begun:
         return result
     reason_text = "its agent waited" if pending.input is None else "it asked for input and did not get any"
     return replace(result, content=f"{UNKNOWN_OUTCOME}{reason_text}: {reason}")
@@ -66,7 +72,8 @@ def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -
 def waiting_result(call: PendingCall) -> ToolResult:
     """Return the result of a call that has waited for input, and still waits."""
     text = f"{UNKNOWN_OUTCOME}it waits for input."
-    return ToolResult(call.call_id, call.tool, text, decision="pending", rule=call.policy_rule, pending=call)
+    rule, policy = call.policy_rule, call.policy
+    return ToolResult(call.call_id, call.tool, text, decision="pending", rule=rule, policy=policy, pending=call)
 
 
 def interrupted_result(call: ToolCall, *, has_begun: bool) -> ToolResultPart:
