@@ -4,10 +4,10 @@ import gc
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 
 import pytest
-import typer.testing
 from hypothesis import settings
 
 from tests.captured import Telemetry
@@ -33,8 +33,11 @@ tests_run = itertools.count()
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
-# typer makes all commands of the command line anew each time that a test invokes one: four fifths of the time.
-typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
+with suppress(ModuleNotFoundError):  # the environment of the oldest SDK has no command line
+    import typer.testing
+
+    # typer makes all commands of the command line anew each time that a test invokes one: four fifths of the time.
+    typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 gc.disable()  # a worker collects all tests: each collection of garbage meanwhile looks through all of them for nothing
 

@@ -27,6 +27,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
+from traced_tools.models.parsing import decode_answer
 from traced_tools.testing import ReplayServer
 
 SECRET = "the-secret-in-the-body"
@@ -287,8 +288,8 @@ ANSWERS = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5)
 @given(JSON | st.builds(lambda said: {"choices": [{"message": said, "delta": said, "finish_reason": "stop"}]}, ANSWERS))
 def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     text = json.dumps(body)
-    for attempt in (lambda: CODEC.decode(text.encode()), lambda: folded(text)):
+    for decode in (lambda data: CODEC.decode(data.encode()), folded):
         try:
-            attempt()
+            decode_answer(decode, text, "openai")
         except ModelError as error:
             assert error.provider == "openai"
