@@ -212,3 +212,10 @@ def test_a_resumed_run_has_the_principal_and_the_actors_that_it_paused_with(tmp_
     calls = AuditReader(path).calls(agent="billing")
     assert [(call.principal, call.actors) for call in calls] == [("ana", ("agent:planner", "tool:ask_billing"))] * 2
     assert {call.principal for call in AuditReader(path).calls(agent="planner")} == {"ana"}
+
+
+@pytest.mark.parametrize("principal", ["", " ", "a" * 257])
+def test_a_search_for_what_no_principal_can_be_is_an_error_that_quotes_nothing(principal: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="principal must") as error:
+        AuditReader(tmp_path / "audit.db").calls(principal=principal)
+    assert "aaa" not in str(error.value)

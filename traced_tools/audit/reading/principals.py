@@ -10,6 +10,7 @@ from typing import Any, Final
 from traced_tools.audit.keys import KEY_VARIABLE, load_key
 from traced_tools.audit.reading.read_connection import StorePath, embedded_path
 from traced_tools.audit.records import PRINCIPAL, printable_id
+from traced_tools.core.identity import check_principal
 from traced_tools.errors import AuditError, ConfigurationError
 from traced_tools.observe.content import pseudonym_by, pseudonym_with
 from traced_tools.observe.settings import PSEUDONYM_KEY, read_pseudonym_key
@@ -27,13 +28,15 @@ class PrincipalFilter:
             embedded store.
 
     Raises:
-        ConfigurationError: for a blank principal, or for a name without the audit key and the key of the environment
-            for pseudonyms.
+        ConfigurationError: for a blank or oversized principal, or for a name without the audit key and the key of the
+            environment for pseudonyms.
     """
 
     def __init__(self, principal: str, store: StorePath, key: bytes | str | None = None) -> None:
-        if not isinstance(principal, str) or not principal.strip():
-            raise ConfigurationError("the principal to search for must be a name, or a pseudonym, that is not blank")
+        try:
+            check_principal("principal", principal)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(str(error)) from None
         self._name = principal
         self._is_pseudonym = _PSEUDONYM.fullmatch(principal) is not None
         self._key_id: str | None = None
