@@ -41,6 +41,8 @@ NOT_PLAYED = {
 }
 """Panels that are 0 for all outcomes, and why."""
 _CHOICE, _ALL = "choice", "all"
+_ROUNDING: Final = 1e-9
+"""Below this, a value is 0: Prometheus adds up series in no fixed order, and `1 - bad / all` of equal sums may be 1e-16."""
 _NOT_SHOWN: Final = {"le", "job", "instance", "__name__", _CHOICE}
 """Labels that differ without a difference in what happened: buckets of durations, and where a series is from."""
 
@@ -75,7 +77,7 @@ def values(
         for name, job in services.items()
     )
     for labels, value in asked.now(" or ".join(choices)):
-        if math.isfinite(value) and value:
+        if math.isfinite(value) and abs(value) > _ROUNDING:
             shown = frozenset((label, text) for label, text in labels.items() if label not in _NOT_SHOWN)
             found[labels[_CHOICE]][shown] = value
     return found
