@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
@@ -23,6 +24,11 @@ from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import ParallelFlows
 from traced_tools.flow.workers import WorkerPool
 from traced_tools.testing import ScriptedChatModel
+
+
+class Contents(str):
+    """A text that can be referred to weakly."""
+
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 DRIVERS = [call, lambda flow: asyncio.run(patiently(acall(flow)))]
@@ -182,6 +188,16 @@ def test_a_pool_starts_no_thread_while_one_is_idle() -> None:
         while pool._waiting < len(threads):  # a worker reports itself idle just after it gave its result
             assert time.monotonic() < deadline
     assert len(threads) == 1
+
+
+def test_an_idle_thread_keeps_neither_its_first_job_nor_a_later_one() -> None:
+    pool = WorkerPool()
+    for _ in range(2):
+        job = partial(len, Contents("of a conversation"))
+        contents = weakref.ref(job.args[0])
+        assert pool.submit(job).result(PATIENCE) == len("of a conversation")
+        del job
+        until(lambda contents=contents: contents() is None)
 
 
 def test_a_pool_reuses_its_threads_after_a_job_that_raised_and_one_that_was_cancelled() -> None:

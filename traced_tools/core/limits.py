@@ -57,6 +57,8 @@ class LoopLimits:
 
     def __post_init__(self) -> None:
         expect_positive("max_seconds", self.max_seconds)
+        if self.max_seconds is not None:
+            object.__setattr__(self, "max_seconds", float(self.max_seconds))  # the span's attribute is a double
         for name in _COUNTS:
             _expect_count(name, getattr(self, name))
         expect("max_calls_of", self.max_calls_of, Mapping, "a mapping of tools' names to numbers")

@@ -77,7 +77,8 @@ class WorkerPool:
         return future
 
     def _start(self, job: Job) -> None:
-        _Thread(target=self._work, args=job, name="traced_tools-worker", daemon=True).start()
+        # In a list, which the thread empties: a thread keeps its arguments as long as it lives.
+        _Thread(target=self._work, args=([job],), name="traced_tools-worker", daemon=True).start()
         self._threads += 1
 
     def give_up(self, future: Future[Any]) -> bool:
@@ -98,8 +99,9 @@ class WorkerPool:
                 self._start(self._jobs.get())
             return True
 
-    def _work(self, future: Future[Any], job: Callable[[], Any]) -> None:
+    def _work(self, first: list[Job]) -> None:
         jobs = self._jobs
+        future, job = first.pop()
         while True:
             if future.set_running_or_notify_cancel():
                 _settle(future, job)
