@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.captured import Telemetry
 from tests.clock import Clock, replaced_clock
 from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
+from tests.observe.closed_list import assert_consistent
 from traced_tools.flow import event_loops
 from traced_tools.flow import workers as _workers
 from traced_tools.observe import content
@@ -93,6 +94,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def telemetry() -> Iterator[Telemetry]:
-    """Captured telemetry, and what OpenTelemetry logs."""
+    """Captured telemetry, held to the contract at the end of the test, and what OpenTelemetry logs."""
     with Telemetry() as telemetry:
         yield telemetry
+        assert_consistent(telemetry)

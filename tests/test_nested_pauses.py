@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.memory.conversations import assert_well_formed

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracerProvider
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, StaticSampler
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.audit.trails import bodies
 from tests.captured import Telemetry
 from tests.events.watching import Watching

@@ -25,7 +25,7 @@ OF_THE_WHOLE_HOUSE = (
     *("tests.bench", "tests.cli", "tests.dashboards", "tests.deploy", "tests.judges"),
 )
 """The tests that read each module, page or public name, or what stands beside the package."""
-FOLDERS = ("advisors", "flow", "observe", "tools")
+FOLDERS = ("advisors", "flow", "loop", "observe", "tools")
 """The folders whose tests run, beside those of no folder. Providers have no ties to annexes, and take long."""
 LEAST = 6_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.modes import MODES, arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded

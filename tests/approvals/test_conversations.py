@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail
+from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from tests.modes import run

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.advisors.trails import KeptTrail
+from tests.audit.draft_trails import KeptTrail
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
 from traced_tools import (
     Approve,

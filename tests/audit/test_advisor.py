@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing, client_of, person_of
+from tests.audit.draft_trails import KeptTrail, auditing, client_of, person_of
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run

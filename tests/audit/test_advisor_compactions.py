@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing, client_of
+from tests.audit.draft_trails import KeptTrail, auditing, client_of
 from tests.audit.trails import KEY, of_kind
 from tests.captured import Telemetry, hex_ids
 from tests.markers import MARKER, everything

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, auditing, client_of
+from tests.audit.draft_trails import RAN, KeptTrail, Twice, assert_reconciled, auditing, client_of
 from tests.captured import Telemetry
 from tests.modes import MODES, run
 from tests.observe.runs import Outside, adds

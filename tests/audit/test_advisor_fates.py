@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, client_of, person_of
+from tests.audit.draft_trails import RAN, KeptTrail, Twice, assert_reconciled, client_of, person_of
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.modes import MODES, run

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.advisors.trails import RAN, KeptTrail, assert_reconciled, auditing, client_of
+from tests.audit.draft_trails import RAN, KeptTrail, assert_reconciled, auditing, client_of
 from tests.captured import Telemetry
 from tests.modes import MODES, arun, run
 from tests.observe.runs import Broken, adds

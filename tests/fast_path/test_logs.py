@@ -32,8 +32,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from tests.observe.fast_path.paths import captured_log, path
-from tests.observe.fast_path.test_spans import comparable
+from tests.fast_path.paths import captured_log, path
+from tests.fast_path.test_spans import comparable
 from traced_tools.fast_path.logger import FastLogger
 from traced_tools.observe import names
 from traced_tools.observe.logger import ApiLogger

@@ -37,7 +37,7 @@ from opentelemetry.sdk.metrics.view import (
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
-from tests.observe.fast_path.paths import captured_log, path
+from tests.fast_path.paths import captured_log, path
 from tests.waiting import PATIENCE
 from traced_tools.fast_path import meter as fast_meter
 from traced_tools.fast_path.meter import FastInstrument

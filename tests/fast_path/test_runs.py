@@ -13,10 +13,10 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tests.captured import Telemetry
+from tests.fast_path.paths import path
+from tests.fast_path.test_spans import comparable
 from tests.observe.all_runs import RUNS, Prices
 from tests.observe.comparable import LEDGER, TIMES, emitted_events, lineage, point_shape
-from tests.observe.fast_path.paths import path
-from tests.observe.fast_path.test_spans import comparable
 from tests.observe.test_closed_list import SMALL
 from tests.sweeps import sweep
 from traced_tools import ChatClient

@@ -59,7 +59,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace import Span as ApiSpan
 
-from tests.observe.fast_path.paths import captured_log, path
+from tests.fast_path.paths import captured_log, path
 from tests.sweeps import sweep
 from tests.waiting import PATIENCE
 from traced_tools.fast_path.tracer import FastSpan, FastTracer, is_known_tracer

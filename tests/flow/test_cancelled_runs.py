@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching, check_sequence
 from tests.observe.closed_list import assert_consistent

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tests.advisors.trails import KeptTrail, person_of
+from tests.audit.draft_trails import KeptTrail, person_of
 from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.observe.exported import Wiretap

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.loops import Loop, assert_complete
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
+from tests.loop.loops import Loop, assert_complete
 from tests.markers import MARKER
 from tests.modes import MODES, run, run_chunks
 from tests.observe.runs import adds

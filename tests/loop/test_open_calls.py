@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.advisors.loops import assert_complete
+from tests.loop.loops import assert_complete
 from tests.modes import MODES, run
 from tests.observe.runs import adds
 from tests.sample_tools import add

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from tests.advisors.trails import KeptTrail
+from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.memory.conversations import assert_well_formed
@@ -665,7 +665,7 @@ def test_a_response_and_an_error_show_no_content() -> None:
 
 _PROCESS = """
 import os, signal, sys
-from tests.advisors.test_resuming import DONE, PLACES, client, looks, pays, results_in
+from tests.loop.test_resuming import DONE, PLACES, client, looks, pays, results_in
 from tests.memory.conversations import assert_well_formed
 from traced_tools import Approve, MemoryAdvisor, MessageWindowChatMemory, SqlChatMemoryRepository
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advisors.test_resuming import DONE, answers, client, look, looks, pay, pays, state_of
+from tests.loop.test_resuming import DONE, answers, client, look, looks, pay, pays, state_of
 from tests.modes import MODES, run
 from traced_tools import (
     Advisor,

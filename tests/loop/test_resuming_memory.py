@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.test_resuming import DONE, PLACES, client, looks, pays, results_in, state_of
+from tests.loop.test_resuming import DONE, PLACES, client, looks, pays, results_in, state_of
 from tests.memory.conversations import assert_well_formed
 from tests.modes import MODES, run
 from traced_tools import (

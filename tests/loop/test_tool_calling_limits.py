@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.loops import Loop, assert_complete
+from tests.loop.loops import Loop, assert_complete
 from tests.modes import MODES, run, run_chunks
 from tests.observe.runs import adds
 from tests.sample_tools import add

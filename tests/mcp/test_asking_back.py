@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail
+from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.mcp.asking_server import STATE

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.tool_search.made import SEARCH, looks, offered, results_in
 from tests.captured import Telemetry
 from tests.mcp.paint_server import COLOURS, THINGS
 from tests.mcp.servers import HERE, HttpServer, in_each_mode_and_era, serving
 from tests.modes import run
+from tests.search.searching import SEARCH, looks, offered, results_in
 from traced_tools import (
     Approve,
     ChatClient,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, auditing, person_of, word_of
+from tests.audit.draft_trails import KeptTrail, auditing, person_of, word_of
 from tests.captured import Telemetry, context_of
 from tests.events.watching import Watching
 from tests.markers import MARKER

@@ -8,7 +8,6 @@ import sys
 import pytest
 from opentelemetry.trace import SpanKind
 
-from tests.advisors.tool_search.made import looks, zoo
 from tests.captured import Telemetry, context_of, total
 from tests.modes import MODES, run
 from tests.observe.closed_list import word_of
@@ -16,7 +15,8 @@ from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_
 from tests.observe.runs import scenario
 from tests.recorder import Recorder
 from tests.sample_tools import add, fail
-from tests.tools.search.deciding import DecidingModel
+from tests.search.deciding import DecidingModel
+from tests.search.searching import looks, zoo
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.observe.closed_list import assert_consistent

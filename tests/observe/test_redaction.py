@@ -44,9 +44,9 @@ def test_a_redactor_receives_each_value_first_and_decides(mode: str) -> None:
     telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact))
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"), ToolCall("invented"))
     of_judges = {names.EVALUATION_EXPLANATION}  # tested in `tests/advisors/test_evaluation.py`
-    of_searches = {*names.RETRIEVAL_SPAN.content}  # tested in `tests/observe/test_tool_search.py`
+    of_searches = {*names.RETRIEVAL_SPAN.content}  # tested in `tests/search/test_observation.py`
     of_principals = {names.USER_ID}  # tested in `tests/observe/test_principals.py`
-    of_memory = {*names.SEARCH_MEMORY_SPAN.content}  # tested in `tests/observe/test_memory.py`
+    of_memory = {*names.SEARCH_MEMORY_SPAN.content}  # tested in `tests/memory/test_observation.py`
     elsewhere = of_judges | of_searches | of_principals | of_memory
     assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED} - elsewhere
     attributes = telemetry.one("execute_tool add").attributes or {}

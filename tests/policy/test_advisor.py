@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.trails import KeptTrail
+from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.advisors.trails import KeptTrail, client_of
+from tests.audit.draft_trails import KeptTrail, client_of
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run

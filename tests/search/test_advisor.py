@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.advisors.tool_search.made import (
+from tests.modes import MODES, run, run_chunks
+from tests.search.searching import (
     SEARCH,
     ZOO,
     CountingIndex,
@@ -25,7 +26,6 @@ from tests.advisors.tool_search.made import (
     searching,
     zoo,
 )
-from tests.modes import MODES, run, run_chunks
 from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,

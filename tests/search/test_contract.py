@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.search.deciding import DecidingModel, WordEmbeddings
+from tests.search.deciding import DecidingModel, WordEmbeddings
 from traced_tools import tool
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.search import (

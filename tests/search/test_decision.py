@@ -10,7 +10,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
-from tests.tools.search.deciding import DecidingModel, answering, asked
+from tests.search.deciding import DecidingModel, answering, asked
 from traced_tools import Advisor, ChatClient, ModelError, SystemMessage, Usage
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, FallbackModel

@@ -9,7 +9,14 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 
-from tests.advisors.tool_search.made import (
+from tests.captured import Telemetry, total
+from tests.events.watching import Watching, check_sequence
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.observe.closed_list import assert_consistent
+from tests.observe.exported import Wiretap
+from tests.search.deciding import USAGE, DecidingModel
+from tests.search.searching import (
     ANIMALS,
     SEARCH,
     CountingIndex,
@@ -21,13 +28,6 @@ from tests.advisors.tool_search.made import (
     searching,
     zoo,
 )
-from tests.captured import Telemetry, total
-from tests.events.watching import Watching, check_sequence
-from tests.markers import MARKER
-from tests.modes import MODES, run
-from tests.observe.closed_list import assert_consistent
-from tests.observe.exported import Wiretap
-from tests.tools.search.deciding import USAGE, DecidingModel
 from traced_tools import (
     Advisor,
     AuditAdvisor,

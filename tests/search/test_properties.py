@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fixtures import livemcp_tools
 from tests.otel.processes import in_a_process
-from tests.tools.search.deciding import WordEmbeddings
+from tests.search.deciding import WordEmbeddings
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
 

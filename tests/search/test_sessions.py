@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.advisors.tool_search.made import (
+from tests.modes import MODES, run
+from tests.search.searching import (
     SEARCH,
     CountingIndex,
     client,
@@ -25,7 +26,6 @@ from tests.advisors.tool_search.made import (
     searching,
     zoo,
 )
-from tests.modes import MODES, run
 from traced_tools import (
     Approve,
     ChatClient,
@@ -475,8 +475,8 @@ def test_a_tool_that_is_gone_when_a_run_is_resumed_is_not_offered() -> None:
 RESUMING = """
 import sys
 from pathlib import Path
-from tests.advisors.tool_search.made import client, offered, searching
-from tests.advisors.tool_search.test_sessions import paying
+from tests.search.searching import client, offered, searching
+from tests.search.test_sessions import paying
 from traced_tools import Approve, PendingStore
 
 with PendingStore(sys.argv[2]) as store:

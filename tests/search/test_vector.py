@@ -10,7 +10,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
-from tests.tools.search.deciding import WordEmbeddings
+from tests.search.deciding import WordEmbeddings
 from traced_tools import Advisor, ChatClient, ModelError
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.models import EmbeddingResponse

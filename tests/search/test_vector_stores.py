@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from tests.markers import MARKER
-from tests.tools.search.deciding import WordEmbeddings
+from tests.search.deciding import WordEmbeddings
 from traced_tools import ConfigurationError, ToolIndexError
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.search import (

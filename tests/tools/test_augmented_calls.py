@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import trace
 from pydantic import BaseModel
 
-from tests.advisors.trails import KeptTrail, auditing
+from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.markers import MARKER, everything

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from tests.advisors.test_resuming_limits import Served
-from tests.advisors.trails import KeptTrail, auditing, person_of
+from tests.audit.draft_trails import KeptTrail, auditing, person_of
 from tests.captured import Telemetry
 from tests.events.watching import Watching
+from tests.loop.test_resuming_limits import Served
 from tests.observe.closed_list import assert_consistent
 from tests.sample_tools import add
 from traced_tools import (
