@@ -42,7 +42,7 @@ NOT_PLAYED = {
 """Panels that are 0 for all outcomes, and why."""
 _CHOICE, _ALL = "choice", "all"
 _ROUNDING: Final = 1e-9
-"""Below this, a value is 0: Prometheus adds up series in no fixed order, and `1 - bad / all` of equal sums may be 1e-16."""
+"""Below this, a value is 0: Prometheus adds up series in no fixed order, and equal sums then differ by 1e-16."""
 _NOT_SHOWN: Final = {"le", "job", "instance", "__name__", _CHOICE}
 """Labels that differ without a difference in what happened: buckets of durations, and where a series is from."""
 
