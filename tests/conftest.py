@@ -65,7 +65,7 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
-    """Each of the four ways to run a request; use it with `modes.run`."""
+    """A blocking way to run a request and one on asyncio; use it with `modes.run`."""
     return str(request.param)
 
 

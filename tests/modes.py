@@ -12,7 +12,11 @@ from traced_tools.loop.exchange import ChatClientResponse
 if TYPE_CHECKING:
     from traced_tools.models.http.model import HttpChatModel
 
-MODES = ("call", "acall", "stream", "astream")
+ALL_MODES = ("call", "acall", "stream", "astream")
+"""For tests about streams, cancellation, threads, contexts, time limits, or a difference of blocking and asyncio."""
+MODES = ("call", "astream")
+"""For all other tests: each of blocking, asyncio, whole and streamed once. One flow runs in all modes, and
+`tests/test_seven_ways.py` proves with random conversations that it does the same in each."""
 ASYNC_MODES = ("acall", "astream")
 BLOCKING_MODES = ("call", "stream")
 STREAMING_MODES = ("stream", "astream")

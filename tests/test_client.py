@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.recorder import Recorder
 from tests.sample_tools import add
 from traced_tools import (
@@ -296,7 +296,7 @@ def test_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> None:
     assert len(recorder.requests) == 3
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_one_request_runs_in_every_mode(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "two"] * 2)
     spec = ChatClient(model, tools=[add]).prompt("?")
@@ -597,7 +597,7 @@ def test_a_client_without_a_loop_returns_calls_and_a_request_overrides_it(mode: 
         client(tool_calling=None)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_scripted_model_answers_with_the_same_text_in_every_mode(mode: str) -> None:
     texts = ["an\0swer", "\0", "a \0 b", " a  b ", "a\tb\nc"]
     client = ChatClient(ScriptedChatModel(texts))

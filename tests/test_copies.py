@@ -15,7 +15,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -140,7 +140,7 @@ def data_of(response: ChatClientResponse) -> dict[str, Any]:
     return {**found, "results": [[getattr(each, name) for name in kept] for each in response.tool_results]}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_pickled_response_is_equal(mode: str, telemetry: Telemetry) -> None:
     client = asking(telemetry=telemetry.options)
     picture = ImagePart(data=b"\x89PNG\r\n\x1a\n", media_type="image/png")

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.captured import Telemetry, span_id
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, LoggingAdvisor, RunIdFilter, ToolCall
 from traced_tools.testing import ScriptedChatModel
 
@@ -59,7 +59,7 @@ async def note_later() -> str:
     return "done"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_tools_in_threads_and_tasks_log_the_ids_of_their_run(mode: str, records: Records, telemetry: Telemetry) -> None:
     calls = [ToolCall("note"), ToolCall("note_later")]
     client = ChatClient(
@@ -76,7 +76,7 @@ def test_tools_in_threads_and_tasks_log_the_ids_of_their_run(mode: str, records:
         }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_nested_run_logs_its_own_ids_and_the_outer_run_its_own_again(mode: str, records: Records) -> None:
     inner = ChatClient(ScriptedChatModel([ToolCall("note"), "x"]), name="inner", tools=[note])
     ids = []

@@ -15,7 +15,7 @@ from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.memory.conversations import assert_well_formed
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.sweeps import sweep
 from traced_tools import (
     Advisor,
@@ -190,7 +190,7 @@ def test_agents_that_ask_agents_wait_at_any_depth(mode: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_several_agents_wait_at_once_and_the_other_calls_keep_their_results(mode: str) -> None:
     bank = agent("bank", *[pays()] * 2, "paid", "paid")
     desk = asker(bank, [asks("a"), look_call(), asks("b", question="Pay again."), pays(9)], "done", tools=[pay])
@@ -271,7 +271,7 @@ def test_agents_with_memories_go_on_where_they_waited(mode: str, outer: str | No
     assert sent(pauses=True) == sent(pauses=False)
 
 
-@sweep(mode=MODES, outer=PLACES, inner=PLACES, most=[1, 2])
+@sweep(mode=ALL_MODES, outer=PLACES, inner=PLACES, most=[1, 2])
 def test_runs_of_one_agent_that_wait_at_once_in_a_conversation_go_on(
     mode: str, outer: str, inner: str, most: int
 ) -> None:
@@ -336,7 +336,7 @@ def test_a_batch_is_held_until_the_calls_beside_an_agent_are_decided(mode: str) 
     assert DONE == ["pay 9", "pay 5"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_tool_of_an_agent_waits_with_added_arguments_and_a_time_limit(mode: str) -> None:
     bank = agent("bank", pays(), "paid")
     asking = bank.as_tool("ask_bank", "Ask.", metadata=ToolMetadata(timeout=30))

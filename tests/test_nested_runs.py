@@ -15,7 +15,7 @@ from opentelemetry.trace import NoOpTracerProvider
 from tests.audit.draft_trails import KeptTrail, auditing
 from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from tests.waiting import PATIENCE
@@ -77,7 +77,7 @@ def adder(**settings: Any) -> ChatClient:
 
 
 @pytest.mark.parametrize("inner_mode", ["call", "stream", "acall"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, inner_mode: str) -> None:
     outside, inside, trail = Watching(), Watching(), KeptTrail()
     inner = adder(advisors=[inside, auditing(trail)])
@@ -89,7 +89,7 @@ def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, in
 
 
 @pytest.mark.parametrize("inner_mode", ["call", "stream", "acall"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_response_reports_the_usage_of_nested_runs_separately(mode: str, inner_mode: str) -> None:
     outer = ChatClient(Metered([calls("ask", "ask"), "done"]), tools=[asking(adder(), inner_mode)])
     response = run(mode, outer.prompt("?"))
@@ -97,12 +97,12 @@ def test_the_response_reports_the_usage_of_nested_runs_separately(mode: str, inn
     assert response.usage == times(2)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_without_nested_runs_has_no_nested_usage(mode: str) -> None:
     assert run(mode, adder().prompt("?")).nested_usage is None
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_deeper_nested_usage_counts_once_at_each_level(mode: str) -> None:
     usages: list[NestedUsage | None] = []
     inside = Watching()
@@ -123,7 +123,7 @@ def test_deeper_nested_usage_counts_once_at_each_level(mode: str) -> None:
     assert {event.parent_run_id for event in inside.events} == set(ids)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_tokens_of_nested_runs_count_towards_the_budget(mode: str) -> None:
     model = Metered([calls("ask"), "enough"])
     outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tokens=45))
@@ -132,7 +132,7 @@ def test_tokens_of_nested_runs_count_towards_the_budget(mode: str) -> None:
     assert model.requests[1].tools == ()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: str) -> None:
     model = Metered([calls("ask"), calls("ask"), "enough"])
     outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tool_calls=2))
@@ -160,13 +160,13 @@ def test_an_iteration_does_not_sum_the_usage_of_each_nested_run_again(monkeypatc
     assert len(sums) < 5 * 20
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_iterations_of_nested_runs_are_counted_separately(mode: str) -> None:
     outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(adder())], limits=LoopLimits(max_iterations=2))
     assert run(mode, outer.prompt("?")).stop_reason == "answered"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_usage_of_a_failed_nested_run_counts(mode: str) -> None:
     failing = ChatClient(Metered([adds(1, 2), ConnectionError("gone")]), tools=[add])
     response = run(mode, ChatClient(Metered([calls("ask"), "done"]), tools=[asking(failing)]).prompt("?"))
@@ -174,7 +174,7 @@ def test_the_usage_of_a_failed_nested_run_counts(mode: str) -> None:
     assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(1))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_usage_of_an_abandoned_nested_run_counts(mode: str) -> None:
     def peek() -> str:
         """Read the beginning of another agent's answer."""
@@ -186,7 +186,7 @@ def test_the_usage_of_an_abandoned_nested_run_counts(mode: str) -> None:
     assert (response.nested_usage.model_calls, response.nested_usage.tool_calls) == (2, 1)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_usage_so_far_of_a_nested_run_whose_tool_timed_out_counts(mode: str) -> None:
     waiting, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -218,7 +218,7 @@ def test_the_usage_so_far_of_a_nested_run_whose_tool_timed_out_counts(mode: str)
     assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_calls_that_a_tool_runs_by_hand_count_once(mode: str) -> None:
     watching = Watching()
 
@@ -249,7 +249,7 @@ class FlatPrice:
         return 1.0
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_nested_runs_report_a_cost_if_their_client_has_prices(mode: str) -> None:
     telemetry = Telemetry(prices=FlatPrice())
     outer = ChatClient(
@@ -260,7 +260,7 @@ def test_nested_runs_report_a_cost_if_their_client_has_prices(mode: str) -> None
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4), cost=2.0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_run_counts_its_cost_without_an_sdk(mode: str) -> None:
     seen: list[float | None] = []
 
@@ -281,7 +281,7 @@ def test_the_run_counts_its_cost_without_an_sdk(mode: str) -> None:
     assert seen == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_each_run_has_its_own_cost_on_its_span_and_its_stop_event(mode: str) -> None:
     telemetry = Telemetry(prices=FlatPrice())
     inner = adder(telemetry=telemetry.options)
@@ -337,7 +337,7 @@ def test_a_run_beside_another_is_not_nested_in_it() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_that_begins_after_the_run_around_it_has_ended_names_it_and_does_not_count(mode: str) -> None:
     left: list[Any] = []
 

@@ -14,7 +14,7 @@ from tests.audit.draft_trails import KeptTrail, auditing
 from tests.audit.trails import bodies
 from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, ToolCall
@@ -29,7 +29,7 @@ def agent(*advisors: Any, **settings: Any) -> ChatClient:
     return ChatClient(ScriptedChatModel([adds(1, 2), "three"]), tools=[add], advisors=advisors, **settings)
 
 
-@pytest.mark.parametrize("mode", [*MODES, "start"])
+@pytest.mark.parametrize("mode", [*ALL_MODES, "start"])
 def test_attributes_are_on_the_runs_span_events_and_records(mode: str) -> None:
     telemetry, watching, trail = Telemetry(), Watching(), KeptTrail()
     spec = agent(watching, auditing(trail), telemetry=telemetry.options).prompt("?", attributes=GIVEN)
@@ -142,7 +142,7 @@ def test_attributes_of_client_and_prompt_are_counted_together() -> None:
         client.prompt("?", attributes={"another": 2})
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_nested_run_has_the_attributes_of_the_run_around_it_and_its_own(mode: str) -> None:
     watching = Watching()
     inner = ChatClient(ScriptedChatModel(["inner"]), advisors=[watching], attributes={"team": "search", "user": "bot"})

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import traced_tools
 from tests.memory.conversations import INSIDE, OUTSIDE, shown
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ApprovalAdvisor,
@@ -81,7 +81,7 @@ def is_warm(response: ChatClientResponse[Forecast]) -> Evaluation:
     return Evaluation(float(warm), feedback="" if warm else "Measure again.")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("order", [200, 400], ids=["outside", "inside"])
 def test_all_advisors_of_a_chain_do_their_work(
     mode: str, order: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -258,7 +258,7 @@ CHECKS: dict[str, Callable[[Agent], None]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("name", CHECKS)
 def test_each_advisor_does_its_work(name: str, mode: str, tmp_path: Path) -> None:
     CHECKS[name](Agent(mode, tmp_path))

@@ -16,7 +16,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
-from tests.modes import ASYNC_MODES, MODES, arun, run
+from tests.modes import ALL_MODES, ASYNC_MODES, MODES, arun, run
 from tests.observe.closed_list import assert_consistent
 from tests.waiting import PATIENCE, patiently, until
 from traced_tools import (
@@ -142,7 +142,7 @@ def no_answer(*, is_async: bool) -> tuple[Callable[[ApprovalRequest], Any], thre
     return (wait_on_the_loop if is_async else lambda request: released.wait(PATIENCE)), released
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_a_call_is_denied_if_nobody_answers_in_time(mode: str, is_async: bool) -> None:
     ask, released = no_answer(is_async=is_async)
@@ -153,7 +153,7 @@ def test_a_call_is_denied_if_nobody_answers_in_time(mode: str, is_async: bool) -
     assert not SENT
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_deadline_of_the_run_bounds_the_wait(mode: str) -> None:
     ask, released = no_answer(is_async=False)
     limits = LoopLimits(max_seconds=0.05)
@@ -211,7 +211,7 @@ def test_a_call_is_denied_if_asking_fails_and_the_log_has_no_content(
     assert not SENT
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_async_function_may_ask_in_every_mode(mode: str) -> None:
     async def ask(request: ApprovalRequest) -> Approve:
         await asyncio.sleep(0)
@@ -247,7 +247,7 @@ def test_calls_that_wait_for_people_take_no_thread_from_tools(mode: str, timeout
     asyncio.run(patiently(all_at_once()))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_other_calls_of_the_answer_run_while_one_waits(mode: str) -> None:
     looked = threading.Event()
 
@@ -341,7 +341,7 @@ def test_a_call_is_denied_if_it_is_approved_with_arguments_that_are_not_json(mod
     assert (result.decision, result.reason_code, response.content) == ("denied", "approval_failed", "done")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_approver_need_not_be_async(mode: str) -> None:
     class Plain(Advisor):
         name, order = "plain", 500

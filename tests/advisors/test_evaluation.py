@@ -10,7 +10,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
-from tests.modes import MODES, STREAMING_MODES, run, run_chunks
+from tests.modes import ALL_MODES, MODES, STREAMING_MODES, run, run_chunks
 from tests.sample_tools import add
 from traced_tools import (
     Advisor,
@@ -131,6 +131,7 @@ def shown(chunks: list[ChatClientResponse]) -> str:
     return text
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("order", [240, 400])
 def test_a_stream_restarts_with_each_attempt(mode: str, order: int) -> None:
     agent, _ = client(WORSE, BAD, GOOD, order=order)
@@ -225,6 +226,7 @@ def test_a_limit_that_is_reached_with_the_last_attempt_changes_nothing(mode: str
     assert run(mode, agent.prompt("?", limits=LoopLimits(max_iterations=1))).stop_reason == "answered"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("on_limit", ["conclude", "stop"])
 def test_an_attempt_that_a_limit_ends_leaves_the_best_answer(mode: str, on_limit: Any) -> None:
     agent, _ = client(BAD, [WORSE, SUM], GOOD, tools=[add])

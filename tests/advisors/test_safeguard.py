@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.captured import Telemetry
 from tests.markers import everything
-from tests.modes import MODES, STREAMING_MODES, run, run_chunks
+from tests.modes import ALL_MODES, STREAMING_MODES, run, run_chunks
 from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
@@ -38,7 +38,7 @@ from traced_tools.testing import ScriptedChatModel
 SORRY = "I can't help with that."
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(params=ALL_MODES)
 def mode(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -301,7 +301,7 @@ def test_a_system_message_alone_is_checked(mode: str) -> None:
     assert run(mode, client.prompt(messages=[SystemMessage("secret")])).content == SORRY
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(("guard", "memory"), [(100, 200), (250, 200), (250, 400), (450, 400)])
 def test_a_blocked_question_does_not_block_the_questions_after_it(mode: str, guard: int, memory: int) -> None:
     kept = MessageWindowChatMemory(InMemoryChatMemoryRepository())
@@ -312,7 +312,7 @@ def test_a_blocked_question_does_not_block_the_questions_after_it(mode: str, gua
     assert run(mode, client.prompt("And the weather?", conversation_id="c")).content == "Fine."
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(("guard", "memory"), [(250, 200), (450, 400)])
 def test_a_guard_inside_the_memory_replaces_what_is_kept(mode: str, guard: int, memory: int) -> None:
     kept = MessageWindowChatMemory(InMemoryChatMemoryRepository())

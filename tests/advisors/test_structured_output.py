@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
-from tests.modes import MODES, STREAMING_MODES, run, run_chunks
+from tests.modes import ALL_MODES, MODES, STREAMING_MODES, run, run_chunks
 from tests.sample_tools import add
 from tests.sweeps import check_each
 from traced_tools import (
@@ -309,6 +309,7 @@ def test_a_run_that_is_out_of_time_before_the_first_attempt_has_no_final_answer(
 # Streams.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_chunks_have_the_output_so_far_and_mark_a_new_attempt(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([["Let me add.", SUM], NO_PRICE, VALID]), tools=[add])
     response, chunks = run_chunks(mode, client.prompt("?", output=Invoice))
@@ -344,6 +345,7 @@ def test_an_advisor_keeps_nothing_of_a_run_that_has_ended(mode: str) -> None:
     assert len(advisor._streamed) == 0
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_outer_advisor_that_holds_chunks_back_delivers_the_valid_answer_only(mode: str) -> None:
     class Guard(Advisor):
         name, order = "guard", 100
@@ -360,6 +362,7 @@ def test_an_outer_advisor_that_holds_chunks_back_delivers_the_valid_answer_only(
     assert "".join(chunk.text for chunk in chunks) == (VALID if mode in STREAMING_MODES else "")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_runs_at_the_same_time_share_an_advisor(mode: str) -> None:
     client = ChatClient(ScriptedChatModel(["[1, 2]", "[3, 4]"]), advisors=[StructuredOutputAdvisor(list[int])])
     if mode != "stream":
@@ -372,6 +375,7 @@ def test_runs_at_the_same_time_share_an_advisor(mode: str) -> None:
         pass  # it has not begun
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_response_and_its_chunks_can_be_pickled(mode: str) -> None:
     @dataclass
     class Local:

@@ -11,7 +11,7 @@ import pytest
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed
-from tests.modes import run
+from tests.modes import ALL_MODES, MODES, run
 from tests.sweeps import sweep
 from traced_tools import (
     ApprovalAdvisor,
@@ -49,7 +49,6 @@ from traced_tools.testing import ScriptedChatModel
 PAID: list[int] = []
 WHILE_PAYING: list[Callable[[], object]] = []
 KEEPERS = ("store", "log")
-MODES = ("call", "acall", "stream", "astream")
 NOT_RUN, UNKNOWN = "The call was not run: ", "The outcome of the call is unknown, and it may have run: "
 
 
@@ -133,7 +132,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("processes")
-@sweep(mode=MODES, keeper=KEEPERS)
+@sweep(mode=ALL_MODES, keeper=KEEPERS)
 def test_while_a_resumed_run_pays_another_worker_says_that_the_call_may_have_run(
     store: PendingStore, mode: str, keeper: str
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.audit.draft_trails import RAN, KeptTrail, Twice, assert_reconciled, auditing, client_of
 from tests.captured import Telemetry
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.observe.runs import Outside, adds
 from tests.sample_tools import add
 from traced_tools import (
@@ -68,7 +68,7 @@ def test_with_warn_the_tool_runs_and_the_log_says_so_once_for_each_outage(
     assert trail.stories() == [RAN] * 9
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_with_warn_only_the_first_call_of_an_outage_waits(trail: KeptTrail, mode: str) -> None:
     for trail.is_out in (True, False, True):  # and each run has an advisor of its own
         model = ScriptedChatModel([adds(1, 1), adds(2, 2), "x"])
@@ -107,7 +107,7 @@ class AgainWhenItIsBack(Advisor):
         return await call_next(call)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_call_that_is_tried_again_waits_again_and_runs_when_its_record_is_there(trail: KeptTrail, mode: str) -> None:
     trail.is_out = True
     response = run(mode, client_of(trail, [adds(1, 1), "x"], AgainWhenItIsBack(trail)).prompt("?"))
@@ -116,7 +116,7 @@ def test_a_call_that_is_tried_again_waits_again_and_runs_when_its_record_is_ther
     assert trail.waits == 2
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_with_warn_a_call_that_is_tried_again_waits_again(trail: KeptTrail, mode: str) -> None:
     trail.is_out = True
     model = ScriptedChatModel([adds(1, 1), "x"])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.audit.draft_trails import RAN, KeptTrail, assert_reconciled, auditing, client_of
 from tests.captured import Telemetry
-from tests.modes import MODES, arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.observe.runs import Broken, adds
 from tests.recorder import Recorder
 from tests.sample_tools import add, fail
@@ -45,7 +45,7 @@ def notes_of(advisor: AuditAdvisor) -> object:
     return advisor._runs
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_runs_side_by_side_share_an_advisor_and_are_distinguished(trail: KeptTrail, mode: str) -> None:
     advisor = auditing(trail)
     calls = [adds(1, 1), ToolCall("fail", ""), ToolCall("nobody"), adds(2, 2)]

@@ -16,7 +16,7 @@ import pytest
 from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools import AuditAdvisor, ChatClient
 from traced_tools.audit import receipt, verify_receipt
 from traced_tools.audit.reading.queries import CallFilter
@@ -68,7 +68,7 @@ def test_calls_are_found_and_runs_are_read_with_the_reading_role(
     database: Database, opened: Callable[..., AuditTrail]
 ) -> None:
     trail = opened()
-    assert [tools_that_run(trail, "deny", mode) for mode in MODES] == [1, 1, 1, 1]
+    assert [tools_that_run(trail, "deny", mode) for mode in ALL_MODES] == [1, 1, 1, 1]
     trail.close()
     reader = AuditReader(database.url(READER))
     calls = reader.calls(tool="note", outcome="ok")

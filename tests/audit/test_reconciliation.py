@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.runs import Broken, Guard, adds
 from tests.sample_tools import add, direct, fail
 from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolErrors, tool
@@ -63,7 +63,7 @@ def some_run(seed: int, advisor: AuditAdvisor, telemetry: Telemetry) -> None:
         telemetry=telemetry.options,
     )
     with suppress(Exception):
-        run(MODES[seed % 4], client.prompt("?"))
+        run(ALL_MODES[seed % 4], client.prompt("?"))
 
 
 def count(store: sqlite3.Connection, what: str, kind: str) -> Counter[str]:

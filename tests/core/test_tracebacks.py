@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import traced_tools
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -93,7 +93,7 @@ def frames_of_others(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "mode", ["call", *(pytest.param(each, marks=pytest.mark.slow) for each in (*MODES[1:], "embed", "aembed"))]
+    "mode", ["call", *(pytest.param(each, marks=pytest.mark.slow) for each in (*ALL_MODES[1:], "embed", "aembed"))]
 )
 def test_a_rejected_api_key_ends_a_script_with_a_short_traceback(mode: str, tmp_path: Path) -> None:
     lines = shown_by(tmp_path, mode)
@@ -139,7 +139,7 @@ def is_own_of_package(error: BaseException | None) -> list[bool]:
     return [frame.filename.startswith(package) for frame in traceback.extract_tb(error.__traceback__)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_frames_of_tools_and_advisors_stay(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("divide", {"a": 1, "b": 0})])
     client = ChatClient(
@@ -187,7 +187,7 @@ ODD: list[Callable[[int], Exception]] = [Frozen, misplaced]
 
 @pytest.mark.parametrize("debug", ["", "1"])
 @pytest.mark.parametrize("kind", ODD)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_tool_may_fail_with_an_unusual_error_class(
     mode: str, kind: Callable[[int], Exception], debug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +203,7 @@ def test_a_tool_may_fail_with_an_unusual_error_class(
 
 
 @pytest.mark.parametrize("kind", ODD)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("hook", ["advise", "advise_tool"])
 def test_an_error_of_an_unusual_class_leaves_a_run_unchanged(
     hook: str, mode: str, kind: Callable[[int], Exception]

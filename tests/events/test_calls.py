@@ -10,7 +10,7 @@ import pytest
 
 from tests.captured import Telemetry, total
 from tests.events.watching import Watching, check_sequence, raising, types
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.sample_tools import add
 from tests.waiting import in_time
 from traced_tools import (
@@ -238,7 +238,7 @@ def test_all_attempts_of_a_tool_share_one_started_and_one_finished_event(
     assert (ending_in(watching).attempts, ending_in(watching).outcome) == (2, "ok")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_timed_out_tool_has_the_outcome_timeout(mode: str) -> None:
     @tool(timeout=0.01)
     async def stuck() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.events.watching import Watching
 from tests.markers import MARKER, everything
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import Advisor, ChatClient, ToolCall, ToolCallingManager, ToolInvocation, UserMessage
 from traced_tools.core.messages import AssistantMessage
 from traced_tools.events import Event, ToolDecided, ToolEvent, ToolFinished, ToolIntended, ToolStarted
@@ -49,7 +49,7 @@ ASKED = ToolCall("echo", {"text": MARKER}, id="1")
 UNKNOWN = ToolCall("nobody", MARKER, id="2")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_listener_reads_the_call_its_definition_and_what_the_tool_returned(mode: str) -> None:
     listening = Listening()
     model = ScriptedChatModel([[ASKED, UNKNOWN], "x"])
@@ -67,7 +67,7 @@ def test_a_listener_reads_the_call_its_definition_and_what_the_tool_returned(mod
     assert MARKER not in everything([repr(listening.events), [each.model_dump() for each in listening.events]])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_listener_reads_the_arguments_that_the_advisors_let_through(mode: str) -> None:
     class Other(Advisor):
         name, order = "other", 410

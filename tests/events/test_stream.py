@@ -11,7 +11,7 @@ import pytest
 
 from tests.captured import Telemetry, context_of, total
 from tests.events.watching import Watching, check_sequence, raising
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall, Usage
@@ -119,7 +119,7 @@ def test_without_an_sdk_events_have_no_trace_id(mode: str) -> None:
     assert {(event.trace_id, event.span_id) for event in watching.events} == {(None, None)}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_events_of_concurrent_tools_have_no_gap(mode: str) -> None:
     side_by_side = threading.Barrier(8)
 

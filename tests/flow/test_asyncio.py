@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import (
     Advisor,
@@ -85,6 +85,7 @@ def test_async_tools_of_a_batch_are_tasks_that_run_at_the_same_time(async_mode: 
     asyncio.run(patiently(main()))
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_blocking_tools_of_a_batch_run_at_the_same_time(mode: str) -> None:
     barrier = threading.Barrier(3)
 
@@ -96,6 +97,7 @@ def test_blocking_tools_of_a_batch_run_at_the_same_time(mode: str) -> None:
     assert [each.content for each in response.tool_results] == ["met"] * 3
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_blocking_and_async_tools_of_a_batch_run_at_the_same_time(mode: str) -> None:
     first, second = threading.Event(), threading.Event()
 
@@ -222,12 +224,14 @@ class BlockingModel(ChatModel):
         return ChatResponse(AssistantMessage("hello"), finish_reason="stop")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_model_that_implements_only_call_works_in_every_mode(mode: str) -> None:
     model = BlockingModel()
     assert run(mode, ChatClient(model).prompt("?")).content == "hello"
     assert (model.threads == [threading.main_thread()]) == (mode in ("call", "stream"))
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, ValueError])
 @pytest.mark.parametrize("colour", ["blocking", "coroutine"])
 @pytest.mark.parametrize("times", [1, 2])

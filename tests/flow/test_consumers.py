@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import baggage
 from opentelemetry import context as otel_context
 
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.sample_tools import add
 from traced_tools import Advisor, AssistantMessage, ChatClient, ChatClientResponse, ToolCall, ToolCallingAdvisor
 from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
@@ -41,7 +41,7 @@ def test_no_chunk_has_tool_calls_and_only_the_last_iteration_has_the_finish_reas
     assert "".join(chunk.text for chunk in seen if chunk.iteration == 2) == "It is three."
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_custom_checker_gets_whole_responses(mode: str) -> None:
     def is_tool_call(response: Any) -> bool:
         return bool(response.chat_response.tool_calls)
@@ -115,7 +115,7 @@ class Tagging(ToolCallingAdvisor):
         return request
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_context_attached_by_a_hook_stays_and_the_span_tree_is_complete(mode: str) -> None:
     tenants: list[object] = []
 
@@ -139,7 +139,7 @@ def test_context_attached_by_a_hook_stays_and_the_span_tree_is_complete(mode: st
     assert tenants == ["t-1"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_advisors_answer_is_streamed_and_marked_as_such(mode: str) -> None:
     class Guard(Advisor):
         """Answers in the model's place."""

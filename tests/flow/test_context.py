@@ -14,7 +14,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.captured import Telemetry, span_id, trace_id
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
@@ -160,6 +160,7 @@ class Spanning(Advisor):
             return await call_next(call)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_user_span_inside_the_loop_is_the_parent_of_each_chat_span(mode: str, telemetry: Telemetry) -> None:
     run(mode, looking(telemetry, Spanning(telemetry)).prompt("?"))
     assert [telemetry.parent(span) for span in telemetry.named("chat")] == ["mine", "mine"]
@@ -168,6 +169,7 @@ def test_a_user_span_inside_the_loop_is_the_parent_of_each_chat_span(mode: str, 
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_user_span_around_the_loop_is_the_parent_of_the_loop_span(mode: str, telemetry: Telemetry) -> None:
     run(mode, looking(telemetry, Spanning(telemetry, order=100)).prompt("?"))
     mine = next(span for span in telemetry.spans if span.name == "mine")
@@ -180,12 +182,14 @@ def test_a_user_span_around_the_loop_is_the_parent_of_the_loop_span(mode: str, t
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_user_span_around_a_tool_is_current_in_the_tool(mode: str, telemetry: Telemetry) -> None:
     response = run(mode, looking(telemetry, Spanning(telemetry)).prompt("?"))
     assert [each.content for each in response.tool_results] == ["mine of look for nobody", "mine of alook for nobody"]
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_callers_span_is_the_parent_of_the_run_span(mode: str, telemetry: Telemetry) -> None:
     client = looking(telemetry)
     with telemetry.tracer.start_as_current_span("outer"):
@@ -247,6 +251,7 @@ def test_the_time_limit_of_a_stream_starts_with_its_first_read() -> None:
     assert stream.response.stop_reason == "answered"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_model_and_the_tools_see_their_own_span_as_the_current_one(mode: str, telemetry: Telemetry) -> None:
     seen: list[str] = []
 
@@ -278,6 +283,7 @@ class Watching(Advisor):
         return response
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_context_variables_of_the_caller_are_visible_in_advisors_and_tools(mode: str, telemetry: Telemetry) -> None:
     advisor = Watching()
     token = WHO.set("the caller")
@@ -290,6 +296,7 @@ def test_context_variables_of_the_caller_are_visible_in_advisors_and_tools(mode:
     assert response.tool_results[0].content == "execute_tool look for the advisor"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_context_variable_set_in_an_advisor_or_a_tool_does_not_leak(mode: str) -> None:
     def change() -> None:
         WHO.set("the tool")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.flow.models import StreamedModel
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
@@ -121,16 +121,19 @@ def check(loop: Finalizing, telemetry: Telemetry, stop_reason: str, error_type: 
     assert len(telemetry.named("finalize")) == 1
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_ends_with_an_answer(mode: str, loop: Finalizing, telemetry: Telemetry) -> None:
     assert run(mode, client_of([ToolCall("work"), "done"], loop, telemetry).prompt("?")).content == "done"
     check(loop, telemetry, "answered")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_ends_with_a_direct_result(mode: str, loop: Finalizing, telemetry: Telemetry) -> None:
     assert run(mode, client_of([ToolCall("direct")], loop, telemetry).prompt("?")).content == "directly"
     check(loop, telemetry, "return_direct")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("on_limit", ["conclude", "stop", "raise"])
 def test_a_run_ends_at_a_limit(mode: str, on_limit: Any, loop: Finalizing, telemetry: Telemetry) -> None:
     spec = client_of([ToolCall("work"), "concluded"], loop, telemetry).prompt(
@@ -146,6 +149,7 @@ def test_a_run_ends_at_a_limit(mode: str, on_limit: Any, loop: Finalizing, telem
         check(loop, telemetry, "max_iterations")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("turns", [["down"], [ToolCall("work"), "down"]], ids=["first", "second"])
 def test_a_run_ends_with_an_error_of_the_model(
     mode: str, turns: list[Any], loop: Finalizing, telemetry: Telemetry
@@ -155,6 +159,7 @@ def test_a_run_ends_with_an_error_of_the_model(
     check(loop, telemetry, "error", "LookupError")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("where", ["before", "after", "tool"])
 def test_a_run_ends_with_an_error_of_an_advisor_inside_the_loop(
     mode: str, where: str, loop: Finalizing, telemetry: Telemetry
@@ -172,6 +177,7 @@ def test_a_run_ends_with_an_error_of_on_chunk(streaming: str, loop: Finalizing, 
     check(loop, telemetry, "error", "LookupError")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_run_ends_with_an_error_of_an_advisor_around_the_loop(
     mode: str, where: str, loop: Finalizing, telemetry: Telemetry
@@ -183,6 +189,7 @@ def test_a_run_ends_with_an_error_of_an_advisor_around_the_loop(
     assert loop.called == ([] if where == "before" else ["answered"])
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("batch", [["broken"], ["broken", "work"], ["work", "broken"]])
 def test_a_run_ends_with_an_error_of_a_tool(
     mode: str, batch: list[str], loop: Finalizing, telemetry: Telemetry
@@ -197,6 +204,7 @@ def test_a_run_ends_with_an_error_of_a_tool(
     assert len(telemetry.named("execute_tool")) == len(batch)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_ends_with_a_tool_that_does_not_exist(mode: str, loop: Finalizing, telemetry: Telemetry) -> None:
     spec = client_of([ToolCall("nowhere")], loop, telemetry).prompt("?", tool_errors=ToolErrors(unknown_tool="raise"))
     with pytest.raises(ToolNotFoundError):

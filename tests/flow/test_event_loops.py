@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.modes import run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, ToolCall
 from traced_tools.testing import ScriptedChatModel
 
@@ -45,6 +45,7 @@ def test_each_place_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_other_runs_are_not_logged(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     run(mode, client().prompt("?"))
     assert caplog.messages == []

@@ -8,7 +8,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.flow.models import StreamedModel
-from tests.modes import MODES, arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.waiting import patiently
 from traced_tools import (
     Advisor,
@@ -70,7 +70,7 @@ class Recorder(Advisor):
 
 def test_the_same_advisors_see_the_same_calls_in_all_four_modes() -> None:
     sequences, contents = {}, {}
-    for mode in MODES:
+    for mode in ALL_MODES:
         seen: list[str] = []
         advisors = [Recorder("outer", 100, seen), Recorder("inner", 400, seen)]
         response = run(mode, ChatClient(sums(), tools=[add], advisors=advisors).prompt("1 + 2?"))
@@ -89,7 +89,7 @@ def test_the_same_advisors_see_the_same_calls_in_all_four_modes() -> None:
         "outer out 'it is three'",
     ]
     assert contents["call"] == ("it is three", ["3"])
-    for mode in MODES:
+    for mode in ALL_MODES:
         assert (sequences[mode], contents[mode]) == (sequences["call"], contents["call"]), mode
 
 
@@ -135,6 +135,7 @@ class Again(Advisor):
         return response
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_awaiting_call_next_again_runs_the_downstream_chain_again(mode: str, telemetry: Telemetry) -> None:
     seen: list[str] = []
     model = ScriptedChatModel(["bad", "bad", "good"])
@@ -148,6 +149,7 @@ def test_awaiting_call_next_again_runs_the_downstream_chain_again(mode: str, tel
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_advisor_around_the_loop_runs_the_whole_loop_again(mode: str) -> None:
     calls = ToolCall("add", {"a": 1, "b": 2})
     model = ScriptedChatModel([calls, "bad", calls, "good"])
@@ -157,6 +159,7 @@ def test_an_advisor_around_the_loop_runs_the_whole_loop_again(mode: str) -> None
     assert len(model.requests) == 4
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_advisors_of_equal_order_keep_their_registration_order_in_every_iteration(mode: str) -> None:
     seen: list[str] = []
     equals = [Recorder(name, 400, seen) for name in ("b", "a", "c")]
@@ -168,6 +171,7 @@ def test_advisors_of_equal_order_keep_their_registration_order_in_every_iteratio
     assert [each[0] for each in seen if "tool add" in each] == ["b", "a", "c"]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_iteration_returns_the_aggregated_response_while_its_chunks_go_to_the_consumer(mode: str) -> None:
     contents: list[str] = []
 
@@ -250,6 +254,7 @@ def test_a_loop_resumed_with_an_error_raises_it() -> None:
     assert execution.finished
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"] * 2), tools=[add])
     spec = client.prompt("?")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     ChatClient,
     ChatClientRequest,
@@ -50,7 +50,7 @@ class Recording(ToolCallingAdvisor):
 
 
 def test_blocking_and_async_loop_hooks_run_in_the_same_order_in_every_mode() -> None:
-    for mode in MODES:
+    for mode in ALL_MODES:
         loop = Recording()
         client = ChatClient(ScriptedChatModel([ToolCall("work"), "done"]), tools=[work], tool_calling_advisor=loop)
         run(mode, client.prompt("?"))
@@ -65,6 +65,7 @@ class Instructing(ToolCallingAdvisor):
         return (*result.conversation_history, UserMessage(note))
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_next_instructions_may_come_from_an_async_hook(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("work"), "done"])
     run(mode, ChatClient(model, tools=[work], tool_calling_advisor=Instructing()).prompt("?"))
@@ -101,6 +102,7 @@ class Failing(ToolCallingAdvisor):
         return self._maybe_fail("finalize", response)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("hook", ["initialize", "before", "after", "next_instructions", "finalize"])
 def test_an_error_of_a_hook_passes_through_and_finalize_is_still_called_once(
     mode: str, hook: str, telemetry: Telemetry

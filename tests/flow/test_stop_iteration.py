@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -66,6 +66,7 @@ def custom(kind: Kind) -> Any:
 TOOLS = pytest.mark.parametrize("made", [blocking, on_asyncio, converting, custom], ids=lambda made: made.__name__)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @KINDS
 @TOOLS
 def test_a_tool_fails_with_the_error_it_raises(
@@ -81,6 +82,7 @@ def test_a_tool_fails_with_the_error_it_raises(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @KINDS
 def test_the_error_policy_matches_the_stop_iteration(kind: Kind, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("t")]), tools=[blocking(kind)])
@@ -89,6 +91,7 @@ def test_the_error_policy_matches_the_stop_iteration(kind: Kind, mode: str) -> N
     assert type(raised.value.original) is kind
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_runtime_error_that_the_tool_raises_stays_a_runtime_error(mode: str) -> None:
     def t() -> str:
         try:
@@ -163,6 +166,7 @@ def asked(kind: Kind) -> Any:
 SOURCES = [performed, advised, advised_tool, watched, resolved, asked]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @KINDS
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
 def test_a_stop_iteration_fails_the_run_as_a_runtime_error(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured import Telemetry
-from tests.modes import run
+from tests.modes import ALL_MODES, run
 from tests.waiting import PATIENCE, in_time, patiently, until
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
 from traced_tools.flow import workers as _workers
@@ -130,6 +130,7 @@ def test_each_flow_of_a_batch_has_a_separate_context(drive: Callable[[Any], Any]
     assert WHO.get() == "nobody"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_tool_that_fails_the_run_lets_the_other_tools_of_its_batch_finish(mode: str, telemetry: Telemetry) -> None:
     failed = threading.Event()
     finished: list[str] = []
@@ -283,6 +284,7 @@ def test_a_pool_keeps_its_size_and_serves_other_jobs_whichever_jobs_are_abandone
     assert pool._jobs.empty()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_error_of_a_blocking_function_reaches_an_async_caller_as_it_is(mode: str) -> None:
     error = TimeoutError("mine")
     error.add_note("a note")
@@ -350,6 +352,7 @@ async def async_leaf() -> str:
     return "leaf"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("leaf", [blocking_leaf, async_leaf])
 @pytest.mark.parametrize(
     ("inner", "tool"),

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import traced_tools
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.embedders import RemoteEmbedder
 from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolInvocation, ToolResult, Usage, tool
 from traced_tools.models import EmbeddingResponse, OpenAIChatModel
@@ -102,7 +102,7 @@ def ask_over_http() -> None:
 
 def run_all() -> None:
     """Run each agent in each mode, one over HTTP, and embed."""
-    for mode in MODES:
+    for mode in ALL_MODES:
         for agent, script in SCRIPTS.items():
             ask(agent, ScriptedChatModel(script, usage=USAGE, model="scripted-1"), mode)
     ask_over_http()

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.judges.paths import paths_of
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools import ChatClient
 from traced_tools.client import ChatClientRequestSpec
 from traced_tools.models import OpenAIChatModel
@@ -142,9 +142,9 @@ def main() -> None:
         OpenAIChatModel("gpt-x", base_url=models.url, api_key="none") as model,
         serving() as base_url,
     ):
-        for mode in MODES:
+        for mode in ALL_MODES:
             assert "It is sunny." in httpx.get(f"{base_url}/{mode}").text
-    print(json.dumps({mode: traced_in(mode, kept.get_finished_spans(), models.requests) for mode in MODES}))
+    print(json.dumps({mode: traced_in(mode, kept.get_finished_spans(), models.requests) for mode in ALL_MODES}))
 
 
 if __name__ == "__main__":

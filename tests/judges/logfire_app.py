@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.judges.paths import paths_of
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.testing import ScriptedChatModel
 
@@ -67,7 +67,7 @@ def main() -> None:
         advanced=logfire.AdvancedOptions(log_record_processors=[SimpleLogRecordProcessor(records)]),
     )
     named = TelemetryOptions(trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider())
-    runs = {mode: [traced_in(mode, options) for options in (None, named)] for mode in MODES}
+    runs = {mode: [traced_in(mode, options) for options in (None, named)] for mode in ALL_MODES}
     print(json.dumps({"runs": runs, "metrics": metric_names()}))
 
 

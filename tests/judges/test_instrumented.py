@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.judges.instrumented import printed_by
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -20,7 +20,7 @@ def printed() -> Any:
     return printed_by("tests.judges.fastapi_app", instrumented=True, **SILENT)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_is_part_of_the_request_and_what_it_asks_for_over_http_is_part_of_the_run(
     printed: Any, mode: str
 ) -> None:
@@ -41,7 +41,7 @@ def test_a_run_is_part_of_the_request_and_what_it_asks_for_over_http_is_part_of_
     assert not [path for path in paths if path[0] != "GET"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_each_request_to_the_model_names_the_span_of_the_http_client_as_its_parent(printed: Any, mode: str) -> None:
     assert printed[mode]["parents"] == ["POST", "POST"]
 

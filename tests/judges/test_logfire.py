@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.judges.instrumented import printed_by
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools.observe import names
 
 pytestmark = pytest.mark.slow  # each test starts processes
@@ -22,7 +22,7 @@ def printed() -> Any:
 
 
 @pytest.mark.parametrize("given", [0, 1], ids=["global providers", "named providers"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_is_part_of_logfires_trace(printed: Any, mode: str, given: int) -> None:
     got = printed["runs"][mode][given]
     assert RUN in got["paths"]
@@ -34,7 +34,7 @@ def test_a_run_is_part_of_logfires_trace(printed: Any, mode: str, given: int) ->
     assert got["restored"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_events_and_metrics_of_a_run_reach_logfire(printed: Any, mode: str) -> None:
     for got in printed["runs"][mode]:
         assert got["events"].count(names.TOOL_INTENT_EVENT.name) == 2

@@ -18,7 +18,7 @@ from tests.judges.agent import SCRIPTS, USAGE
 from tests.judges.programs import Agent, agent, program
 from tests.judges.prometheus import PACKAGE, Prometheus, scraping
 from tests.markers import MARKER
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.settings import EARLIER, RELEASED
@@ -194,7 +194,7 @@ def test_a_duration_is_the_sum_of_its_spans(scraped: Scraped) -> None:
 
 def test_each_run_is_counted_with_its_calls(scraped: Scraped) -> None:
     for name, calls in CALLS_A_RUN.items():
-        runs = len(MODES) if name in SCRIPTS else 1
+        runs = len(ALL_MODES) if name in SCRIPTS else 1
         assert scraped.value(names.INVOKE_AGENT_DURATION, "_count", gen_ai_agent_name=name) == runs
         assert scraped.value(names.INVOKE_AGENT_INFERENCE_CALLS, "_sum", gen_ai_agent_name=name) == runs * calls
         assert scraped.value(names.LOOP_ITERATIONS_METRIC, "_sum", gen_ai_agent_name=name) == runs * calls
@@ -205,7 +205,7 @@ def test_each_decision_and_each_retry_is_counted(scraped: Scraped) -> None:
         f"sum by (gen_ai_tool_name, traced_tools_tool_decision, traced_tools_advisor_name)"
         f"({scraped.selected(names.TOOL_DECISIONS)})"
     )
-    runs = len(MODES)
+    runs = len(ALL_MODES)
     label = {"tool": "gen_ai_tool_name", "decision": "traced_tools_tool_decision", "by": "traced_tools_advisor_name"}
     found = {tuple(labels.get(each) for each in label.values()): value for labels, value in decided}
     assert found == {

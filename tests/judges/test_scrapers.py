@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample
 
 from tests.captured import span_id
 from tests.judges.agent import SCRIPTS, USAGE, weather
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, TelemetryOptions
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing import ScriptedChatModel
@@ -70,7 +70,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 def record(endpoint: Endpoint, enough: threading.Event) -> int:
     """Run an agent that asks for two tools at once, again and again; return how often."""
-    for runs, mode in enumerate(cycle(MODES)):
+    for runs, mode in enumerate(cycle(ALL_MODES)):
         if enough.is_set():
             return runs
         model = ScriptedChatModel(SCRIPTS["pair"], usage=USAGE)

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.judges.paths import paths_of
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.testing import ScriptedChatModel
 
@@ -55,7 +55,7 @@ def main() -> None:
     ThreadingInstrumentor().instrument()
     options = TelemetryOptions(provider)
     found = {}
-    for mode in MODES:
+    for mode in ALL_MODES:
         kept.clear()
         model = ScriptedChatModel([[ToolCall("blocking"), ToolCall("coroutine")], "done"])
         run(mode, ChatClient(model, tools=[blocking, coroutine], telemetry=options).prompt("?"))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import MODES, STREAMING_MODES, run, run_chunks
+from tests.modes import ALL_MODES, MODES, STREAMING_MODES, run, run_chunks
 from tests.recorder import Recorder
 from tests.sample_tools import add
 from traced_tools import (
@@ -181,7 +181,7 @@ def test_what_an_advisor_puts_in_the_context_reaches_those_further_in_and_comes_
     assert dict(inner.requests[0].context) == dict(response.context) == {"asked": 1, "noted": True}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_advisor_may_wait_for_a_blocking_or_an_async_function(mode: str) -> None:
     async def load(key: str) -> str:
         return f"loaded {key}"
@@ -275,7 +275,7 @@ def test_an_advisor_needs_a_name_and_an_order(name: Any, order: Any) -> None:
 # Before and after.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_base_advisor_changes_what_passes_with_plain_or_async_methods(mode: str) -> None:
     class Change(BaseAdvisor):
         name, order = "change", 100
@@ -312,7 +312,7 @@ class Listen(BaseAdvisor):
         return response
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_after_runs_once_an_answer_and_not_once_a_chunk(mode: str) -> None:
     listen = Listen()
     run(mode, ChatClient(ScriptedChatModel(["one two three"]), advisors=[listen]).prompt("?"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.runs import adds
 from tests.recorder import Recorder
 from tests.sample_tools import add
@@ -25,7 +25,6 @@ from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
 
-pytestmark = pytest.mark.parametrize("mode", MODES)
 STREAMING = ("stream", "astream")
 
 
@@ -89,6 +88,7 @@ def test_another_call_than_the_one_given_is_not_run(mode: str) -> None:
         ask(mode, Swapping(), turns=[adds(1, 1), adds(2, 2)])
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("order", [100, 250, 400])
 @pytest.mark.parametrize(("given", "kind"), [(5, "int"), ("text", "str"), (False, "bool")])
 def test_a_chunk_that_is_none_never_reaches_the_consumer(mode: str, order: int, given: Any, kind: str) -> None:
@@ -131,6 +131,7 @@ def test_messages_that_are_none_are_named_with_the_loop(
     assert str(caught.value) == f"next_instructions of tool_calling must return a sequence of messages{says}"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_messages_may_come_from_a_generator(mode: str) -> None:
     class Loop(ToolCallingAdvisor):
         def next_instructions(self, request: Any, response: Any, result: Any) -> Any:
@@ -147,6 +148,7 @@ def test_a_hook_of_the_loop_that_returns_none_is_named(mode: str, hook: str) -> 
         ask(mode, tool_calling_advisor=loop)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_checker_that_would_have_to_be_awaited_is_refused(mode: str) -> None:
     async def is_tool_call(response: ChatClientResponse) -> bool:
         return False

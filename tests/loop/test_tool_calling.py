@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from tests.loop.loops import Loop, assert_complete
-from tests.modes import MODES, run, run_chunks
+from tests.modes import ALL_MODES, run, run_chunks
 from tests.observe.runs import adds
 from tests.recorder import Recorder
 from tests.sample_tools import add, direct
@@ -51,8 +51,6 @@ from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
-
-pytestmark = pytest.mark.parametrize("mode", MODES)
 
 
 @tool(return_direct=True)
@@ -258,6 +256,7 @@ def test_direct_results_are_the_answer(mode: str, texts: list[str]) -> None:
         assert [chunk.text for chunk in chunks if chunk.text] == ["\n".join(texts)]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_text_beside_a_direct_call_is_streamed_apart_from_the_answer(mode: str) -> None:
     model = ScriptedChatModel([["one moment", ToolCall("direct", {"text": "here"})]])
     response, chunks = run_chunks(mode, ChatClient(model, tools=[direct]).prompt("?"))
@@ -300,6 +299,7 @@ def test_a_denied_direct_call_goes_back_to_the_model(mode: str) -> None:
 # Streams.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
     response, chunks = run_chunks(mode, ChatClient(ScriptedChatModel(["one two three"])).prompt("?"))
     assert response.content == "one two three"
@@ -307,6 +307,7 @@ def test_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
         assert [chunk.text for chunk in chunks if chunk.text] == ["one ", "two ", "three"]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_no_tool_call_reaches_the_consumer_of_a_stream(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "it is two"])
     _, chunks = run_chunks(mode, ChatClient(model, tools=[add]).prompt("?"))
@@ -343,6 +344,7 @@ def test_a_model_that_says_nothing_gives_an_empty_answer(mode: str) -> None:
     assert (response.content, chunks, response.stop_reason) == ("", [], "answered") or mode in ("call", "acall")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_stream_that_is_left_early_is_finalized_as_cancelled(mode: str) -> None:
     loop = Loop()
     spec = ChatClient(ScriptedChatModel(["one two three"]), tool_calling_advisor=loop).prompt("?")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.loop.loops import Loop, assert_complete
-from tests.modes import MODES, run, run_chunks
+from tests.modes import ALL_MODES, run, run_chunks
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from traced_tools import (
@@ -27,8 +27,6 @@ from traced_tools import (
 )
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext
-
-pytestmark = pytest.mark.parametrize("mode", MODES)
 
 
 class Clock:
@@ -270,6 +268,7 @@ def test_a_request_brings_its_own_limits(mode: str) -> None:
     assert response.stop_reason == "max_iterations"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_whose_time_is_over_before_it_begins_is_only_concluded(mode: str) -> None:
     model = ScriptedChatModel(["too late"])
     response = run(mode, ChatClient(model, tools=[add], limits=LoopLimits(max_seconds=1e-9)).prompt("?"))

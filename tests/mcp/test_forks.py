@@ -12,7 +12,7 @@ import pytest
 
 from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, tools_of
 from tests.mcp.test_runs import calling
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.test_forked_runs import status_of_child
 from tests.waiting import in_time, until
 from traced_tools import ToolCall
@@ -25,7 +25,7 @@ def process_of(toolset: McpToolset, mode: str = "call") -> int:
     return int(run(mode, calling(ToolCall("process_id")).prompt("?", tools=[toolset])).tool_results[0].content)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_forked_child_has_a_process_of_its_own_which_ends_with_its_block(mode: str, tmp_path: Path) -> None:
     found = tmp_path / "process_id"
 

@@ -16,7 +16,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, serving, speak, tools_of
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.waiting import in_time, patiently
 from traced_tools import (
     ChatClient,
@@ -42,7 +42,7 @@ def calling(*calls: ToolCall, **options: Any) -> ChatClient:
 
 
 @pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_calls_a_tool_of_a_server_in_every_mode_and_era(
     mode: str, transport: str, era: str, http_server: HttpServer
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_run_calls_a_tool_of_a_server_in_every_mode_and_era(
     assert tasks_left() == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("speaks", [[], ["modern"]], ids=["handshake", "modern"])
 def test_no_process_is_left_after_the_block(mode: str, speaks: list[str]) -> None:
     with raw_server(*speaks) as toolset:
@@ -138,7 +138,7 @@ def test_threads_and_event_loops_share_one_process_at_once() -> None:
 
         def work(number: int) -> None:
             client = calling(ToolCall("process_id"), ToolCall("echo", {"text": str(number)}))
-            response = run(MODES[number % 4], client.prompt("?", tools=[toolset]))
+            response = run(ALL_MODES[number % 4], client.prompt("?", tools=[toolset]))
             found.add(response.tool_results[0].content)
             assert response.tool_results[1].content == f"echo: {number}"
 
@@ -172,7 +172,7 @@ def test_blocking_code_in_an_async_tool_of_a_blocking_run_is_told_instead_of_wai
     assert "await acall()" in result.content
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_policy_decides_by_the_servers_hints(mode: str, http_server: HttpServer) -> None:
     rules = [Rule("reads", annotations={"read_only": True}, then="allow")]
     with http_server.tools() as toolset:

@@ -15,7 +15,7 @@ from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import is_alive, raw_server, tools_of
 from tests.mcp.test_failures import in_each_mode_and_an_era, result_of
 from tests.mcp.test_runs import calling
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.waiting import PATIENCE, until
 from traced_tools import McpRequestError, McpUnavailable, ToolCall
 from traced_tools.mcp import McpToolset, connection, session, transports
@@ -41,7 +41,7 @@ def holding(fakes: list[FakeHttp], method: str, status: int = 200) -> None:
         fake.replies[method] = reply
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
 def test_several_servers_are_opened_and_listed_at_once(mode: str, method: str) -> None:
     with faking() as one, faking() as other:
@@ -50,7 +50,7 @@ def test_several_servers_are_opened_and_listed_at_once(mode: str, method: str) -
             assert result_of(mode, both, ToolCall("echo")).content == "fine"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_several_servers_are_closed_at_once_and_each_gets_a_limited_time(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, logged, remembering, sent, shown
-from tests.modes import ASYNC_MODES, MODES, STREAMING_MODES, arun, run
+from tests.modes import ALL_MODES, ASYNC_MODES, MODES, STREAMING_MODES, arun, run
 from traced_tools import (
     Advisor,
     AdvisorChainError,
@@ -334,6 +334,7 @@ def test_a_run_that_is_closed_before_its_tools_leaves_calls_that_were_not_run() 
     assert sent(model)[2].startswith("tool The call was not run: ")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_interrupt_in_a_tool_leaves_an_unknown_outcome(mode: str) -> None:
     @tool
     async def pay() -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, remembering, sent, shown
 from tests.memory.test_branches import Team, ask
-from tests.modes import MODES, run, run_chunks
+from tests.modes import ALL_MODES, MODES, run, run_chunks
 from traced_tools import (
     AssistantMessage,
     CallModel,
@@ -438,6 +438,7 @@ def test_a_summary_takes_the_place_of_old_turns(mode: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_chunks_of_a_summary_never_reach_the_consumer_of_a_stream(mode: str) -> None:
     memory, small = summarizing(["A secret summary."])
     chat(memory, "a", "b", "c")

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, remembering
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     AssistantMessage,
     CompactingChatMemory,
@@ -92,7 +92,7 @@ def play(
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(when=TRIGGERS, how=HOW, steps=STEPS, mode=st.sampled_from(MODES))
+@given(when=TRIGGERS, how=HOW, steps=STEPS, mode=st.sampled_from(ALL_MODES))
 def test_a_sent_conversation_is_well_formed_and_the_log_keeps_everything(
     when: Any, how: Any, steps: Any, mode: str
 ) -> None:

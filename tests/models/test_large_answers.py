@@ -16,7 +16,7 @@ import pytest
 
 from tests.models import recorded
 from tests.models.samples import SAMPLES, Sample
-from tests.modes import BLOCKING_MODES, MODES, run
+from tests.modes import ALL_MODES, BLOCKING_MODES, run
 from tests.waiting import in_time
 from traced_tools import ChatClient, InvalidResponse, ModelError, ModelTimeout, ToolCall
 from traced_tools.models import ChatChunk, OllamaEmbeddingModel, OpenAIChatModel, OpenAIEmbeddingModel, folding
@@ -267,7 +267,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_total_timeout_counts_decoding(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     for module in (framing, transport):

@@ -14,7 +14,7 @@ import pytest
 from tests import modes
 from tests.models import recorded
 from tests.models.samples import CITIES, CLOSING, REASONING, SAMPLES, TEXT, USAGE, Answer, Sample, calls
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -58,7 +58,7 @@ def answered(sample: Sample, answer: Answer, *, streamed: bool) -> ChatResponse:
     return recorded.ask(sample.model_at, Reply(body, content_type=content_type), streamed=streamed)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_loop_runs_to_its_end(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
@@ -75,7 +75,7 @@ def test_a_loop_runs_to_its_end(sample: Sample, mode: str) -> None:
     assert {span.kind.name for span in chats} == {"CLIENT"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_answer_is_the_same_message_in_every_mode(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
@@ -171,7 +171,7 @@ def test_a_connection_that_breaks_after_the_whole_answer_is_ignored(sample: Samp
     assert response.content == CLOSING
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET])
 def test_a_connection_that_breaks_during_an_answer_is_a_model_error(sample: Sample, mode: str, fault: Fault) -> None:
     streamed = "stream" in mode
@@ -184,7 +184,7 @@ def test_a_connection_that_breaks_during_an_answer_is_a_model_error(sample: Samp
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_error_has_the_body_of_a_refusal_and_does_not_show_it(sample: Sample, mode: str) -> None:
     body = '{"error": {"message": "secret wörds"}}'
     with ReplayServer([Reply(body.encode(), 400, content_type="application/json")]) as server:
@@ -197,7 +197,7 @@ def test_an_error_has_the_body_of_a_refusal_and_does_not_show_it(sample: Sample,
     assert (copied.body, str(copied)) == (body, str(caught.value))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_error_has_the_invalid_body_or_event_and_does_not_show_it(sample: Sample, mode: str) -> None:
     wrong = {"error": {"message": "secret words"}}
     with ReplayServer([reply(sample, Answer(wrong, [wrong]), mode)]) as server:
@@ -208,7 +208,7 @@ def test_an_error_has_the_invalid_body_or_event_and_does_not_show_it(sample: Sam
     assert "secret" not in f"{caught.value!s} {caught.value!r} {vars(caught.value)!r}"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_request_to_a_busy_provider_is_retried(sample: Sample, mode: str) -> None:
     busy = Reply.json({"error": {"message": "busy"}}, 429, {"Retry-After": "0"})
     with ReplayServer([busy, reply(sample, sample.closing, mode)]) as server:
@@ -218,7 +218,7 @@ def test_a_request_to_a_busy_provider_is_retried(sample: Sample, mode: str) -> N
     assert first.body == second.body
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_key_is_in_a_header_and_nowhere_else(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.closing, mode)]) as server:
         key = "sk-the-secret-key"
@@ -231,7 +231,7 @@ def test_the_key_is_in_a_header_and_nowhere_else(sample: Sample, mode: str) -> N
     assert key not in repr(model)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_request_has_the_trace_context_of_its_chat_span(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.closing, mode)]) as server, capture_telemetry() as captured:
         model = sample.model_at(server.url)

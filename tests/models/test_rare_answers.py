@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import modes
-from tests.modes import MODES
+from tests.modes import ALL_MODES, MODES
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -31,7 +31,7 @@ from traced_tools.models import (
 from traced_tools.testing import ReplayServer, Reply
 
 STREAMING = ("stream", "astream")
-every_mode = pytest.mark.parametrize("mode", MODES)
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 Answer = tuple[Any, Sequence[Any]]
 """The body of a whole answer, and the events of the same answer streamed."""
@@ -81,7 +81,7 @@ FUNCTION = {"name": "weather", "arguments": '{"city": "Oslo"}'}
 SIGNED_CALL = {"id": "c1", "type": "function", "function": FUNCTION, **SIGNED}
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize(
     "deltas",
     [
@@ -98,21 +98,21 @@ def test_the_extra_content_of_a_call_is_sent_back(mode: str, deltas: list[Any]) 
     assert second["messages"][1]["tool_calls"] == [SIGNED_CALL]
 
 
-@every_mode
+@each_mode
 def test_a_finish_reason_without_a_message_is_an_empty_answer(mode: str) -> None:
     choice = {"choices": [{"index": 0, "finish_reason": "content_filter"}]}
     response, _ = run(mode, OpenAIChatModel, [(choice, [choice, "[DONE]"])])
     assert (response.content, response.finish_reason) == ("", "content_filter")
 
 
-@every_mode
+@each_mode
 def test_a_content_that_is_an_object_is_its_json_text(mode: str) -> None:
     content = {"city": "Oslo", "places": [1, None]}
     response, _ = run(mode, OpenAIChatModel, [chat({"content": content}, [{"content": content}], "stop")])
     assert json.loads(response.content) == content
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize(
     "pieces", [["{}", '{"city"', ': "Oslo"}'], ["{}", '{"city": "Oslo"}'], ['{"city": "Oslo"}', "{}"]]
 )
@@ -129,7 +129,7 @@ def test_an_empty_object_beside_the_arguments_of_a_call_is_removed(mode: str, pi
 CUSTOM = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": 'echo "ø"\n'}}
 
 
-@every_mode
+@each_mode
 def test_a_call_of_a_custom_tool_keeps_its_name_and_input(mode: str) -> None:
     pieces = [
         {"index": 0, "id": "c1", "type": "custom", "custom": {"name": "shell", "input": ""}},
@@ -143,7 +143,7 @@ def test_a_call_of_a_custom_tool_keeps_its_name_and_input(mode: str) -> None:
     assert second["messages"][2]["tool_call_id"] == "c1"
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_the_extra_content_of_a_custom_call_is_sent_back(mode: str, place: int) -> None:
     pieces: list[dict[str, Any]] = [
@@ -158,7 +158,7 @@ def test_the_extra_content_of_a_custom_call_is_sent_back(mode: str, place: int) 
     assert second["messages"][1]["tool_calls"] == [signed]
 
 
-@every_mode
+@each_mode
 def test_a_call_of_a_custom_tool_that_is_cut_off_is_not_run(mode: str) -> None:
     ran = []
 
@@ -172,7 +172,7 @@ def test_a_call_of_a_custom_tool_that_is_cut_off_is_not_run(mode: str) -> None:
     assert ran == []
 
 
-@every_mode
+@each_mode
 def test_a_call_of_a_custom_tool_that_another_call_follows_is_not_cut_off(mode: str) -> None:
     half = {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": '{"ci'}}
     pieces = [{"tool_calls": [{"index": index, **call}]} for index, call in enumerate([CUSTOM, half])]
@@ -182,7 +182,7 @@ def test_a_call_of_a_custom_tool_that_another_call_follows_is_not_cut_off(mode: 
     assert not response.tool_results[1].content.startswith("rain")
 
 
-@every_mode
+@each_mode
 def test_a_call_that_is_cut_off_before_its_arguments_is_not_run_whatever_follows_it(mode: str) -> None:
     called = []
 
@@ -197,7 +197,7 @@ def test_a_call_that_is_cut_off_before_its_arguments_is_not_run_whatever_follows
     assert (called, response.finish_reason) == ([], "length")
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_sent_back_in_the_configured_field(mode: str, field: Any) -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": FUNCTION}
@@ -208,7 +208,7 @@ def test_reasoning_is_sent_back_in_the_configured_field(mode: str, field: Any) -
     assert field not in second["messages"][1]
 
 
-@every_mode
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(
     ("whole", "deltas"),
     [
@@ -236,7 +236,7 @@ RESPONSES_END = responses({"type": "message", "content": [{"type": "output_text"
 CUSTOM_ITEM = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "shell", "input": 'echo "ø"\n'}
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("in_pieces", [True, False])
 def test_a_custom_tool_call_item_keeps_its_name_and_input(mode: str, in_pieces: bool) -> None:
     added = {"type": "response.output_item.added", "output_index": 0, "item": {**CUSTOM_ITEM, "input": ""}}
@@ -377,7 +377,7 @@ def test_a_consumer_sees_where_the_answer_restarts() -> None:
     assert shown == stream.response.content == "Rain."
 
 
-@every_mode
+@each_mode
 def test_blocks_that_share_an_index_are_separate_blocks(mode: str) -> None:
     calls = [{"type": "tool_use", "name": "weather", "input": {"city": city}} for city in ("Oslo", "Rome")]
     text = {"type": "text", "text": "Done."}
@@ -390,7 +390,7 @@ def test_blocks_that_share_an_index_are_separate_blocks(mode: str) -> None:
     assert [result.content for result in response.tool_results] == ["rain in Oslo", "rain in Rome"]
 
 
-@every_mode
+@each_mode
 def test_the_further_fields_of_a_claude_call_are_sent_back(mode: str) -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
     call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}, "caller": caller}
@@ -423,7 +423,7 @@ def piece(path: str, **value: Any) -> dict[str, Any]:
     return {"functionCall": {"partialArgs": [{"jsonPath": path, **value}], "willContinue": True}}
 
 
-@every_mode
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_pieces_of_a_streamed_function_call_are_one_call(mode: str) -> None:
     asking = gemini(
         {"functionCall": {"name": "weather", "id": "c1", "willContinue": True}, "thoughtSignature": "sealed"},
@@ -438,7 +438,7 @@ def test_the_pieces_of_a_streamed_function_call_are_one_call(mode: str) -> None:
     assert second["contents"][1]["parts"] == [{"functionCall": call, "thoughtSignature": "sealed"}]
 
 
-@every_mode
+@each_mode
 def test_a_function_call_that_stops_inside_a_text_is_not_run(mode: str) -> None:
     ran = []
 
@@ -454,7 +454,7 @@ def test_a_function_call_that_stops_inside_a_text_is_not_run(mode: str) -> None:
     assert "not valid JSON" in response.tool_results[0].content
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("words", ["", "I look."])
 def test_a_function_call_with_a_text_in_the_same_part_is_run(mode: str, words: str) -> None:
     asking = gemini({"text": words, "functionCall": {"name": "weather", "args": {"city": "Oslo"}}})
@@ -507,7 +507,7 @@ NULLS: dict[str, tuple[Any, list[Answer]]] = {
 }
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("case", NULLS)
 def test_a_null_field_counts_as_missing(mode: str, case: str) -> None:
     def clock() -> str:
@@ -546,7 +546,7 @@ NAMELESS: dict[str, tuple[Any, Answer]] = {
 }
 
 
-@every_mode
+@each_mode
 @pytest.mark.parametrize("case", NAMELESS)
 def test_a_call_without_a_name_is_an_invalid_response(mode: str, case: str) -> None:
     kind, answer = NAMELESS[case]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured import Telemetry
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.otel.processes import in_a_process
 from tests.waiting import in_time, patiently, until
 from traced_tools import ChatClient, ConfigurationError, LoopLimits, ModelError, RateLimited, Usage
@@ -60,6 +60,7 @@ def asking(model: RateLimitedModel, telemetry: Telemetry, **settings: Any) -> An
     return ChatClient(model, telemetry=telemetry.options, **settings).prompt("?")
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_request_beyond_the_limit_waits_until_the_oldest_is_a_minute_old(
     mode: str, clock: Clock, telemetry: Telemetry
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_request_beyond_the_limit_waits_until_the_oldest_is_a_minute_old(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_request_waits_while_the_tokens_of_a_minute_are_spent(mode: str, clock: Clock, telemetry: Telemetry) -> None:
     usage = [Usage(input_tokens=tokens, output_tokens=0) for tokens in (60, 60, 10, 1000, 1)]
     model = RateLimitedModel(ScriptedChatModel(["x"] * 5, usage=usage), tokens_per_minute=100)
@@ -94,6 +96,7 @@ def test_answers_without_usable_token_counts_count_none(clock: Clock, telemetry:
     assert clock.pauses == []
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_failed_request_counts_as_a_request(mode: str, clock: Clock, telemetry: Telemetry) -> None:
     model = RateLimitedModel(ScriptedChatModel([ModelError("down"), "x"]), requests_per_minute=1)
     with pytest.raises(ModelError):
@@ -102,6 +105,7 @@ def test_a_failed_request_counts_as_a_request(mode: str, clock: Clock, telemetry
     assert clock.pauses == [60]
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_request_that_would_wait_past_the_deadline_fails_at_once(
     mode: str, clock: Clock, telemetry: Telemetry
 ) -> None:
@@ -117,6 +121,7 @@ def test_a_request_that_would_wait_past_the_deadline_fails_at_once(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_another_model_answers_if_the_wait_is_too_long(mode: str, clock: Clock) -> None:
     limited = RateLimitedModel(ScriptedChatModel(["first"]), requests_per_minute=1)
     model = FallbackModel([limited, ScriptedChatModel(["second"])])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import run
+from tests.modes import ALL_MODES, run
 from tests.sample_tools import add
 from tests.waiting import patiently
 from traced_tools import ChatClient, ToolCall, UserMessage
@@ -42,6 +42,7 @@ def nested(turns: list[Any]) -> tuple[RoutingModel, ScriptedChatModel]:
     return LastModel([unused, LastModel([unused, answering])]), answering
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_model_that_answers_has_the_span_also_if_routes_are_nested(mode: str, telemetry: Telemetry) -> None:
     model, answering = nested([ToolCall("add", {"a": 1, "b": 2}), "three"])
     response = run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("1 + 2?"))

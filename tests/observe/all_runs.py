@@ -14,7 +14,7 @@ import pytest
 
 from tests.audit.mirrored import WAITING, one_of_each, rows_of
 from tests.captured import Telemetry, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.embedders import Embedder, RemoteEmbedder
 from tests.observe.memories import Remembering
 from tests.observe.runs import USAGE, Broken, BrokenSampler, Failing, Guard, Outside, Remote, adds, scenario
@@ -293,7 +293,7 @@ def runs_that_are_judged(telemetry: Telemetry) -> None:
 
 def runs_of_the_scenario(telemetry: Telemetry) -> None:
     """Run the contract's scenario in each mode."""
-    for mode in MODES:
+    for mode in ALL_MODES:
         scenario(telemetry, mode)
 
 

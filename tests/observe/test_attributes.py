@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.trace import SpanKind
 
 from tests.captured import Telemetry, context_of, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.observe.closed_list import word_of
 from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_from_times
 from tests.observe.runs import scenario
@@ -35,7 +35,7 @@ from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.toolset import ToolSet
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_only_a_streamed_answer_has_chunk_times(telemetry: Telemetry, mode: str) -> None:
     scenario(telemetry, mode)
     streamed = mode.endswith("stream")
@@ -178,7 +178,7 @@ def test_attempts_are_counted_on_one_span(telemetry: Telemetry, mode: str) -> No
     assert [total(point) for point in telemetry.metric(names.TOOL_ACTIVE.name)] == [0]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = itertools.count(0, 1_000)  # each look at the clock costs a microsecond, and the model a second
     extra = [0]
@@ -203,7 +203,7 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
     assert sum(total(each) for each in telemetry.metric(names.INFERENCE_DURATION.name)) > 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_self_time_leaves_out_once_what_a_tool_asks_a_model(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     for name, module in sys.modules.items():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured import Telemetry, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.closed_list import assert_consistent, word_of
 from tests.observe.runs import USAGE, Guard, adds
 from tests.sample_tools import add, direct, fail
@@ -92,7 +92,7 @@ def assert_each_left_a_trace(telemetry: Telemetry) -> None:
     assert_consistent(telemetry)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @given(turns=st.lists(CALLS, min_size=1, max_size=4), limits=LIMITS, guarded=st.booleans())
 def test_each_call_leaves_one_span_one_decision_and_one_intent(
     mode: str, turns: list[list[str]], limits: LoopLimits, guarded: bool
@@ -110,7 +110,7 @@ def test_each_call_leaves_one_span_one_decision_and_one_intent(
     assert_each_left_a_trace(telemetry)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_call_that_fails_the_run_leaves_its_span_as_well(mode: str, kind: str) -> None:
     telemetry = Telemetry()
@@ -178,7 +178,7 @@ class Interrupting(Advisor):
         """Never run."""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_calls_that_never_started_leave_spans_when_the_run_ends_early(mode: str) -> None:
     telemetry, interrupting = Telemetry(), Interrupting()
     first = "cancelled" if mode in ("acall", "astream") else "interrupted"

@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.captured import Telemetry, series_key, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.observe.all_runs import Prices
 from tests.observe.embedders import RemoteEmbedder
 from tests.observe.runs import USAGE, Broken, Guard, adds, scenario
@@ -226,7 +226,7 @@ def test_each_result_is_measured_as_on_its_span_also_of_a_refused_call(telemetry
     }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_call_that_is_cancelled_or_fails_the_run_without_a_result_has_no_size(
     telemetry: Telemetry, mode: str
 ) -> None:

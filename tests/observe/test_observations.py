@@ -9,7 +9,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.memories import Remembering
 from tests.observe.runs import add, adds, fail
 from traced_tools import ChatClient, ToolCall
@@ -27,7 +27,7 @@ def without_collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_leaves_no_observation_to_the_garbage_collector(mode: str) -> None:
     before = observations()  # of other tests, such as those that an exception holds
     telemetry, watching = Telemetry(), Watching()

@@ -23,7 +23,7 @@ from tests import modes
 from tests.captured import Telemetry, context_of
 from tests.markers import MARKER
 from tests.models.samples import SAMPLES, Sample
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.closed_list import APPLICATION
 from tests.waiting import PATIENCE
 from traced_tools import (
@@ -93,7 +93,7 @@ class Looking:
         change()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(
     "batch", [["blocking"], ["awaited"], ["blocking"] * 3, ["awaited"] * 3, ["blocking", "awaited"] * 2], ids=" ".join
 )
@@ -134,7 +134,7 @@ def nothing() -> None:
     """Do nothing."""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_model_runs_in_the_callers_context_in_every_iteration(telemetry: Telemetry, mode: str) -> None:
     model = Model()
     with calling():
@@ -161,7 +161,7 @@ class Setting(Advisor):
             otel_context.detach(attached)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("order", [100, 400], ids=["around the loop", "inside the loop"])
 def test_context_that_an_advisor_sets_is_visible_downstream(telemetry: Telemetry, mode: str, order: int) -> None:
     advisor, model, looking = Setting(order), Model(), Looking()
@@ -176,7 +176,7 @@ def test_context_that_an_advisor_sets_is_visible_downstream(telemetry: Telemetry
     assert looking.seen == [expected if order == 100 else ("the advisor", "caller's bag", True)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_context(
     telemetry: Telemetry, mode: str
 ) -> None:
@@ -203,7 +203,7 @@ def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_co
 # Baggage and trace context of other processes.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_continues_the_trace_of_another_process(telemetry: Telemetry, mode: str) -> None:
     with calling(REMOTE):
         response = run(mode, ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"))
@@ -224,7 +224,7 @@ def sent_by(sample: Sample, mode: str, options: TelemetryOptions) -> dict[str, s
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
 def test_a_model_request_carries_the_chat_span_and_trace_state_but_no_baggage(
     telemetry: Telemetry, sample: Sample, mode: str
@@ -240,7 +240,7 @@ def test_a_model_request_carries_the_chat_span_and_trace_state_but_no_baggage(
     assert MARKER not in repr(headers)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_model_request_carries_the_unsampled_flag(mode: str) -> None:
     telemetry = Telemetry(sampler=DEFAULT_ON)
     unsampled = SpanContext(REMOTE.trace_id, REMOTE.span_id, True, TraceFlags(0))
@@ -252,7 +252,7 @@ def test_a_model_request_carries_the_unsampled_flag(mode: str) -> None:
     assert [point.count for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [1]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_without_telemetry_a_model_request_carries_the_applications_span(mode: str) -> None:
     telemetry = Telemetry()
     silent = TelemetryOptions(tracer_provider=NoOpTracerProvider(), meter_provider=NoOpMeterProvider())

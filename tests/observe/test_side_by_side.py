@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from tests.captured import SpanCounter, Telemetry, context_of, series_key, total
-from tests.modes import ASYNC_MODES, MODES, arun, run
+from tests.modes import ALL_MODES, ASYNC_MODES, arun, run
 from tests.observe.comparable import emitted_events, lineage, lineage_of, point_shape, steady
 from tests.observe.cutting import Silence
 from tests.observe.runs import scenario, scenario_spec
@@ -70,7 +70,7 @@ def assert_each_as(alone: Telemetry, telemetry: Telemetry, runs: int) -> None:
             assert total(found[key]) == total(point) * runs, key
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_in_another_thread_emits_the_same_telemetry(
     mode: str, telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
@@ -80,7 +80,7 @@ def test_a_run_in_another_thread_emits_the_same_telemetry(
     assert emitted_events(telemetry) == emitted_events(alone)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_concurrent_runs_in_threads_emit_the_same_telemetry_as_single_runs(
     mode: str, telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
@@ -91,7 +91,7 @@ def test_concurrent_runs_in_threads_emit_the_same_telemetry_as_single_runs(
 def test_concurrent_runs_of_all_modes_emit_the_same_telemetry_as_single_runs(
     telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
-    at_once(telemetry, lambda number: MODES[number % len(MODES)])
+    at_once(telemetry, lambda number: ALL_MODES[number % len(ALL_MODES)])
     assert_each_as(alone, telemetry, RUNS)
 
 

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.captured import Telemetry
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.closed_list import APPLICATION
 from tests.observe.comparable import emitted_events, lineage, point_shape, steady
 from tests.observe.runs import Guard, adds, scenario
@@ -46,7 +46,7 @@ def test_the_span_tree_of_a_run_matches_the_contract(telemetry: Telemetry) -> No
     assert tree == [("invoke_agent travel", [("advise memory", [loop])])]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_every_mode_emits_the_same_spans(telemetry: Telemetry, mode: str) -> None:
     reference = Telemetry()
     expected, response = scenario(reference, "call"), scenario(telemetry, mode)
@@ -70,7 +70,7 @@ def test_child_spans_lie_within_the_time_of_their_parents(telemetry: Telemetry) 
             assert (span.start_time or 0) <= (child.start_time or 0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_advise_tool_spans_are_children_of_the_tool_span(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "two"]), tools=[add], advisors=[Guard()], telemetry=telemetry.options
@@ -86,7 +86,7 @@ def test_advise_tool_spans_are_children_of_the_tool_span(telemetry: Telemetry, m
     }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_span_is_a_child_of_the_applications_span_and_not_current_for_its_consumer(
     telemetry: Telemetry, mode: str
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_run_span_is_a_child_of_the_applications_span_and_not_current_for_its_
     assert child.name == "invoke_agent assistant"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_spans_that_a_tool_or_model_starts_are_children_of_its_span(telemetry: Telemetry, mode: str) -> None:
     tracer = telemetry.tracer_provider.get_tracer(APPLICATION)
 

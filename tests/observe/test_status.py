@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from tests.captured import Telemetry, total
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.observe.runs import USAGE, Broken, Failing, Guard, adds, scenario
 from tests.sample_tools import add, direct, fail
 from tests.sweeps import sweep
@@ -303,7 +303,7 @@ def test_a_limit_that_ends_a_run_fails_no_span(telemetry: Telemetry, mode: str, 
     assert (telemetry.one("invoke_agent assistant").attributes or {})[names.LOOP_STOP_REASON] == "max_iterations"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_timed_out_tool_has_the_error_type_timeout(telemetry: Telemetry, mode: str) -> None:
     @tool(timeout=0.01)
     async def stuck() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.captured import Telemetry, total
 from tests.clock import SECOND, Clock
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ApprovalRequest,
@@ -74,7 +74,7 @@ def ledger(telemetry: Telemetry) -> dict[str, float]:
     return {kind: attributes[name] for kind, name in names.TIME_BY_KIND.items() if name in attributes}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None:
     @tool(requires_approval=True)
     def pay() -> str:
@@ -101,7 +101,7 @@ def test_each_kind_has_the_time_of_what_took_it(mode: str, clock: Clock) -> None
     assert recorded == ledger(telemetry)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_run_lasts_until_its_listeners_have_received_its_end(mode: str, clock: Clock) -> None:
     class Slow(Advisor):
         name, order = "slow", 400
@@ -176,7 +176,7 @@ def test_the_code_that_drives_a_run_is_not_the_model_and_not_the_tool(clock: Clo
     assert ledger(telemetry) == {"reader": 10, "tool": 64}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_calls_that_run_in_parallel_share_the_time_of_their_batch(mode: str) -> None:
     def wait() -> str:
         """Wait."""
@@ -243,7 +243,7 @@ ACTIONS = st.lists(st.sampled_from(["pass", "pass", "pass", "repeat", "refuse", 
 
 
 @given(
-    mode=st.sampled_from(MODES),
+    mode=st.sampled_from(ALL_MODES),
     actions=ACTIONS,
     answers=st.lists(st.integers(0, 4), max_size=3),
     tool_of=st.lists(st.sampled_from(["works", "fails", "asks", "none"]), min_size=4, max_size=4),

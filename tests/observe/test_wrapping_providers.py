@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import _logs, metrics, trace
 
 from tests.captured import Telemetry
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.otel.processes import in_a_process
 from tests.waiting import in_time
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
@@ -72,7 +72,7 @@ def client(options: TelemetryOptions | None) -> ChatClient:
     return ChatClient(ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "3"]), tools=[add], telemetry=options)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_unhashable_provider_receives_the_same_telemetry(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     plain, telemetry = Telemetry(), Telemetry()
     run(mode, client(plain.options).prompt("?"))
@@ -83,7 +83,7 @@ def test_an_unhashable_provider_receives_the_same_telemetry(mode: str, caplog: p
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_two_equal_providers_each_get_their_own_spans(mode: str) -> None:
     first, second = Telemetry(), Telemetry()
     for telemetry in (first, second):

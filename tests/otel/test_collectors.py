@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.otel.collector import (
     Collector,
     absent,
@@ -90,7 +90,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_all_is_lost_and_logged_once(sending: Pipelines, caplog: pytest.LogCaptureFixture) -> None:
-    for mode in MODES:
+    for mode in ALL_MODES:
         assert ask(mode, sending) == "It is three."
     spent = seconds(lambda: sending.handle.force_flush(3))
     assert spent < 3

@@ -12,7 +12,7 @@ import pytest
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import adds
 from tests.sample_tools import add, fail
@@ -100,7 +100,7 @@ def test_a_predicate_that_returns_no_bool_denies_the_call(answer: Any) -> None:
     assert decided(ask("call", Policy([rule])).tool_results[0]) == ("denied", "policy_error", "policy")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_predicate_may_be_async(mode: str) -> None:
     async def is_small(args: Mapping[str, Any]) -> bool:
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.observe.exported import Wiretap
 from tests.observe.runs import adds
 from tests.sample_tools import add
@@ -44,7 +44,7 @@ def codes(results: list[ToolResult]) -> list[tuple[str, str | None]]:
     return [(each.decision, each.reason_code) for each in results]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_rules_read_the_principal_of_the_run(mode: str) -> None:
     policy = PolicyAdvisor(Policy([Rule("desk", then="allow", principal=["ana", "desk-*"])]))
     seen = {each: ask(mode, policy, each)[0].decision for each in ("ana", "desk-1", "bob", None)}
@@ -52,7 +52,7 @@ def test_rules_read_the_principal_of_the_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_attributes_of_the_principal_are_read_once_in_a_run_and_only_if_a_rule_needs_them(
     mode: str, is_async: bool
 ) -> None:
@@ -78,7 +78,7 @@ def test_attributes_of_the_principal_are_read_once_in_a_run_and_only_if_a_rule_n
     assert asked == ["ana", "bob"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_argument_called_principal_does_not_stand_for_the_principal(mode: str) -> None:
     @tool
     def report(principal: dict[str, str]) -> str:
@@ -114,7 +114,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(("resolver", "kind"), BROKEN.values(), ids=BROKEN)
 def test_a_resolver_that_fails_denies_each_call_and_its_text_is_not_logged(
     mode: str, resolver: Any, kind: str, caplog: pytest.LogCaptureFixture
@@ -144,7 +144,7 @@ def test_an_advisor_without_a_resolver_refuses_a_policy_that_needs_one() -> None
         PolicyAdvisor(FINANCE, principal_attributes={"ana": {}})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_advisor_keeps_no_run_that_is_over(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[weakref.ref[RunContext]] = []
     entered = RunContext.__enter__
@@ -157,12 +157,16 @@ def test_an_advisor_keeps_no_run_that_is_over(mode: str, monkeypatch: pytest.Mon
     for resolver in (raising, lambda principal: {"team": "finance"}):
         advisor = PolicyAdvisor(FINANCE, principal_attributes=resolver)
         ask(mode, advisor, "ana")
-    gc.collect()
     assert runs
-    until(lambda: all(run() is None for run in runs))  # a worker forgets its job just after it gave the result
+
+    def are_gone() -> bool:
+        gc.collect()
+        return all(run() is None for run in runs)
+
+    until(are_gone)  # a worker forgets its job just after it gave the result
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_nested_run_has_the_principal_of_the_run_around_it(mode: str) -> None:
     advisor = PolicyAdvisor(FINANCE, principal_attributes=lambda principal: {"team": TEAMS[principal]})
     inner = ChatClient(ScriptedChatModel([adds(1, 1), "2"]), tools=[add], advisors=[advisor])
@@ -172,7 +176,7 @@ def test_a_nested_run_has_the_principal_of_the_run_around_it(mode: str) -> None:
     assert response.tool_results[0].content == "2"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("evaluate_only", [False, True])
 def test_no_attribute_of_a_principal_is_recorded(
     mode: str, evaluate_only: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.modes import MODES, run, run_chunks
+from tests.modes import ALL_MODES, MODES, run, run_chunks
 from tests.search.searching import (
     SEARCH,
     ZOO,
@@ -294,7 +294,7 @@ def test_an_index_whose_search_is_a_flow_asks_a_model_of_the_run() -> None:
             response = await call_model(run, judge, ChatRequest([UserMessage(query)]), ChatClientRequest((), run=run))
             return [ToolMatch(response.message.text, 1.0)]
 
-    for mode in MODES:
+    for mode in ALL_MODES:
         judge = ScriptedChatModel(["feed_yak"])
         asking, model = client(searching(Asking()), looks("big"), "done")
         assert run(mode, asking.prompt("?")).content == "done"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.search.deciding import DecidingModel, answering, asked
 from traced_tools import Advisor, ChatClient, ModelError, SystemMessage, Usage
 from traced_tools.core.tool_definition import ToolDefinition
@@ -129,6 +129,7 @@ class Slow(ChatModel):
         return answering((1, 1.0))
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_candidates_are_the_result_if_the_model_takes_too_long(mode: str) -> None:
     model = Slow()
     try:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field, RootModel, field_validator
 
 from tests.captured import Telemetry
-from tests.modes import ASYNC_MODES, MODES, run
+from tests.modes import ALL_MODES, ASYNC_MODES, MODES, run
 from traced_tools import (
     AugmentedArguments,
     ChatClient,
@@ -303,7 +303,7 @@ def test_an_async_tool_runs_on_the_event_loop_and_a_blocking_tool_does_not(mode:
     assert threads["loop"] == get_ident() != threads["thread"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_time_out_and_retries_apply_to_the_tool_and_the_application_hears_once(mode: str) -> None:
     @tool(name="look", retries=2, retry_on=KeyError)
     def flaky(place: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.captured import Telemetry, total
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from tests.sample_tools import add, fail
 from tests.tools.plain import Own, in_loop, nothing
 from traced_tools import (
@@ -54,7 +54,7 @@ def test_two_calls_of_one_tool_are_both_answered(mode: str) -> None:
     assert in_loop(mode, *calls, tools=[add]) == ["2", "4"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_async_and_blocking_tools_run_in_one_batch(mode: str) -> None:
     async def later(text: str) -> str:
         """Answer later."""
@@ -108,7 +108,7 @@ def test_the_first_failure_in_call_order_is_the_one_raised(mode: str) -> None:
     assert str(caught.value.original) == "first"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_tools_run_in_the_callers_context(mode: str) -> None:
     tenant: ContextVar[str] = ContextVar("tenant")
 
@@ -283,7 +283,7 @@ def test_an_interrupt_is_not_a_failure_of_a_tool(mode: str, kind: Callable[[], B
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_custom_tools_acall_is_used_under_asyncio(mode: str) -> None:
     class Both(Own):
         async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:

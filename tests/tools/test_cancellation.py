@@ -14,7 +14,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.tools.batches import Stuck, attributes, client_of, ctrl_c, function_tool, nothing_logged, recorded
 from tests.waiting import PATIENCE, in_time, patiently, turns, until
 from traced_tools import Advisor, ToolCallingManager, ToolContext, ToolInvocation, ToolResult, WorkerPool, perform
@@ -424,6 +424,7 @@ async def asynchronous() -> str:
     return "answer"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @TIMEOUTS
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 def test_system_exit_in_a_tool_is_raised_and_the_next_run_works(
@@ -444,6 +445,7 @@ def test_system_exit_in_a_tool_is_raised_and_the_next_run_works(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @TIMEOUTS
 @pytest.mark.parametrize("colour", ["blocking", "async", "wrapper"])
 def test_a_tool_that_cancels_itself_has_failed(

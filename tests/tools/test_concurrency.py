@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.captured import Telemetry
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.tools.batches import attributes, client_of, function_tool, nothing_logged
 from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import ToolCall, ToolCallingManager, ToolErrors, ToolExecutionError, WorkerPool, tool
@@ -61,6 +61,7 @@ def calls_of(name: str, times: int) -> list[ToolCall]:
 # How many at once.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("colour", ["meet", "ameet"])
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
@@ -76,6 +77,7 @@ def test_the_number_of_tools_that_run_at_once_is_the_limit(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_calls_that_wait_for_their_turn_record_the_waiting_time(mode: str, telemetry: Telemetry) -> None:
     manager = ToolCallingManager(max_concurrency=1)
     run(mode, client_of(calls_of("meet", 4), [Meeting(1).meet], telemetry, manager).prompt("?"))
@@ -85,6 +87,7 @@ def test_calls_that_wait_for_their_turn_record_the_waiting_time(mode: str, telem
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_two_hundred_calls_give_their_results_in_order(mode: str, telemetry: Telemetry) -> None:
     meeting = Meeting(1)
     calls = [ToolCall("ameet" if place % 3 else "meet", {"place": place}) for place in range(200)]
@@ -98,6 +101,7 @@ def test_two_hundred_calls_give_their_results_in_order(mode: str, telemetry: Tel
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("inner", ["call", "acall"])
 def test_a_run_inside_a_tool_has_a_limit_of_its_own(mode: str, inner: str, telemetry: Telemetry) -> None:
     meeting = Meeting(2)
@@ -164,6 +168,7 @@ def ordered(mode: str, calls: list[str], telemetry: Telemetry, **settings: Any) 
     return order, in_time(lambda: run(mode, client_of(calls, tools, telemetry, **settings).prompt("?")))
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_sequential_tool_runs_alone_after_those_before_it_and_before_those_after(
     mode: str, telemetry: Telemetry
 ) -> None:
@@ -178,6 +183,7 @@ def test_a_sequential_tool_runs_alone_after_those_before_it_and_before_those_aft
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("calls", [["alone"], ["alone", "alone"], ["alone", "c", "alone"], ["c", "alone"]])
 def test_sequential_tools_run_one_after_the_other(mode: str, calls: list[str], telemetry: Telemetry) -> None:
     order, _ = ordered(mode, calls, telemetry)
@@ -185,6 +191,7 @@ def test_sequential_tools_run_one_after_the_other(mode: str, calls: list[str], t
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_sequential_tool_that_fails_the_run_lets_all_others_run(mode: str, telemetry: Telemetry) -> None:
     order, calls = Order(), ["failing", "alone", "c"]
     client = client_of(calls, [order.failing, order.alone, order.c], telemetry)
@@ -194,6 +201,7 @@ def test_a_sequential_tool_that_fails_the_run_lets_all_others_run(mode: str, tel
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_refused_call_delays_no_other_call(mode: str, telemetry: Telemetry) -> None:
     order = Order()
     client = client_of(["a", "alone", "b"], [order.a, order.b, order.alone], telemetry)
@@ -210,6 +218,7 @@ def test_a_refused_call_delays_no_other_call(mode: str, telemetry: Telemetry) ->
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_result_of_a_refused_call_is_in_call_order(mode: str, telemetry: Telemetry) -> None:
     _, response = ordered(mode, ["c", "nowhere", "alone", "dangerous", "c"], telemetry)
     decisions = [each.decision for each in response.tool_results]

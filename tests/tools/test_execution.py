@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.markers import MARKER
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -74,7 +74,7 @@ def test_a_failed_execution_is_observed_even_if_an_advisor_answers_the_call(mode
     assert span.status.status_code.name == "ERROR"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_tool_that_cancels_itself_is_a_failed_tool_and_not_a_cancelled_run(mode: str) -> None:
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -98,7 +98,7 @@ class Plain(Advisor):
         return call.denied("no")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_advise_tool_that_never_awaits_may_be_a_plain_method(mode: str) -> None:
     client = ChatClient(asking(ToolCall("broken", {"x": 1})), tools=[broken], advisors=[Plain()])
     assert run(mode, client.prompt("go")).tool_results[0].decision == "denied"

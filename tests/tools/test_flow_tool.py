@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import ChatClient, ToolCall, ToolContext, ToolMetadata, perform
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.flow_tool import FlowToolCallback
@@ -36,7 +36,7 @@ async def fail() -> str:
 
 
 @pytest.mark.parametrize("timeout", [None, 30.0])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_flow_performs_blocking_and_async_functions_in_each_mode(mode: str, timeout: float | None) -> None:
     tool = FlowToolCallback(join, metadata=ToolMetadata(timeout=timeout))
     model = ScriptedChatModel([[ToolCall("join", {"words": [each, "b"]}) for each in "ax"], "done"])
@@ -45,7 +45,7 @@ def test_a_flow_performs_blocking_and_async_functions_in_each_mode(mode: str, ti
     assert {*tool.definition.input_schema["properties"]} == {"words"}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_what_a_flow_raises_is_the_error_of_the_tool(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("fail"), "done"])
     response = run(mode, ChatClient(model, tools=[FlowToolCallback(fail)]).prompt("?"))

@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from tests.captured import Telemetry, context_of
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from tests.sample_tools import add, direct, fail
 from tests.tools.plain import Own, nothing, whoami
 from traced_tools import (
@@ -188,7 +188,7 @@ def test_a_conversation_may_be_empty_and_results_are_not_direct_by_themselves(ho
 # Direct results.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_names(mode: str) -> None:
     calls = [ToolCall("direct", {"text": text}, id=text) for text in ("x", "y")]
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}, id="1"), calls])
@@ -201,7 +201,7 @@ def test_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_direct_result_without_text_is_an_empty_answer(mode: str) -> None:
     response = run(mode, ChatClient(ScriptedChatModel([ToolCall("direct", {"text": ""})]), tools=[direct]).prompt("?"))
     assert (response.content, response.stop_reason) == ("", "return_direct")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.modes import MODES, run
+from tests.modes import ALL_MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -100,7 +100,7 @@ def only_call(mode: str, tool: Any, arguments: Any = None, *advisors: Advisor) -
     return result
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @TIMEOUTS
 @pytest.mark.parametrize("function", [double, later])
 @pytest.mark.parametrize("kind", [GuardsCall, GuardsAcall, GuardsBoth])
@@ -111,14 +111,14 @@ def test_a_function_behind_an_override_does_not_run(
     assert (result.outcome, result.error_type) == ("error", "PermissionError")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_of_two_overrides_each_runs_in_its_own_modes(mode: str) -> None:
     result = only_call(mode, LogsAcall(double))
     expected = ("logged 4", None) if mode.startswith("a") else (None, "PermissionError")
     assert (result.content if result.ok else None, result.error_type) == expected
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("made", [OwnGuarded, lambda: Delegates(FunctionToolCallback(double)), patched])
 def test_no_inherited_delegated_or_original_method_runs_in_place_of_an_override(mode: str, made: Any) -> None:
     assert only_call(mode, made()).error_type == "PermissionError"
@@ -142,14 +142,14 @@ class AwaitsSibling(CountsCalls):
         return asyncio.run(super().acall(tool_input, context))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("kind", [CallsSibling, AwaitsSibling])
 def test_an_override_may_run_the_method_that_it_inherits(mode: str, kind: type[CountsCalls]) -> None:
     tool = kind(double)
     assert (only_call(mode, tool).content, tool.calls) == ("4", 1)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_override_may_run_the_function_once(mode: str) -> None:
     class Counted(FunctionToolCallback):
         calls = 0
@@ -180,7 +180,7 @@ class NoText(FunctionToolCallback):
         return ""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_call_that_takes_no_context_is_run_without(mode: str) -> None:
     assert only_call(mode, TextOnly(double)).content == 'text {"number": 2}'
     assert only_call(mode, ContextByName(double)).content == "context of double"
@@ -211,14 +211,14 @@ class Wraps:
         return self._tool.call(tool_input, context)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_wrapper_of_a_typed_tool_keeps_its_validation(mode: str) -> None:
     assert only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "7"}).content == "14"
     refused = only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "x"})
     assert (refused.decision, "number: must be an integer" in refused.content) == ("invalid_arguments", True)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_subclass_or_a_renaming_wrapper_of_a_tool_with_a_schema_keeps_its_types(mode: str) -> None:
     class Logs(FunctionToolCallback):
         def call(self, tool_input: str, context: ToolContext | None = None) -> str:

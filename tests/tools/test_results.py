@@ -13,7 +13,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded
 from tests.waiting import patiently
 from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
@@ -89,6 +89,7 @@ def test_iterators_are_read(mode: str, source: str, length: int, telemetry: Tele
     assert not result.cut
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @SOURCES
 def test_an_endless_iterator_is_read_up_to_a_limit_and_closed(mode: str, source: str, telemetry: Telemetry) -> None:
     counted = Counted(None)
@@ -116,6 +117,7 @@ def test_a_generator_is_read_in_the_tools_own_thread_and_on_the_callers_loop(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("colour", ["plain", "async"])
 def test_a_generator_that_raises_midway_fails_the_tool(mode: str, colour: str, telemetry: Telemetry) -> None:
     def plain() -> Iterator[str]:
@@ -131,6 +133,7 @@ def test_a_generator_that_raises_midway_fails_the_tool(mode: str, colour: str, t
     assert MARKER not in result.content
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_generator_that_raises_midway_is_retried_if_retries_are_set(
     mode: str, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captured import Telemetry
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.tools.batches import Stuck, attributes, client_of, function_tool, recorded
 from tests.waiting import PATIENCE, patiently, until
 from traced_tools import (
@@ -141,6 +141,7 @@ def test_each_attempt_gets_fresh_arguments(mode: str, telemetry: Telemetry) -> N
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("declared", [True, False])
 def test_an_attempt_that_timed_out_is_retried_where_that_is_declared(
     mode: str, declared: bool, telemetry: Telemetry

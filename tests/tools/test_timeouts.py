@@ -13,7 +13,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.markers import MARKER
-from tests.modes import arun, run
+from tests.modes import ALL_MODES, arun, run
 from tests.tools.batches import (
     KINDS,
     Stubborn,
@@ -53,6 +53,7 @@ def quick() -> str:
     return "quick"
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tool_of_any_kind_that_takes_too_long_is_answered_for(
     mode: str, kind: str, stuck: Stuck, telemetry: Telemetry
@@ -73,6 +74,7 @@ def test_a_tool_of_any_kind_that_takes_too_long_is_answered_for(
     assert recorded(telemetry, "traced_tools.tool.active") == 0
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 @pytest.mark.parametrize("seconds", [PATIENCE, 1e12])
 def test_a_tool_that_finishes_in_time_is_not_affected(
@@ -112,6 +114,7 @@ def test_an_awaitable_returned_by_a_plain_function_is_awaited_on_the_callers_loo
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("error", [TimeoutError("mine"), ToolTimeout(1)])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_a_tool_that_raises_a_timeout_error_has_failed(
@@ -160,6 +163,7 @@ def test_a_blocking_run_waits_for_no_worker(blocking_mode: str, stuck: Stuck, te
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_tool_that_timed_out_frees_its_place_in_the_pool(mode: str, stuck: Stuck, telemetry: Telemetry) -> None:
     manager = ToolCallingManager(workers=WorkerPool(1))
     tools = [function_tool(stuck.stuck, timeout=SOON), quick]
@@ -172,6 +176,7 @@ def test_a_tool_that_timed_out_frees_its_place_in_the_pool(mode: str, stuck: Stu
 # What comes late.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("error", [None, ValueError(MARKER)])
 def test_a_late_result_or_exception_of_a_blocking_tool_is_dropped_and_counted(
     mode: str, error: Exception | None, telemetry: Telemetry
@@ -210,6 +215,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_attempt, "GRACE", SOON)
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_async_tool_that_resists_cancellation_is_abandoned_after_a_grace_period(
     mode: str, no_grace: None, telemetry: Telemetry
 ) -> None:
@@ -255,6 +261,7 @@ def test_a_tool_that_its_loop_ends_long_after_its_time_out_logs_nothing(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("ending", ["returns", "raises", "is cancelled"])
 def test_an_async_tool_may_clean_up_before_the_run_goes_on(mode: str, ending: str, telemetry: Telemetry) -> None:
     cleaned_up: list[bool] = []
@@ -283,6 +290,7 @@ def test_an_async_tool_may_clean_up_before_the_run_goes_on(mode: str, ending: st
 # What the tool may know.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_blocking_tool_sees_that_it_was_timed_out(mode: str, telemetry: Telemetry) -> None:
     seen: list[bool] = []
     done = threading.Event()
@@ -301,6 +309,7 @@ def test_a_blocking_tool_sees_that_it_was_timed_out(mode: str, telemetry: Teleme
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(("run_seconds", "tool_seconds"), [(None, None), (None, 50), (100, None), (100, 50), (50, 100)])
 def test_the_deadline_of_a_tool_is_the_earlier_of_its_own_and_the_runs(
     mode: str, run_seconds: float | None, tool_seconds: float | None, telemetry: Telemetry
@@ -327,6 +336,7 @@ def test_the_deadline_of_a_tool_is_the_earlier_of_its_own_and_the_runs(
 # A time-out that fails the run.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("raise_on", [TimeoutError, ToolTimeout])
 @pytest.mark.parametrize("kind", ["blocking", "async"])
 def test_a_time_out_fails_the_run_where_the_policy_says_so(
@@ -340,6 +350,7 @@ def test_a_time_out_fails_the_run_where_the_policy_says_so(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 def test_an_error_that_fails_the_run_carries_no_text_of_the_tool(
@@ -364,6 +375,7 @@ def test_an_error_that_fails_the_run_carries_no_text_of_the_tool(
 # A tiny pool.
 
 
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("inner", ["call", "acall", "posted"])
 def test_a_run_inside_a_tool_times_out_its_tools_in_a_pool_of_one(
     mode: str, inner: str, stuck: Stuck, telemetry: Telemetry

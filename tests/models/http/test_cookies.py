@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests import modes
-from tests.modes import BLOCKING_MODES, MODES
+from tests.modes import ALL_MODES, BLOCKING_MODES
 from traced_tools import ChatClient, InvalidRequest
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.testing import ReplayServer
@@ -17,7 +17,7 @@ from traced_tools.testing import ReplayServer
 FINE = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
 FINE_STREAM = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 VECTORS = b'{"data": [{"embedding": [1.0]}]}'
-each_mode = pytest.mark.parametrize("mode", MODES)
+each_mode = pytest.mark.parametrize("mode", ALL_MODES)
 
 
 def answer(body: bytes, status: bytes = b"200 OK", *headers: bytes) -> bytes:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests import modes
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -29,7 +29,7 @@ from traced_tools.testing import Delay, Fault, ReplayServer, Reply
 FINE = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
 FINE_STREAM = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 SECRET = "sk-the-secret-key"
-each_mode = pytest.mark.parametrize("mode", MODES)
+each_mode = pytest.mark.parametrize("mode", ALL_MODES)
 
 
 def body(mode: str) -> bytes:

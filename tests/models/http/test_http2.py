@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import modes
-from tests.modes import MODES
+from tests.modes import ALL_MODES
 from tests.waiting import PATIENCE
 from traced_tools import ChatClient
 from traced_tools.models import OpenAIChatModel
@@ -68,7 +68,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 
 @pytest.mark.parametrize(("http2", "version"), [(True, "2"), (False, "1.1")])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_http2_is_spoken_when_asked_for(
     mode: str, http2: bool, version: str, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

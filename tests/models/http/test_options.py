@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests import modes
-from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
+from tests.modes import ALL_MODES, ASYNC_MODES, BLOCKING_MODES
 from traced_tools import ChatClient, ConfigurationError, ModelError, ModelTimeout, UserMessage
 from traced_tools.models import (
     AnthropicChatModel,
@@ -62,7 +62,7 @@ def test_a_time_out_is_a_positive_number_of_seconds(field: str, value: float) ->
         Timeouts(**{field: value})
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_answer_that_trickles_in_ends_at_the_total_time_out(mode: str) -> None:
     stopped = threading.Event()
 
@@ -79,7 +79,7 @@ def test_an_answer_that_trickles_in_ends_at_the_total_time_out(mode: str) -> Non
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_retry_after_the_total_time_out_is_not_waited_for(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503, {"Retry-After": "30"})]) as server:
         model = OpenAIChatModel("m", base_url=server.url, timeout=Timeouts(total=5))
@@ -88,13 +88,13 @@ def test_a_retry_after_the_total_time_out_is_not_waited_for(mode: str) -> None:
     assert caught.value.status_code == 503
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_without_a_limit_an_answer_may_take_its_time(mode: str) -> None:
     with ReplayServer([fine(mode)]) as server:
         assert ask(mode, OpenAIChatModel("m", base_url=server.url, timeout=None)) == "fine"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_time_out_error_names_the_limits(mode: str) -> None:
     with ReplayServer([Delay(math.inf)]) as server:
         model = OpenAIChatModel("m", base_url=server.url, timeout=Timeouts(connect=3, read=0.05, total=9))
@@ -113,7 +113,7 @@ def test_a_refused_connection_is_reported_as_such(mode: str) -> None:
         ask(mode, OpenAIChatModel("m", base_url=url, retries=0))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_invalid_proxy_variable_is_a_configuration_error(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"junk://{SECRET}")
     with pytest.raises(ConfigurationError, match="HTTP_PROXY") as caught:
@@ -125,7 +125,7 @@ def test_an_invalid_proxy_variable_is_a_configuration_error(mode: str, monkeypat
 # Retries.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_span_counts_the_retries_of_a_request(mode: str) -> None:
     busy = Reply.json({}, 503, {"Retry-After": "0"})
     with ReplayServer([busy, busy, fine(mode)]) as server, capture_telemetry() as captured:
@@ -135,7 +135,7 @@ def test_the_span_counts_the_retries_of_a_request(mode: str) -> None:
     assert dict(chat.attributes or {})["http.request.resend_count"] == 2
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_retry_policy_sets_the_number_of_retries_and_the_first_delay(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503), Reply.json({}, 503), Reply.json({}, 503), fine(mode)]) as server:
         model = OpenAIChatModel("m", base_url=server.url, retries=RetryPolicy(retries=3, first_delay=0.001))
@@ -187,7 +187,7 @@ def test_a_header_that_cannot_be_sent_is_refused_by_its_name(value: Any) -> None
 # Proxies.
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_requests_go_through_the_proxy(mode: str) -> None:
     with ReplayServer([fine(mode)]) as proxy:
         model = OpenAIChatModel("m", base_url="http://provider.test/v1", proxy=proxy.url, retries=0)
@@ -195,7 +195,7 @@ def test_requests_go_through_the_proxy(mode: str) -> None:
         assert proxy.requests[0].path == "http://provider.test/v1/chat/completions"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_proxy_of_the_environment_is_used(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ReplayServer([fine(mode)]) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
@@ -289,7 +289,7 @@ def test_an_option_of_the_wrong_type_names_the_accepted_types(wrong: dict[str, A
         OpenAIChatModel("m", base_url="http://127.0.0.1", **wrong)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_no_repr_or_error_contains_key_proxy_or_headers(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests import modes
-from tests.modes import BLOCKING_MODES, MODES
+from tests.modes import ALL_MODES, BLOCKING_MODES
 from tests.waiting import PATIENCE, patiently
 from traced_tools import ChatClient, InvalidResponse, ModelError
 from traced_tools.models import OpenAIChatModel
@@ -27,7 +27,7 @@ h2_events = pytest.importorskip("h2.events")
 FINE = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
 FINE_STREAM = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 BEGUN = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Type: text/event-stream\r\n\r\n{"
-each_mode = pytest.mark.parametrize("mode", MODES)
+each_mode = pytest.mark.parametrize("mode", ALL_MODES)
 
 
 class Certificates:

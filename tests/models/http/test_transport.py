@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.modes import ALL_MODES
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -31,7 +32,6 @@ SECRET = "sk-the-secret-key"
 REQUEST = ChatRequest((UserMessage("hi"),))
 FINE = {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}
 FINE_STREAM = [{"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}, "[DONE]"]
-MODES = ("call", "acall", "stream", "astream")
 
 
 def ask(url: str, mode: str, **settings: Any) -> str:
@@ -62,7 +62,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traced_tools.core.jitter._RANDOM.uniform", lambda low, high: 0.0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize(
     ("status", "kind", "retryable"),
     [
@@ -97,7 +97,7 @@ def test_each_status_is_an_error_of_its_class(mode: str, status: int, kind: type
     assert f"status {status}" in str(error) and "req-1" in str(error)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_retryable_errors_are_retried(mode: str) -> None:
     with ReplayServer([Reply.json({}, 429, {"Retry-After": "0"}), Reply.json({}, 503), fine(mode)]) as server:
         assert ask(server.url, mode, retries=2) == "fine"
@@ -105,7 +105,7 @@ def test_retryable_errors_are_retried(mode: str) -> None:
         assert len({request.body for request in server.requests}) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_other_errors_are_not_retried(mode: str) -> None:
     with ReplayServer([Reply.json({}, 400), fine(mode)]) as server:
         with pytest.raises(InvalidRequest):
@@ -113,7 +113,7 @@ def test_other_errors_are_not_retried(mode: str) -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503)] * 3) as server:
         with pytest.raises(ModelError):
@@ -144,7 +144,7 @@ def test_retry_after_may_be_seconds_a_date_or_nonsense(value: str) -> None:
     assert caught.value.retry_after == {"1": 1.0, "soon": None}.get(value, 0.0)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_server_that_does_not_answer_is_a_timeout_and_not_retried(mode: str) -> None:
     released = threading.Event()
 
@@ -161,7 +161,7 @@ def test_a_server_that_does_not_answer_is_a_timeout_and_not_retried(mode: str) -
     assert caught.value.status_code is None
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_unreachable_server_is_a_retryable_model_error(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url
@@ -170,7 +170,7 @@ def test_an_unreachable_server_is_a_retryable_model_error(mode: str) -> None:
     assert caught.value.retryable
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_a_truncated_answer_is_an_invalid_response(mode: str) -> None:
     cut = Reply([b'data: {"choices": [{"delta": {"content": "fi'], content_type="text/event-stream", cut=True)
     with ReplayServer([cut]) as server:
@@ -195,7 +195,7 @@ def test_a_page_in_answer_to_a_stream_request_is_not_read_to_its_end(mode: str) 
     assert caught.value.body is None
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("status", [200, 400])
 def test_an_error_keeps_the_beginning_of_a_long_body(mode: str, status: int) -> None:
     long = Reply("ö".encode() * 2**20, status, content_type="application/json")
@@ -204,7 +204,7 @@ def test_an_error_keeps_the_beginning_of_a_long_body(mode: str, status: int) -> 
     assert caught.value.body == "ö" * 16_384
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_an_error_keeps_the_received_part_of_a_truncated_body(mode: str) -> None:
     with ReplayServer([Reply(b"sorry", 400, {"Content-Length": "50"}, cut=True)]) as server:
         with pytest.raises(InvalidRequest) as caught:
@@ -268,7 +268,7 @@ def test_leaving_a_stream_early_closes_the_connection(mode: str) -> None:
         assert closed.wait(10)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_chat_span_is_the_parent_of_the_request(mode: str) -> None:
     def run(url: str) -> Callable[[], Any]:
         model = OpenAIChatModel("m", base_url=url, api_key=SECRET)

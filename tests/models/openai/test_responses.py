@@ -325,6 +325,7 @@ def model_at(url: str, **http: Any) -> OpenAIResponsesModel:
     return OpenAIResponsesModel("m", base_url=url, retries=0, **http)
 
 
+@pytest.mark.parametrize("mode", modes.ALL_MODES)
 def test_a_loop_runs_in_every_mode(mode: str) -> None:
     def weather(city: str) -> str:
         return f"sunny in {city}"
