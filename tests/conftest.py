@@ -44,7 +44,8 @@ gc.disable()  # a worker collects all tests: each collection of garbage meanwhil
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again from the first test on."""
+    """Collect garbage again from the first test on, without looking through the tests."""
+    gc.freeze()
     gc.enable()
 
 

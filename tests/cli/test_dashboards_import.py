@@ -187,7 +187,7 @@ def test_an_error_names_the_board_and_says_what_to_do(reply: Reply, said: str) -
 
 DEEP = b"[" * 200_000
 LARGE = b'{"uid": "' + b"x" * 2_000_000 + b'"}'
-BOMB = gzip.compress(b"{" + b" " * 50_000_000)
+BOMB = gzip.compress(b"{" + b" " * 50_000_000, 1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,10 +13,8 @@ from tests.mcp.serving import SERVED, in_each_era, serving_http
 from tests.waiting import patiently
 from traced_tools import ToolContext, tool
 
-pytest.importorskip("fastmcp", reason="needs fastmcp (the extra dev)")
-from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
-from fastmcp.exceptions import ToolError
+# FastMCP is imported when a test runs: each process that collects the tests would else import it.
+pytestmark = pytest.mark.skipif(find_spec("fastmcp") is None, reason="needs fastmcp (the extra dev)")
 
 
 def add(a: int, b: int) -> int:
@@ -51,6 +50,9 @@ async def use(target: Any, era: str) -> dict[str, Any]:
     async def report(progress: float, *_: Any) -> None:
         reported.append(progress)
 
+    from fastmcp import Client
+    from fastmcp.exceptions import ToolError
+
     mode: Any = "legacy" if era == "handshake" else "auto"
     async with Client(target, mode=mode, elicitation_handler=approve, progress_handler=report) as client:
         names = [each.name for each in await client.list_tools()]
@@ -80,5 +82,7 @@ def test_fastmcps_client_uses_served_tools_over_http(era: str) -> None:
 @pytest.mark.slow
 @in_each_era
 def test_fastmcps_client_uses_served_tools_over_stdio(era: str) -> None:
+    from fastmcp.client.transports import StdioTransport
+
     found = asyncio.run(patiently(use(StdioTransport(sys.executable, [SERVED, "stdio"]), era)))
     assert (found["paid"], found["failed"]) == ("paid 5 to Ana", "The tool fail failed: ValueError: no lamp")
