@@ -19,16 +19,14 @@ from traced_tools import (
     ConfigurationError,
     ContentCapture,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TelemetryOptions,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolResultPart
 from traced_tools.observe import content, names, settings
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.testing import ScriptedChatModel
