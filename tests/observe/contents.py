@@ -10,17 +10,11 @@ import pytest
 from tests.captured import Telemetry
 from tests.modes import run
 from tests.sample_tools import add, fail
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolResult, tool
 from traced_tools.observe import content, names
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 CONTENT = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}

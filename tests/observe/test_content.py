@@ -20,18 +20,16 @@ from traced_tools import (
     ConfigurationError,
     ContentCapture,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TelemetryOptions,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
     tool,
     tool_callbacks,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolResultPart
 from traced_tools.observe import content, names, settings
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.observe.truncation import truncate_json
