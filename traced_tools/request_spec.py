@@ -24,7 +24,7 @@ from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -171,7 +171,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         }
         return await self.pending_store.claim(state, call_decisions)
 
-    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
+    async def _keep(self, run: RunContext, pause: RunPause, traceparent: str | None) -> tuple[RunState, str]:
         """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
         advisor_states = self.chain.paused_states(run)

@@ -28,7 +28,7 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.flow_tool import check_nested
 from traced_tools.tools.manager import ToolCallingManager
@@ -297,7 +297,7 @@ class _Loop:
         run.results.extend([item for item in results if item.pending is None] if is_partial else results)
         if result.pending:
             messages = _messages_after(run.first_request or (), history)
-            run.pause = Pause(messages, response.message, result, response.iteration)
+            run.pause = RunPause(messages, response.message, result, response.iteration)
             return result
         if waiting_ids and not advisor.keep_history:
             parts = [item.part() for item in results]
