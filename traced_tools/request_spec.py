@@ -122,16 +122,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 run.report_pause(NestedPause(state, response.pending))
                 response = replace(response, state=text)
             observed.answered(response)
-        results = response.tool_results
-        if not results or any(results is earlier for earlier in run.reached):  # unless an advisor replaced the results
-            results = run.all_results()
-        usage = run.totals.usage.total
-        if run.resumption is not None:
-            usage_sum = UsageSum()
-            usage_sum.add(usage)
-            usage_sum.add(run.resumption.paused.usage)
-            usage = usage_sum.total
-        return replace(response, usage=usage, tool_results=results)
+        return _with_totals(response, run)
 
     def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
         """Record the digests of the instructions, the tools and the policies."""
@@ -192,6 +183,20 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+def _with_totals(response: ChatClientResponse[OutputT], run: RunContext) -> ChatClientResponse[OutputT]:
+    """Return the response with the results of all iterations, and with the usage of all runs of a resumed one."""
+    results = response.tool_results
+    if not results or any(results is earlier for earlier in run.reached):  # unless an advisor replaced the results
+        results = run.all_results()
+    usage = run.totals.usage.total
+    if run.resumption is not None:
+        usage_sum = UsageSum()
+        usage_sum.add(usage)
+        usage_sum.add(run.resumption.paused.usage)
+        usage = usage_sum.total
+    return replace(response, usage=usage, tool_results=results)
 
 
 async def record_refusal(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:

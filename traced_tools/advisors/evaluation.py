@@ -155,9 +155,9 @@ class EvaluationAdvisor(Advisor):
                 judged += 1
                 if best is None or _score(response) >= _score(best):
                     best = response
-                limit = None if judged == self.max_attempts else self._limit(request)
-                if limit is not None or judged == self.max_attempts:
-                    return _conclude(best, attempts, response, limit or "answered")
+                stop_reason = "answered" if judged == self.max_attempts else self._limit(request)
+                if stop_reason is not None:
+                    return _conclude(best, attempts, response, stop_reason)
                 observe_answer_retry(run, self.name, "evaluation")
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()

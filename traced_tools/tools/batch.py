@@ -282,6 +282,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return waves
 
     @property
+    def places(self) -> list[int]:
+        """The positions of the calls among all calls of the answer, from 0."""
+        return [index for index, _ in self._batch]
+
+    @property
     def is_performed(self) -> bool:
         """Whether the step was performed, at least in part."""
         return bool(self._under_way)
@@ -300,19 +305,20 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return tool is not None and tool.metadata.sequential and index not in self._refusals
 
     def _execution(self, index: int, now: float) -> ToolExecution:
+        # by position, because a class that is called with names makes a dictionary of them first
         return ToolExecution(
             self._run,
             self._tools,
             self.calls[index],
             self._batch[index],
             self._iteration,
-            refusal=self._refusals.get(index) or self._open_question(index),
-            queued_at=now,
-            approved=self._approved.get(index),
-            most_characters=self._most_characters,
-            may_run=None if self._hold == "call" else self._are_all_decided,
-            bound=self._bound.get(index),
-            continuation=self._inputs.get(index) or (self._nested_pause(index) if self._pending else None),
+            self._refusals.get(index) or self._open_question(index),
+            now,
+            self._approved.get(index),
+            self._most_characters,
+            None if self._hold == "call" else self._are_all_decided,
+            self._bound.get(index),
+            self._inputs.get(index) or (self._nested_pause(index) if self._pending else None),
         )
 
     def _nested_pause(self, index: int) -> DecidedPause | None:

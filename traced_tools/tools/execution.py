@@ -12,7 +12,7 @@ A tool that asks for input, or whose agent waits, pauses its run as a call does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter, perf_counter_ns
@@ -492,13 +492,26 @@ class ToolExecution:
             observed.stopped()
         # not inside the `except`: later errors would have the tool's error, and its text, as their context
         self._has_run = returned is not None
-        if failure is None and call.paused:
-            *_, paused = call.paused.values()
-            waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
+        return self._attempt_result(context, call.paused, returned, failure)
+
+    def _attempt_result(
+        self,
+        context: ToolContext,
+        paused: Mapping[str, NestedPause],
+        returned: ConvertedValue | None,
+        failure: Exception | None,
+    ) -> ToolResult:
+        """Return the result of an attempt that has ended, with what its tool returned or raised.
+
+        `paused` has the nested runs that wait for a decision, by the ids of their states.
+        """
+        if failure is None and paused:
+            *_, pause = paused.values()
+            waiting = ", ".join(dict.fromkeys(pending.tool for pending in pause.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
-                reason = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
-                return self._waiting_result(context, reason, nested=paused)
-            failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
+                reason = f"the agent {pause.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting_result(context, reason, nested=pause)
+            failure = NestedRunWaits(pause.run.agent, waiting, is_kept=pause.run.is_kept)
         if failure is None:
             assert returned is not None
             return self._success_result(returned)
