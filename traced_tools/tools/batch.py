@@ -161,6 +161,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
                 for it, also if its tool is gone or has another definition or source.
         """
+        # all checks come first: two calls may have the same id, and a refused decision must leave both as they are
         if self._decide_nested(call_id or "", decision):
             return
         pending = self._pending.get(call_id or "")

@@ -179,11 +179,11 @@ class ToolExecution:
                             tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
-            self._result = result
+            self._result = result  # first, because a listener may interrupt the run, which then needs the result
             observed.decided(result)
             if (error := self._error_for_run(result)) is not None:
                 observed.fails_run(error)
-        if error is not None:
+        if error is not None:  # outside the block, which would record the error as one of its own
             raise error from None
         return result
 
@@ -431,6 +431,7 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
+        # the input answers a question about certain arguments: with others, the tool begins anew and may ask again
         if self._continuation is not None and self._continuation.arguments == self._binding.shown()[0]:
             if isinstance(self._continuation, DecidedPause):
                 self._decided_pause = self._continuation
@@ -486,7 +487,7 @@ class ToolExecution:
         except Exception as error:
             failure = unwrap_stop_iteration(error)
         except BaseException:
-            self.cancel()
+            self.cancel()  # the run ends, but the tool may go on in its thread, and reads `cancelled`
             raise
         finally:
             observed.stopped()
