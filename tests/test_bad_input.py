@@ -12,17 +12,16 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatOptions,
-    FunctionToolCallback,
     ImagePart,
     LoopLimits,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
     UserMessage,
 )
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.models import ChatModel, ChatResponse, OpenAIChatModel
+from traced_tools.tools import FunctionToolCallback, ToolCallingManager
 
 URL = "http://127.0.0.1:1"
 
