@@ -22,8 +22,6 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
 
-from pydantic import ValidationError
-
 from traced_tools.core.checks import checked_mapping, expect, expect_whole
 from traced_tools.core.identity import check_principal
 from traced_tools.core.ids import time_ordered_id
@@ -38,6 +36,8 @@ from traced_tools.memory.conversation import (
     ConversationLog,
     EntrySelection,
     StoredEntry,
+    dump_row,
+    load_row,
 )
 from traced_tools.memory.entries import (
     CompactionEntry,
@@ -45,8 +45,6 @@ from traced_tools.memory.entries import (
     MemoryEntry,
     MessageEntry,
     check_entries,
-    dump_entry,
-    load_entry,
 )
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match, WordSearch, words_in
 
@@ -390,7 +388,7 @@ class ChatMemoryRepository(ABC):
         new_attributes = _checked_attributes(attributes)
         conversation_id, version, head = log.conversation_id, log.version, log.conversation
         _check_request(conversation_id, principal, head)
-        rows = [stored(entry, version + index) for index, entry in enumerate(entries, 1)]
+        rows = [dump_row(entry, version + index) for index, entry in enumerate(entries, 1)]
         if _version(head) == version and not (head and _is_expired(head, utc_now())):
             after = self._next_conversation(head, conversation_id, rows, principal, new_attributes)
             if await Call[bool](self.commit, head, after, rows):
@@ -481,9 +479,9 @@ class ChatMemoryRepository(ABC):
             from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
             selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
             rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
-            missing = _first_missing(rows, selection)
+            missing = selection.first_missing(rows)
             if missing is None:
-                entries = tuple(loaded(row, conversation_id) for row in rows)
+                entries = tuple(load_row(row, conversation_id) for row in rows)
                 return ConversationLog(conversation_id, conversation.version, entries, conversation)
             # Between the two loads, another caller may delete the conversation and begin a new one with its id.
             current = await self._find_flow(conversation_id, principal)
@@ -519,7 +517,7 @@ class ChatMemoryRepository(ABC):
         rows = await Call[Sequence[StoredEntry] | None](self.search_entries, conversation, search)
         if rows is None:
             return await self._scan_flow(conversation, search)
-        entries = (loaded(row, conversation_id) for row in rows)
+        entries = (load_row(row, conversation_id) for row in rows)
         return tuple(entry for entry in entries if isinstance(entry, MessageEntry))
 
     async def _scan_flow(self, conversation: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
@@ -587,18 +585,6 @@ def _is_expired(conversation: Conversation, now: datetime) -> bool:
     return conversation.expires_at is not None and conversation.expires_at <= now
 
 
-def stored(entry: MemoryEntry, position: int) -> StoredEntry:
-    """Return the row that stores an entry; raise `ValueError` if the entry has text that cannot be stored."""
-    assert isinstance(entry, MessageEntry | CompactionEntry)
-    try:
-        body = dump_entry(entry)
-    except ValueError:
-        body = None  # the error's text may quote the entry
-    if body is None:
-        raise ValueError(f"the entry {entry.id!r} has text that UTF-8 cannot encode: replace its lone surrogates")
-    return StoredEntry(position, entry.id, entry.turn, entry.branch, entry.kind, body)
-
-
 def _extended_log(
     conversation: Conversation, entries: Sequence[MemoryEntry], rows: Sequence[StoredEntry]
 ) -> ConversationLog:
@@ -608,40 +594,10 @@ def _extended_log(
     return ConversationLog(conversation.id, rows[-1].position, tuple(appended), conversation)
 
 
-def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
-    """Return the entry that `row` stores, with its place in the log.
-
-    Raises:
-        UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
-            from the row.
-    """
-    try:
-        entry = load_entry(row.body)
-    except (ValidationError, TypeError):
-        entry = None  # the text of the error may quote the body
-    if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
-        problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
-        raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
-    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
-    return entry
-
-
 def _matching_messages(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
     """Return the matches of a search among `rows`, the newest first."""
-    entries = (loaded(row, conversation_id) for row in reversed(rows))
+    entries = (load_row(row, conversation_id) for row in reversed(rows))
     return [entry for entry in entries if isinstance(entry, MessageEntry) and search.finds(entry.message)]
-
-
-def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
-    """Return the first position or id that `rows` lack; None if it selects by turn, kind or branch, with gaps."""
-    if selection.ids is not None:
-        ids = {row.id for row in rows}
-        return next((entry_id for entry_id in selection.ids if entry_id not in ids), None)
-    if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
-        return None
-    expected = selection.cut(range(selection.after + 1, selection.through + 1))
-    positions = {row.position for row in rows}
-    return next((position for position in expected if position not in positions), None)
 
 
 def _check_text(argument: str, value: object, most: int, least: int = 1) -> None:
