@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from traced_tools.advisors.retry_tool import RetryToolAdvisor as RetryToolAdvisor
     from traced_tools.advisors.safeguard import SafeguardAdvisor as SafeguardAdvisor
     from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
+    from traced_tools.approvals.pending_rows import WaitingApproval as WaitingApproval
     from traced_tools.approvals.pending_store import PendingStore as PendingStore
-    from traced_tools.approvals.pending_store import WaitingApproval as WaitingApproval
     from traced_tools.audit.advisor import AuditAdvisor as AuditAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
@@ -317,7 +317,7 @@ _EXPORTS = {
     "UnreadableConversation": "traced_tools.errors",
     "Usage": "traced_tools.core.messages",
     "UserMessage": "traced_tools.core.messages",
-    "WaitingApproval": "traced_tools.approvals.pending_store",
+    "WaitingApproval": "traced_tools.approvals.pending_rows",
     "WindowShare": "traced_tools.memory.triggers",
     "WorkerPool": "traced_tools.flow.workers",
     "__version__": "traced_tools._version",
