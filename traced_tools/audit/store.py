@@ -3,9 +3,9 @@
 One connection writes, in the writer's thread. It appends in whole transactions: if `append` returns, its rows are
 durable; if it raises, the store has all of them or none.
 
-It shares its address and its engines with the other stores, and not `stores.database`. That prepares tables and migrates
-them by a version. A trail's table has no version: `verify` compares its structure with what this release makes, so that
-nothing can be added to it unseen, and on a server the roles that write and read it may not create it.
+It shares its address and its engines with other stores, but not `stores.database`, which creates and migrates tables by
+a version. The table of a trail has no version: `verify` compares its structure with what this release makes, so that
+nothing can be added to it unseen. On a server, the roles that write and read it may not create it.
 """
 
 from __future__ import annotations
