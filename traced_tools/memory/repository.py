@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
 from traced_tools.core.checks import checked_mapping, expect, expect_whole
 from traced_tools.core.identity import check_principal
@@ -53,6 +53,44 @@ MaybeAwaitable: TypeAlias = T | Awaitable[T]
 EXPIRE_AFTER: Final = timedelta(days=60)
 _PAGE: Final = 100
 """How many messages a search reads at once."""
+
+
+class LogPart(TypedDict, total=False):
+    """The keyword arguments that select a part of a log. An entry must meet all of them.
+
+    Args:
+        after: the position after which to begin.
+        limit: the maximum number of entries, from the beginning.
+        last: the maximum number of entries, from the end.
+        last_turns: how many turns, from the end.
+        kind: entries of one kind only.
+        branches: entries of these branches only, such as `[""]` for those of the main agent.
+    """
+
+    after: int
+    limit: int | None
+    last: int | None
+    last_turns: int | None
+    kind: EntryKind | None
+    branches: Sequence[str] | None
+
+
+class SearchOptions(TypedDict, total=False):
+    """The keyword arguments of a search for words.
+
+    Args:
+        match: whether a message must have all of the words, or any.
+        branches: messages of these branches only, such as `[""]` for those of the main agent.
+        through: the last position to search; None for all.
+        before: the position before which to search, such as that of the last message found; None for all.
+        limit: the maximum number of messages; None for all.
+    """
+
+    match: Match
+    branches: Sequence[str] | None
+    through: int | None
+    before: int | None
+    limit: int | None
 
 
 class ChatMemoryRepository(ABC):
@@ -166,85 +204,34 @@ class ChatMemoryRepository(ABC):
         """Append entries on asyncio; see `append`."""
         return await acall(self._append_flow(conversation_id, entries, expected_version, principal, attributes))
 
-    def read(
-        self,
-        conversation_id: str,
-        *,
-        after: int = 0,
-        limit: int | None = None,
-        last: int | None = None,
-        last_turns: int | None = None,
-        kind: EntryKind | None = None,
-        branches: Sequence[str] | None = None,
-        principal: str | None = None,
-    ) -> ConversationLog:
+    def read(self, conversation_id: str, *, principal: str | None = None, **part: Unpack[LogPart]) -> ConversationLog:
         """Return a part of the log, by default all of it. The cost depends on the part and not on the log.
 
         Args:
             conversation_id: the conversation; the log of a missing one is empty.
-            after: the position after which to begin.
-            limit: the maximum number of entries, from the beginning.
-            last: the maximum number of entries, from the end.
-            last_turns: how many turns, from the end.
-            kind: entries of one kind only.
-            branches: entries of these branches only, such as `[""]` for those of the main agent.
             principal: who asks: the owner of the conversation.
+            **part: which part, see `LogPart`.
 
         Raises:
             ConversationDenied: if the conversation belongs to another principal.
             UnreadableConversation: if an entry cannot be read, or is missing.
             ChatMemoryError: if the store fails.
         """
-        return call(
-            self.read_flow(
-                conversation_id,
-                after=after,
-                limit=limit,
-                last=last,
-                last_turns=last_turns,
-                kind=kind,
-                branches=branches,
-                principal=principal,
-            )
-        )
+        return call(self.read_flow(conversation_id, principal=principal, **part))
 
     async def aread(
-        self,
-        conversation_id: str,
-        *,
-        after: int = 0,
-        limit: int | None = None,
-        last: int | None = None,
-        last_turns: int | None = None,
-        kind: EntryKind | None = None,
-        branches: Sequence[str] | None = None,
-        principal: str | None = None,
+        self, conversation_id: str, *, principal: str | None = None, **part: Unpack[LogPart]
     ) -> ConversationLog:
         """Return a part of the log on asyncio; see `read`."""
-        return await acall(
-            self.read_flow(
-                conversation_id,
-                after=after,
-                limit=limit,
-                last=last,
-                last_turns=last_turns,
-                kind=kind,
-                branches=branches,
-                principal=principal,
-            )
-        )
+        return await acall(self.read_flow(conversation_id, principal=principal, **part))
 
     def search(
         self,
         conversation_id: str,
         words: Sequence[str],
         *,
-        match: Match = "all",
-        branches: Sequence[str] | None = None,
-        through: int | None = None,
-        before: int | None = None,
-        limit: int | None = None,
         principal: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words, the newest first.
 
@@ -256,56 +243,26 @@ class ChatMemoryRepository(ABC):
             conversation_id: the conversation.
             words: 1 to 20 texts of 1 to 200 characters. If one of them has several words, a message must have all of
                 these, in any order.
-            match: whether a message must have all of `words`, or any.
-            branches: messages of these branches only, such as `[""]` for those of the main agent.
-            through: the last position to search; None for all.
-            before: the position before which to search, such as that of the last message found; None for all.
-            limit: the maximum number of messages; None for all.
             principal: who asks: the owner of the conversation.
+            **options: how, and in which part of the log, see `SearchOptions`.
 
         Raises:
             ConversationDenied: if the conversation belongs to another principal.
             UnreadableConversation: if an entry cannot be read.
             ChatMemoryError: if the store fails.
         """
-        return call(
-            self.search_flow(
-                conversation_id,
-                words,
-                match=match,
-                branches=branches,
-                through=through,
-                before=before,
-                limit=limit,
-                principal=principal,
-            )
-        )
+        return call(self.search_flow(conversation_id, words, principal=principal, **options))
 
     async def asearch(
         self,
         conversation_id: str,
         words: Sequence[str],
         *,
-        match: Match = "all",
-        branches: Sequence[str] | None = None,
-        through: int | None = None,
-        before: int | None = None,
-        limit: int | None = None,
         principal: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words on asyncio; see `search`."""
-        return await acall(
-            self.search_flow(
-                conversation_id,
-                words,
-                match=match,
-                branches=branches,
-                through=through,
-                before=before,
-                limit=limit,
-                principal=principal,
-            )
-        )
+        return await acall(self.search_flow(conversation_id, words, principal=principal, **options))
 
     def version(self, conversation_id: str, *, principal: str | None = None) -> int:
         """Return the number of entries in the log; 0 if there is no conversation."""
