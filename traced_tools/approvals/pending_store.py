@@ -213,8 +213,8 @@ class PendingStore:
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(select(CALLS).where(of_call)).one()
-            # The update decides between callers that decide at once: only the first one still meets its condition.
             check_decision(call_id, questions(row) or None, decision)
+            # The update decides between callers that decide at once: only the first one still meets its condition.
             if connection.execute(change(CALLS).where(of_call, is_open(CALLS, now)).values(values)).rowcount != 1:
                 raise _late_error(connection, state_id, call_id)
 
@@ -461,6 +461,7 @@ class PendingStore:
 
     @_without_texts
     def _keep(self, state: RunState, text: str) -> None:
+        # Before the transaction, in which no other process can write an SQLite file.
         run, calls = run_row(state, text, _now()), call_rows(state, self.expires)
         with self._database.transaction() as connection:
             # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
@@ -548,6 +549,7 @@ def _expiry_error(call_id: str) -> NotWaiting:
 
 
 def _spend(connection: Connection, state_id: str, now: int) -> None:
+    # The update decides between runs that resume at once; the state is only read to say why it was refused.
     unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
     if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
         return

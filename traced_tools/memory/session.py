@@ -179,7 +179,7 @@ class MemorySession:
             ConversationDenied: if the conversation belongs to another principal.
             ChatMemoryError: if the conversation cannot be read, or, with `on_failure="raise"`, if the store is down.
         """
-        register_run(self.run)
+        register_run(self.run)  # before the append: other runs must not take the question for an ended run's
         # The view, the resumed turn and the append must be of one version of the log. If another run appends meanwhile,
         # everything is read and decided again.
         for _ in range(MOST_ATTEMPTS):
