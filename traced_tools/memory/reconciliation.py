@@ -24,7 +24,7 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.memory.entries import LoggedPause, MessageEntry
-from traced_tools.memory.view import MemoryView, Round, Turn
+from traced_tools.memory.view import MemoryView, Round, Turn, turns_of
 
 _WAITING: Final = f"{UNKNOWN_OUTCOME}its run ended while it waited for a decision."
 _WITHDRAWN: Final = f"{NOT_RUN}it waited for approval, and the conversation went on."
@@ -189,6 +189,22 @@ def _placeholder(round_: Round, parts: Sequence[ToolResultPart]) -> MessageEntry
     """Return an entry for results that never arrived, in the name of the run that made the calls."""
     place = {name: getattr(round_.answer, name) for name in ("turn", "run_id", "branch", "agent")}
     return MessageEntry(ToolMessage(parts), placeholder=True, **place)
+
+
+def with_placeholders(view: MemoryView, placeholders: Sequence[MessageEntry]) -> MemoryView:
+    """Return a view whose calls have the results of some placeholders."""
+    if not placeholders:
+        return view
+    turns = turns_of([*entries_of(turns_with_running(view)), *placeholders])
+    if not view.running.size:
+        return replace(view, turns=turns)
+    *earlier, running = turns
+    return replace(view, turns=tuple(earlier), running=running)
+
+
+def turns_with_running(view: MemoryView) -> tuple[Turn, ...]:
+    """Return the turns of a view, with the one that a resumed run goes on with."""
+    return (*view.turns, view.running) if view.running.size else view.turns
 
 
 def waiting_results(pending: Iterable[PendingCall]) -> ToolMessage:

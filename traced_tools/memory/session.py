@@ -24,10 +24,12 @@ from traced_tools.memory.reconciliation import (
     missing_results,
     rewind,
     split_request,
+    turns_with_running,
     unanswered_runs,
     waiting_outcomes,
     waiting_results,
     waiting_runs,
+    with_placeholders,
     with_running_turn,
     without_siblings,
 )
@@ -183,7 +185,7 @@ class MemorySession:
         # The view, the resumed turn and the append must be of one version of the log. If another run appends meanwhile,
         # everything is read and decided again.
         for _ in range(MOST_ATTEMPTS):
-            view, resumed = await self._log.read_view(self.memory.read), Turn()
+            view = await self._log.read_view(self.memory.read)
             if self.view.inherited:
                 view = replace(view, inherited=self.view.inherited)
             if self.run.resumption is not None and self._log.has_read:
@@ -191,9 +193,8 @@ class MemorySession:
                 if paused_turn is None:
                     continue
                 view, self._resumed = with_running_turn(view, paused_turn), paused_turn
-                resumed = view.running
             if self.ancestors:
-                view = replace(view, turns=without_siblings(view.turns, self.turn, resumed))
+                view = replace(view, turns=without_siblings(view.turns, self.turn, view.running))
             previous_turns = view.turns
             if view.left_out and not previous_turns:  # the turn before is longer than a window, but its calls may wait
                 last = await self._log.last_turns(1)
@@ -201,9 +202,9 @@ class MemorySession:
                     continue
                 previous_turns = last
             new_messages, prefix, request_only = split_request(view, conversation)
-            if resumed.size:  # the run that paused has appended the question
+            if view.running.size:  # the run that paused has appended the question
                 new_messages = ()
-            turns = (*view.turns, resumed) if resumed.size else view.turns
+            turns = turns_with_running(view)
             self.turn, self._last = self._turn_number(new_messages, turns), new_messages[-1] if new_messages else None
             question, placeholders = self._new_entries(new_messages), missing_results(turns, new_messages)
             outcomes: list[MessageEntry] = []
@@ -212,20 +213,14 @@ class MemorySession:
                 withdrawn_ids = await self._withdraw_runs(previous_turns, new_messages)
                 outcomes, self.superseded = waiting_outcomes(previous_turns, new_messages, withdrawn_ids)
             # Without turns in the view, the outcomes are of a turn that it leaves out: only the log gets them.
-            visible_outcomes = outcomes if view.turns else []
-            if placeholders or visible_outcomes:
-                turns = turns_of([*entries_of(turns), *placeholders, *visible_outcomes])
-            if resumed.size:  # its last calls get their results
-                *earlier, resumed = turns
-                turns = tuple(earlier)
-                if self._last is None and resumed.rounds:
-                    self._last = resumed.rounds[-1].answer.message
+            view = with_placeholders(view, [*placeholders, *(outcomes if view.turns else ())])
+            if self._last is None and view.running.rounds:
+                self._last = view.running.rounds[-1].answer.message
             self.view = replace(
                 view,
                 preceding=prefix,
-                turns=turns,
                 request_only=request_only,
-                running=Turn.of((*resumed.entries, *question)),
+                running=Turn.of((*view.running.entries, *question)),
             )
             # In one append, so that no other run reads the question without what became of the calls before it.
             is_appended = await self._log.append_first([*placeholders, *outcomes, *question])
