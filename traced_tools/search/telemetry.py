@@ -12,12 +12,12 @@ from traced_tools.search.scope import RetrievalScope, count_discoveries, record_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.observations import ObservedRun
-    from traced_tools.observe.stages.subjects import ObservedTool
 
 
 def observe_tool_search(
-    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ObservedTool
+    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ToolCallback
 ) -> ToolSearchObservation:
     """Return the observation of one search for tools; the arguments are those of `ToolSearchObservation`."""
     telemetry, events = run.telemetry, run.events
