@@ -57,8 +57,13 @@ from traced_tools.audit.verifying.reporting import report_verification
 from traced_tools.audit.writing import mirror
 from traced_tools.core.approval import ApprovalAnswer
 from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStarted
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
-from traced_tools.mcp.server_scope import McpServerScope
+from traced_tools.mcp.scopes import (
+    McpEndpoint,
+    McpRequestScope,
+    McpServerScope,
+    count_omitted_server,
+    count_omitted_tools,
+)
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
