@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from traced_tools.core.eviction import Always as Always
     from traced_tools.core.eviction import Composite as Composite
     from traced_tools.core.eviction import Eviction as Eviction
     from traced_tools.core.eviction import Lru as Lru
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from traced_tools.search.vector_store import VectorStore as VectorStore
 
 _EXPORTS = {
-    "Always": "traced_tools.core.eviction",
     "Composite": "traced_tools.core.eviction",
     "DecisionToolIndex": "traced_tools.search.decision",
     "Eviction": "traced_tools.core.eviction",
@@ -46,7 +44,6 @@ _EXPORTS = {
 }
 
 __all__ = [
-    "Always",
     "Composite",
     "DecisionToolIndex",
     "Eviction",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from traced_tools._lazy import lazy_exports
 
 _MOVED = (
-    *("Always", "Composite", "DecisionToolIndex", "Eviction", "HybridToolIndex", "InMemoryVectorStore"),
+    *("Composite", "DecisionToolIndex", "Eviction", "HybridToolIndex", "InMemoryVectorStore"),
     *("KeywordToolIndex", "Lru", "Never", "PgVectorStore", "RegexToolIndex", "ToolIndex", "ToolMatch", "ToolVector"),
     *("Ttl", "VectorStore", "VectorToolIndex"),
 )
