@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from traced_tools.demo.scenario.history import write_history as write_history
     from traced_tools.demo.scenario.outcomes import OUTCOMES as OUTCOMES
     from traced_tools.demo.scenario.scenario import Scenario as Scenario
 
 _EXPORTS = {
     "OUTCOMES": "traced_tools.demo.scenario.outcomes",
     "Scenario": "traced_tools.demo.scenario.scenario",
-    "write_history": "traced_tools.demo.scenario.history",
 }
 
 __all__ = [
     "OUTCOMES",
     "Scenario",
-    "write_history",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

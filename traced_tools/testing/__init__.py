@@ -45,7 +45,6 @@ _MOVED = {
     "OUTCOMES": "traced_tools.demo",
     "Scenario": "traced_tools.demo",
     "check_chat_memory_repository": "traced_tools.memory",
-    "write_history": "traced_tools.demo",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS, _MOVED)
