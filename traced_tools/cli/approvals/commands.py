@@ -30,7 +30,9 @@ from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 _HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "waits for", "rule", "expires (UTC)")
 _VERBS: Final = {Approve: "approved", Reject: "rejected", Provide: "answered"}
 
-app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait in a pending store.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Decide about tool calls that wait in a pending store."
+)
 
 
 def _not_blank(text: str) -> str:

@@ -64,7 +64,11 @@ _ERASED_CONTENTS: Final = (
 
 _log = logging.getLogger("traced_tools.audit")
 
-app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Read the audit trail: what models wanted to do, who allowed it, and why.",
+)
 
 
 @app.command("list")

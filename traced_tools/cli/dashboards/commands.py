@@ -26,7 +26,11 @@ def _limit(help: str) -> Any:
     return typer.Option(help=help, rich_help_panel="Limits")
 
 
-app = typer.Typer(no_args_is_help=True, help="Export the dashboards and rules as files, or import them into Grafana.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Export the dashboards and rules as files, or import them into Grafana.",
+)
 
 
 @app.command()

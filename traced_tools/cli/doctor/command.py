@@ -28,6 +28,10 @@ _SECONDS: Final = 30.0
 _SHOWN_TOOLS: Final = 20
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
 def doctor(
     mcp: Annotated[
         list[str],

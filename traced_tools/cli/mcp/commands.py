@@ -20,7 +20,7 @@ from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
 TOKEN_VARIABLE: Final = "TRACED_TOOLS_MCP_TOKEN"
 _COMMAND: Final = "mcp"
 
-app = typer.Typer(no_args_is_help=True, help="Serve tools to MCP clients.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients.")
 
 
 class Transport(StrEnum):
