@@ -33,12 +33,12 @@ from traced_tools.client import ChatClient, ChatClientRequestSpec
 from traced_tools.core.limits import LoopLimits
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.tool_errors import ToolErrors
-from traced_tools.events import ToolEvent
 from traced_tools.loop.advisor import Advisor
 from traced_tools.loop.exchange import ChatClientResponse
 from traced_tools.memory.advisor import MemoryAdvisor
 from traced_tools.memory.in_memory import InMemoryChatMemoryRepository
 from traced_tools.memory.window import MessageWindowChatMemory
+from traced_tools.observe import ToolEvent
 from traced_tools.policy.advisor import PolicyAdvisor
 from traced_tools.policy.policy import Policy
 from traced_tools.policy.rule import Rule

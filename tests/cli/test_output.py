@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import traced_tools
-from traced_tools.cli.app import app
+from traced_tools.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 SQL = ROOT / "deploy/audit/postgresql.sql"
@@ -30,6 +30,22 @@ def ran(*arguments: str, stdout: Any = subprocess.PIPE) -> tuple[int, str, str]:
 def test_the_version_is_printed() -> None:
     run = CliRunner().invoke(app, ["--version"])
     assert (run.exit_code, run.stdout, run.stderr) == (0, f"traced-tools {traced_tools.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command.name for command in COMMANDS])
+def test_the_list_of_commands_says_what_the_first_sentence_of_their_help_says(command: Any) -> None:
+    listed, _, _ = command.command.help.partition("\n\n")
+    assert command.help == " ".join(listed.split())
+
+
+def test_the_list_of_commands_is_printed_without_what_only_a_command_needs() -> None:
+    code = (
+        "import sys; from traced_tools.cli import main; sys.argv[1:] = ['--help']\n"
+        "try: main()\n"
+        "finally: print(sorted(sys.modules.keys() & {'sqlalchemy', 'httpx', 'pydantic', 'opentelemetry.sdk'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "approvals" in done.stdout and done.stdout.endswith("[]\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -21,8 +21,8 @@ from mcp_types import JSONRPCNotification
 from tests.markers import MARKER
 from tests.mcp.servers import is_alive, tools_of
 from tests.mcp.serving import SERVED, User, calling, in_each_era, talk, text_of
-from tests.waiting import PATIENCE, in_time, until
-from traced_tools.mcp import McpToolset, stdio
+from tests.waiting import PATIENCE, in_time, patiently, until
+from traced_tools.mcp import McpToolset, serving, stdio
 from traced_tools.mcp.stdio import encoded
 
 ENVELOPE = {
@@ -183,6 +183,23 @@ def _is_listening(url: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_answers_over_http_are_sent_at_once(host: str) -> None:
+    async def delays() -> int:
+        accepted = asyncio.get_running_loop().create_future()
+        with serving.listening(host, 0) as listener:
+            async with await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listener):
+                _, client = await asyncio.open_connection(*listener.getsockname()[:2])
+                server = await accepted
+                no_delay: int = server.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                for writer in (client, server):
+                    writer.close()
+                    await writer.wait_closed()
+        return no_delay
+
+    assert asyncio.run(patiently(delays()))
 
 
 @pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.slow), 2])

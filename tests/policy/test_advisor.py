@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,23 +25,20 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
-    ToolAnnotations,
     ToolCall,
-    ToolCallingManager,
-    ToolInvocation,
     ToolResult,
     UserMessage,
     tool,
 )
-from traced_tools.events import ToolDecided
+from traced_tools.core import ToolAnnotations
 from traced_tools.models import ChatResponse
-from traced_tools.observe import names
+from traced_tools.observe import ToolDecided, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 SMALL = Rule("small", then="allow", tool="add", where=lambda args: args["a"] < 100)
@@ -108,6 +106,18 @@ def test_a_predicate_may_be_async(mode: str) -> None:
 
     (result,) = ask(mode, Policy([Rule("small", then="allow", where=is_small)])).tool_results
     assert decided(result) == ("allowed", "small", None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_plain_predicate_runs_where_the_run_is(mode: str) -> None:
+    threads: list[threading.Thread] = []
+
+    def is_small(args: Mapping[str, Any]) -> bool:
+        threads.append(threading.current_thread())
+        return True
+
+    ask(mode, Policy([Rule("small", then="allow", where=is_small)]))
+    assert threads == [threading.current_thread()]
 
 
 @pytest.mark.parametrize("mode", MODES)

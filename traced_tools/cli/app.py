@@ -2,29 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from traced_tools._version import __version__
-from traced_tools.cli.approvals.commands import app as approvals
-from traced_tools.cli.audit.commands import app as audit
-from traced_tools.cli.dashboards.commands import app as dashboards
-from traced_tools.cli.doctor.command import doctor
-from traced_tools.cli.mcp.commands import app as mcp
-from traced_tools.cli.policy.commands import app as policy
-from traced_tools.demo.load import run_load
-from traced_tools.demo.run import run_demo
-from traced_tools.errors import TracedToolsError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(approvals, name="approvals")
-app.add_typer(audit, name="audit")
-app.add_typer(dashboards, name="dashboards")
-app.add_typer(mcp, name="mcp")
-app.add_typer(policy, name="policy")
-app.command()(doctor)
+
+class _LateCommand(TyperCommand):
+    """A command, or a group of commands, whose module is imported when it is called.
+
+    Args:
+        name: the name of the command.
+        module: the module whose `app` is the command.
+        help: what the list of commands says of it, without importing the module.
+    """
+
+    def __init__(self, name: str, module: str, help: str) -> None:
+        super().__init__(name, help=help)
+        self._module = module
+
+    @cached_property
+    def command(self) -> Any:
+        """The command itself."""
+        return typer.main.get_command(import_module(self._module).app)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.command.make_context(info_name, args, parent, **extra)
+
+
+COMMANDS: Final = (
+    _LateCommand(
+        "doctor",
+        "traced_tools.cli.doctor.command",
+        "Check MCP servers: which revision of the protocol they speak, and which tools they have.",
+    ),
+    _LateCommand(
+        "demo",
+        "traced_tools.demo.command",
+        "Run a small agent against a local server and show its trace; "
+        "with OPENAI_API_KEY or OPENAI_BASE_URL, that API.",
+    ),
+    _LateCommand(
+        "approvals", "traced_tools.cli.approvals.commands", "Decide about tool calls that wait in a pending store."
+    ),
+    _LateCommand(
+        "audit",
+        "traced_tools.cli.audit.commands",
+        "Read the audit trail: what models wanted to do, who allowed it, and why.",
+    ),
+    _LateCommand(
+        "dashboards",
+        "traced_tools.cli.dashboards.commands",
+        "Export the dashboards and rules as files, or import them into Grafana.",
+    ),
+    _LateCommand("mcp", "traced_tools.cli.mcp.commands", "Serve tools to MCP clients."),
+    _LateCommand("policy", "traced_tools.cli.policy.commands", "Check policies before you use them."),
+)
+
+
+class _Commands(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in COMMANDS:
+            self.add_command(command)
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _print_version(is_requested: bool) -> None:
@@ -40,60 +89,3 @@ def traced_tools(
     ] = False,
 ) -> None:
     """A tool-calling loop for agents in which every step is an OpenTelemetry span."""
-
-
-_OF_LOAD = "With --load"
-
-
-@app.command()
-def demo(
-    load: Annotated[
-        bool, typer.Option("--load", help="Instead, run agents with every outcome, and send their telemetry.")
-    ] = False,
-    otlp: Annotated[
-        str | None,
-        typer.Option(metavar="URL", rich_help_panel=_OF_LOAD, help="The collector that the telemetry is sent to."),
-    ] = None,
-    prometheus: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", rich_help_panel=_OF_LOAD, help="The port of 127.0.0.1 that serves the metrics."),
-    ] = None,
-    duration: Annotated[
-        float, typer.Option(metavar="SECONDS", rich_help_panel=_OF_LOAD, help="The time in which runs start.")
-    ] = 60.0,
-    rate: Annotated[
-        float, typer.Option(metavar="RUNS_PER_SECOND", rich_help_panel=_OF_LOAD, help="Runs that start per second.")
-    ] = 5.0,
-    seed: Annotated[
-        int, typer.Option(min=0, rich_help_panel=_OF_LOAD, help="Decides what the runs do, and in which order.")
-    ] = 0,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", rich_help_panel=_OF_LOAD, help="An outcome that is left out. Repeatable."),
-    ] = None,
-) -> None:
-    """Run a small agent against a local server and show its trace; with OPENAI_API_KEY or OPENAI_BASE_URL, that API."""
-    if load:
-        try:
-            run_load(
-                Console(),
-                otlp=otlp,
-                prometheus=prometheus,
-                duration=duration,
-                rate=rate,
-                seed=seed,
-                without=without or (),
-            )
-        except (TracedToolsError, ValueError) as error:
-            typer.echo(f"demo: {error}", err=True)
-            raise typer.Exit(2) from None
-        return
-    if otlp is not None or prometheus is not None or without:
-        typer.echo("demo: --otlp, --prometheus and --without need --load", err=True)
-        raise typer.Exit(2)
-    try:
-        run_demo(Console())
-    except TracedToolsError as error:
-        typer.echo(f"demo: {error}", err=True)
-        typer.echo("Unset OPENAI_API_KEY and OPENAI_BASE_URL to run the demo against its own local server.", err=True)
-        raise typer.Exit(1) from None

@@ -74,6 +74,13 @@ class Call(Step[T]):
         return f"<{type(self).__name__} {getattr(self._function, '__qualname__', type(self._function).__name__)}>"
 
 
+class InlineCall(Call[T]):
+    """Calls a function that does not wait, or an async one: on asyncio, both run on the event loop."""
+
+    __slots__ = ()
+    is_async = True
+
+
 class Pause(Step[None]):
     """Waits for a number of seconds."""
 

@@ -10,12 +10,13 @@ from typing import Any, Final
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.enums import POLICY_DECISIONS, PolicyDecision
 from traced_tools.errors import ConfigurationError
-from traced_tools.flow.steps import perform
+from traced_tools.flow.steps import InlineCall
 from traced_tools.policy.conditions import ArgumentConditions, NoValueError
 from traced_tools.policy.digest import digest_of, digest_of_rules
 from traced_tools.policy.missing_names import MissingName, missing_names
 from traced_tools.policy.rule import CallFacts, Rule
 from traced_tools.policy.rule_index import RuleIndex
+from traced_tools.policy.rules_by_name import RulesByName
 from traced_tools.policy.yaml_file import read_bytes, read_policy
 from traced_tools.tools.toolset import SourceNames
 
@@ -72,6 +73,7 @@ class Policy:
         for rule in self.rules:
             if (problem := index.add(rule)) is not None:
                 raise ConfigurationError(problem)
+        self._rules_by_name = RulesByName(self.rules)
         self.path: Path | None = None
         self._digest: str | None = None
         self._spelling = tuple(rule for rule in self.rules if rule.spelled_names)
@@ -141,7 +143,7 @@ class Policy:
 
     async def decide(self, call: CallFacts) -> Verdict:
         """Decide about a call, as a flow. A predicate that fails denies the call."""
-        for rule in self.rules:
+        for rule in self._rules_by_name.candidates(call):
             try:
                 applies = rule.is_for(call) and (rule.where is None or await _holds(rule, call))
             except Exception as error:
@@ -164,7 +166,7 @@ async def _holds(rule: Rule, call: CallFacts) -> bool:
             needs_principal = where.reads_principal and not where.exclude(arguments)
             holds = where(arguments, await call.read_principal() if needs_principal else {})
         else:
-            holds = await perform(where, call.read_arguments())
+            holds = await InlineCall(where, call.read_arguments())
     except NoValueError:
         if rule.then != "allow":  # the rule might be for the call, so the call must not get past it
             raise

@@ -80,8 +80,9 @@ class Rule:
         annotations: hints of the tool's `ToolAnnotations` and their values, such as `{"read_only": True}`. A tool whose
             author does not give a hint meets no condition on it.
         where: a plain or async function of the validated arguments that returns True or False. If it raises, or returns
-            anything else, the call is denied. Or conditions, as in a policy file: for each argument, or attribute of
-            the principal, operators and their operands, such as `{"principal.team": {"eq": "finance"}}`.
+            anything else, the call is denied. A plain function must not wait: on asyncio, it runs on the event loop.
+            Or conditions, as in a policy file: for each argument, or attribute of the principal, operators and their
+            operands, such as `{"principal.team": {"eq": "finance"}}`.
         reason: what the model reads if the call is denied, or the approver if it requires approval. By default, only
             that the policy does not allow it, or requires approval.
 

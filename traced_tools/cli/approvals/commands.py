@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from rich.console import Console
 from rich.table import Table
 
-from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
+from traced_tools.approvals.pending_rows import WaitingApproval
+from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
@@ -30,7 +31,9 @@ from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 _HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "waits for", "rule", "expires (UTC)")
 _VERBS: Final = {Approve: "approved", Reject: "rejected", Provide: "answered"}
 
-app = typer.Typer(no_args_is_help=True, help="Decide about tool calls that wait in a pending store.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Decide about tool calls that wait in a pending store."
+)
 
 
 def _not_blank(text: str) -> str:

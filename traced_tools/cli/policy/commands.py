@@ -34,7 +34,7 @@ _HEADINGS: Final = ("tool", "agent", "was", "becomes", "reason code", "calls")
 _NEEDED: Final = {"principal": "the name of the principal", "principal attributes": "attributes of the principal"}
 _EVALUATED_HEADINGS: Final = ("advisor", "policy", "rule", "tool", "was", "would become", "calls")
 
-app = typer.Typer(no_args_is_help=True, help="Check policies before you use them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check policies before you use them.")
 
 
 @app.command()
