@@ -27,7 +27,7 @@ OF_THE_WHOLE_HOUSE = (
 """The tests that read each module, page or public name, or what stands beside the package."""
 FOLDERS = ("advisors", "flow", "loop", "observe", "tools")
 """The folders whose tests run, beside those of no folder. Providers have no ties to annexes, and take long."""
-LEAST = 6_000
+LEAST = 5_000
 OF_THE_TOP = public_names()["traced_tools"]
 
 

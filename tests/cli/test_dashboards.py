@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.test_demo import demo
 from tests.judges.programs import ROOT
 from traced_tools.cli.app import app
 
@@ -26,8 +25,8 @@ def written(folder: Path) -> dict[Path, bytes]:
 
 
 def test_export_writes_the_boards_and_the_rules_and_prints_their_paths(tmp_path: Path) -> None:
-    run = demo("dashboards", "export", "--dir", str(tmp_path / "new" / "folder"))
-    assert run.returncode == 0, run.stderr
+    run = CliRunner().invoke(app, ["dashboards", "export", "--dir", str(tmp_path / "new" / "folder")])
+    assert run.exit_code == 0, run.stderr
     assert written(tmp_path / "new" / "folder") == boards("classic") | RULES
     assert len(RULES) == 2
     assert Path("tt-home.json") in boards("classic")
@@ -38,7 +37,8 @@ def test_export_writes_the_boards_and_the_rules_and_prints_their_paths(tmp_path:
 @pytest.mark.slow
 def test_export_writes_the_other_schema_over_the_first(tmp_path: Path) -> None:
     for schema in ("classic", "v2"):
-        assert demo("dashboards", "export", "--dir", str(tmp_path), "--schema", schema).returncode == 0
+        command = ["dashboards", "export", "--dir", str(tmp_path), "--schema", schema]
+        assert CliRunner().invoke(app, command).exit_code == 0
     assert written(tmp_path) == boards("v2") | RULES
     assert boards("v2") != boards("classic")
 

@@ -73,7 +73,10 @@ def test_every_limit_is_another_one_here() -> None:
     assert all(value != getattr(DEFAULTS, name) for name, value in OTHERS.items())
 
 
-@pytest.mark.parametrize("changed", [OTHERS, *([{name: OTHERS[name]} for name in ("daily_cost", "run_success")])])
+@pytest.mark.parametrize(
+    "changed",
+    [OTHERS, *(pytest.param({name: OTHERS[name]}, marks=pytest.mark.slow) for name in ("daily_cost", "run_success"))],
+)
 def test_an_export_with_other_limits_equals_what_the_generator_writes(
     changed: dict[str, float], tmp_path: Path
 ) -> None:
