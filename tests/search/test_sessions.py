@@ -26,26 +26,13 @@ from tests.search.searching import (
     searching,
     zoo,
 )
-from traced_tools import (
-    Approve,
-    ChatClient,
-    ExecuteTools,
-    FunctionToolCallback,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    PendingStore,
-    Policy,
-    PolicyAdvisor,
-    Rule,
-    ToolCall,
-    ToolCallingManager,
-    ToolMetadata,
-    UserMessage,
-)
-from traced_tools.core import eviction
-from traced_tools.search import Composite, Lru, Never, ToolMatch, Ttl
+from traced_tools import Approve, ChatClient, MemoryAdvisor, Policy, PolicyAdvisor, Rule, ToolCall, UserMessage
+from traced_tools.approvals import PendingStore
+from traced_tools.core import Composite, Lru, Never, ToolMetadata, Ttl, eviction
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
+from traced_tools.search import ToolMatch
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolCallingManager
 
 PLACES = {"outside": 200, "inside": 400}
 
@@ -476,7 +463,8 @@ import sys
 from pathlib import Path
 from tests.search.searching import client, offered, searching
 from tests.search.test_sessions import paying
-from traced_tools import Approve, PendingStore
+from traced_tools import Approve
+from traced_tools.approvals import PendingStore
 
 with PendingStore(sys.argv[2]) as store:
     resuming, model = client(searching(), "done", tools=paying("panda"), pending_store=store)

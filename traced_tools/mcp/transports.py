@@ -191,7 +191,7 @@ def _standard_error() -> TextIO:
         return open(os.devnull, "w")
 
 
-class HttpTransport:
+class StreamableHttpTransport:
     """A server at a URL.
 
     Args:

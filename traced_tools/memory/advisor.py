@@ -22,7 +22,8 @@ from traced_tools.flow.steps import perform
 from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, TranscriptAdvisor
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.memory.chat_memory import ChatMemory
-from traced_tools.memory.session import MemorySession, OnFailure, session_of
+from traced_tools.memory.run_log import OnFailure
+from traced_tools.memory.session import MemorySession, session_of
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.refusals import refuse_superseded
@@ -87,14 +88,11 @@ class MemoryAdvisor(TranscriptAdvisor):
         instructions = [message for message in request.messages if isinstance(message, SystemMessage)]
         conversation = [message for message in request.messages if not isinstance(message, SystemMessage)]
         session = session_of(request.run.id, self)
-        is_begun = session is not None
         if session is None:
-            session = MemorySession(self, self.memory, request.run, self._on_failure)
-            self._check_alone(session)
-        session.iteration = request.iteration
-        await (session.go_on(conversation) if is_begun else session.begin(conversation))
-        if not is_begun and session.superseded:
-            refuse_superseded(request.run, session.superseded, request.tools)
+            session = await self._begin(request, conversation)
+        else:
+            session.iteration = request.iteration
+            await session.go_on(conversation)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))
@@ -113,6 +111,16 @@ class MemoryAdvisor(TranscriptAdvisor):
         if not is_inside:  # inside the loop, `complete` does so
             await session.flush()
         return response
+
+    async def _begin(self, request: ChatClientRequest, conversation: Sequence[Message]) -> MemorySession:
+        """Return a session that has taken the conversation of the first request of a run."""
+        session = MemorySession(self, self.memory, request.run, self._on_failure)
+        self._check_alone(session)
+        session.iteration = request.iteration
+        await session.begin(conversation)
+        if session.superseded:
+            refuse_superseded(request.run, session.superseded, request.tools)
+        return session
 
     def _check_alone(self, session: MemorySession) -> None:
         """Raise an error if another advisor of the chain keeps the conversation in the same repository."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
-    from traced_tools.run.resumption import Pause, Resumption
+    from traced_tools.run.resumption import Resumption, RunPause
     from traced_tools.run.streamed_text import Delivery
 
 
@@ -247,7 +247,7 @@ class RunContext:
         self.trace_id: str | None = None
         self.interrupted: ToolMessage | None = None
         self.resumption: Resumption | None = None
-        self.pause: Pause | None = None
+        self.pause: RunPause | None = None
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()
