@@ -317,7 +317,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
     *("genai_prices", "griffe", "httpx2", "jsonschema", "mcp", "mcp_types", "PIL", "requests", "rich", "typer"),
-    *("cryptography", "numpy", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy", "tantivy", "urllib3", "yaml"),
+    *("cryptography", "numpy", "psycopg", "redis", "rfc8785", "sqlalchemy", "tantivy", "urllib3", "yaml"),
 )
 
 

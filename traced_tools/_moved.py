@@ -50,14 +50,14 @@ MOVED: dict[str, dict[str, str]] = {
         ),
     },
     "traced_tools.search": {
-        "traced_tools.core": "Always Composite Eviction Lru Never Ttl",
+        "traced_tools.core": "Composite Eviction Lru Never Ttl",
     },
     "traced_tools.testing": {
-        "traced_tools.demo": "OUTCOMES Scenario write_history",
+        "traced_tools.demo": "OUTCOMES Scenario",
         "traced_tools.memory": "check_chat_memory_repository",
     },
     "traced_tools.tools.search": {
-        "traced_tools.core": "Always Composite Eviction Lru Never Ttl",
+        "traced_tools.core": "Composite Eviction Lru Never Ttl",
         "traced_tools.search": (
             "DecisionToolIndex HybridToolIndex InMemoryVectorStore KeywordToolIndex PgVectorStore RegexToolIndex "
             "ToolIndex ToolMatch ToolVector VectorStore VectorToolIndex"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.audit.commanded import complaint, printed
 from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
 from tests.modes import MODES
-from traced_tools import AuditAdvisor, ChatClient
+from traced_tools import AuditAdvisor, ChatClient, ToolCall, tool
 from traced_tools.audit import receipt, verify_receipt
+from traced_tools.audit.keys import KEY_VARIABLE
 from traced_tools.audit.reading.queries import CallFilter
 from traced_tools.audit.reading.reader import AuditReader, count_calls, find_waiting
 from traced_tools.audit.trail import AuditTrail
@@ -107,6 +110,36 @@ def test_all_calls_are_returned_and_counted_and_those_that_wait_are_found(
     assert len(calls) == count_calls(reader, CallFilter()) == 153
     assert count_calls(reader, CallFilter(tool="other")) == 150
     assert [call.run_id for call in find_waiting(reader, calls)] == ["run-1"]
+
+
+def test_the_command_lists_the_calls_of_a_principal_with_the_reading_role(
+    database: Database, opened: Callable[..., AuditTrail], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    trail = opened()
+    for person in ("ana", "bob", None):
+        model = ScriptedChatModel([[ToolCall("pay", {}, id="c1")], "done"])
+        ChatClient(model, tools=[pay], advisors=[AuditAdvisor(trail)]).prompt("?", principal=person).call()
+    trail.close()
+    store = ("--store", database.url(READER))
+    assert "TRACED_TOOLS_AUDIT_KEY" in complaint("list", "--principal", "ana", *store)
+    monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
+    (call,) = json.loads(printed("list", "--json", "--principal", "ana", *store))
+    assert call["tool"] == "pay"
+    assert re.fullmatch("pseudonym:[0-9a-f]{16}", call["principal"])
+    headings, row, _, summary = printed("list", "--principal", "ana", *store).splitlines()
+    assert headings.split()[2:4] == ["run", "principal"]
+    assert call["principal"] in row
+    assert summary == "1 call, 0 refused, 0 pending, 0 unfinished"
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert json.loads(printed("list", "--json", "--principal", call["principal"], *store)) == [call]
+    assert json.loads(printed("list", "--json", "--principal", "pseudonym:0123456789abcdef", *store)) == []
+
+
+@tool
+def pay() -> str:
+    """Pay."""
+    return "paid"
 
 
 def test_the_writing_role_cannot_verify(database: Database, opened: Callable[..., AuditTrail]) -> None:

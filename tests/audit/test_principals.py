@@ -148,6 +148,24 @@ def test_show_exports_and_receipts_have_who_asked(tmp_path: Path, monkeypatch: p
     assert re.search(rf"principal {PSEUDONYM}", printed("verify-receipt", receipt))
 
 
+@pytest.mark.parametrize("content", ["digest", "full"])
+def test_list_shows_on_whose_behalf_calls_are_as_recorded(
+    tmp_path: Path, content: ContentMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recorded(tmp_path / "a.db", content)
+    principals = {call.principal for call in AuditReader(path).calls()} - {None}
+    headings, *rows = printed("list", "--store", path).splitlines()
+    place = slice(headings.index("principal"), headings.index("agent"))
+    assert {row[place].strip() for row in rows[:6]} == {*principals, ""}
+    assert principals == {"ana", "bob"} if content == "full" else not principals & {"ana", "bob"}
+    assert "principal" not in printed("list", "--store", write(tmp_path / "b.db", story()))
+    for columns in (110, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = printed("list", "--store", path)
+        assert max(map(len, text.splitlines())) <= columns
+        assert ("principal" in text) == (columns == 110)
+
+
 def test_match_and_erase_know_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
     path = recorded(tmp_path / "a.db", "full")

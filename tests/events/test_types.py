@@ -142,7 +142,7 @@ def test_the_published_schema_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_public_event_is_exported(kind: type[Event]) -> None:
-    import traced_tools.events as public
+    import traced_tools.observe as public
 
     assert getattr(public, kind.__name__) is kind
 

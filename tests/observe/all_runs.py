@@ -51,8 +51,13 @@ from traced_tools.core.approval import ApprovalAnswer
 from traced_tools.errors import InvalidResponse
 from traced_tools.events import OtlpEventExporter
 from traced_tools.loop import ToolCallingAdvisor
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
-from traced_tools.mcp.server_scope import McpServerScope
+from traced_tools.mcp.scopes import (
+    McpEndpoint,
+    McpRequestScope,
+    McpServerScope,
+    count_omitted_server,
+    count_omitted_tools,
+)
 from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
 from traced_tools.observe import Event, RunFinished, ToolStarted, names

@@ -27,13 +27,13 @@ from traced_tools import (
     ToolMessage,
     UserMessage,
     tool,
-    tool_callbacks,
 )
 from traced_tools.core import ProviderPart, ReasoningPart, ToolResultPart
 from traced_tools.observe import content, names, settings
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.observe.truncation import truncate_json
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 

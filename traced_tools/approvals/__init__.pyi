@@ -1,2 +1,2 @@
+from .pending_rows import WaitingApproval as WaitingApproval
 from .pending_store import PendingStore as PendingStore
-from .pending_store import WaitingApproval as WaitingApproval

@@ -6,103 +6,53 @@ transaction that relies on them, so they hold for all threads and processes that
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Select,
-    and_,
-    delete,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, insert, or_, select
 from sqlalchemy import update as change
 
+from traced_tools.approvals.pending_queries import (
+    IS_REFUSED,
+    calls_of_waiting_runs,
+    calls_to_decide,
+    count_ready,
+    count_refused,
+    count_waiting,
+    is_open,
+    is_ready,
+    states_of_call,
+)
+from traced_tools.approvals.pending_rows import (
+    WaitingApproval,
+    call_rows,
+    decision_columns,
+    merge_decisions,
+    questions,
+    run_row,
+    waiting_approval,
+)
 from traced_tools.approvals.pending_schema import CALLS, DELETED, PENDING_STORE, RUNS
-from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
-from traced_tools.core.canonical import canonical_text
+from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
 from traced_tools.core.part_check import PartCheck
-from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.steps import Call
-from traced_tools.loop.state import KeptInput, KeptQuestion, RunState
+from traced_tools.loop.state import RunState
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.stores.columns import microseconds, time_of
+from traced_tools.stores.columns import microseconds
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
 from traced_tools.tools.approval import check_decision
 
 _MOST: Final = 2**31
 """The highest limit of a query, which databases accept."""
-_MICROSECOND: Final = timedelta(microseconds=1)
 _without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingApproval:
-    """A call that waits for a decision, with the run that waits for it.
-
-    Attributes:
-        call_id: the call's id.
-        run_id: the id of the run that paused.
-        state_id: the id of the run's state.
-        agent: the name of the client.
-        conversation_id: the conversation of the run; None if it has none.
-        principal: on whose behalf the run acts; None if it is not known.
-        tool: the tool's name.
-        arguments: the arguments that the tool would receive, as canonical JSON (RFC 8785).
-        rule: the reason code of the advisor that requires approval, such as the id of a policy's rule.
-        reason: why the call requires approval, in words; None if only the tool says so.
-        intent: the model's reason for the call, if known.
-        requested_at: when the call began to wait, in UTC.
-        expires_at: when the call can no longer be decided, in UTC; None for never.
-        input: the questions of the tool, if the call waits for input; empty for a call that waits for approval.
-        is_last: whether all other calls of the run are decided or expired, so that the run can resume after this one.
-        decision: the decision, if the call was decided and its run has not resumed yet; else None.
-        refusal: why the run can't resume, if an attempt has shown it; else None.
-        path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
-            for a call of the run itself.
-    """
-
-    call_id: str
-    run_id: str
-    state_id: str
-    agent: str
-    conversation_id: str | None
-    principal: str | None = field(repr=False)
-    tool: str
-    arguments: str = field(repr=False)
-    rule: str | None
-    reason: str | None = field(repr=False)
-    intent: str | None = field(repr=False)
-    requested_at: datetime
-    expires_at: datetime | None
-    is_last: bool
-    input: tuple[InputRequest, ...] = ()
-    decision: CallDecision | None = None
-    refusal: ResumeRefusal | None = None
-    path: tuple[str, ...] = ()
-
-    @property
-    def args(self) -> dict[str, Any]:
-        """The arguments that the tool would receive, as a JSON object."""
-        arguments: dict[str, Any] = json.loads(self.arguments)
-        return arguments
 
 
 class PendingStore:
@@ -175,7 +125,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._select_calls(_waiting(_now()), agent, principal, limit)
+        return self._select_calls(calls_to_decide(_now()), agent, principal, limit)
 
     async def apending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -197,7 +147,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._select_calls(_of_waiting_runs(_now()).where(_IS_REFUSED), agent, principal, limit)
+        return self._select_calls(calls_of_waiting_runs(_now()).where(IS_REFUSED), agent, principal, limit)
 
     async def arefused(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -214,7 +164,7 @@ class PendingStore:
         if principal is not None:
             query = query.where(RUNS.c.principal == principal)
         with self._database.connect() as connection:
-            return [_waiting_approval(row) for row in connection.execute(query)]
+            return [waiting_approval(row) for row in connection.execute(query)]
 
     @_without_texts
     def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -229,12 +179,12 @@ class PendingStore:
             PendingStoreError: if several runs wait for a call with this id; pass `run_id` then.
         """
         with self._database.connect() as connection:
-            state_id = _only_state(connection, _states_of_call(call_id, run_id), call_id)
+            state_id = _only_state(connection, states_of_call(call_id, run_id), call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
-            row = connection.execute(_of_waiting_runs(now := _now()).where(of_call)).one()
+            row = connection.execute(calls_of_waiting_runs(now := _now()).where(of_call)).one()
             if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
                 raise _expiry_error(call_id)
-        return _waiting_approval(row)
+        return waiting_approval(row)
 
     async def afind(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
         """Return a call of a run that waits, on asyncio; see `find`."""
@@ -256,16 +206,16 @@ class PendingStore:
             ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
-        values = _decision_columns(decision, now := _now())
+        values = decision_columns(decision, now := _now())
         with self._database.transaction() as connection:
             # The lock keeps a run from resuming between the checks and the decision.
-            states = _states_of_call(call_id, run_id).with_for_update()
+            states = states_of_call(call_id, run_id).with_for_update()
             state_id = _only_state(connection, states, call_id)
             of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
             row = connection.execute(select(CALLS).where(of_call)).one()
+            check_decision(call_id, questions(row) or None, decision)
             # The update decides between callers that decide at once: only the first one still meets its condition.
-            check_decision(call_id, _questions(row) or None, decision)
-            if connection.execute(change(CALLS).where(of_call, _is_open(CALLS, now)).values(values)).rowcount != 1:
+            if connection.execute(change(CALLS).where(of_call, is_open(CALLS, now)).values(values)).rowcount != 1:
                 raise _late_error(connection, state_id, call_id)
 
     async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
@@ -305,7 +255,7 @@ class PendingStore:
             agent: only states of this client; None for all.
             limit: the maximum number of states; None for all.
         """
-        query = select(RUNS.c.state).where(_is_ready(_now()))
+        query = select(RUNS.c.state).where(is_ready(_now()))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
@@ -370,7 +320,7 @@ class PendingStore:
             whether the run was kept apart as one that can't resume.
         """
         expect("run_id", run_id, str, "a str")
-        run = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None), _IS_REFUSED)
+        run = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None), IS_REFUSED)
         with self._database.transaction() as connection:
             return connection.execute(change(RUNS).where(run).values(refused_at=None, refusal=None)).rowcount > 0
 
@@ -485,24 +435,10 @@ class PendingStore:
         if self._is_closed:
             return []
         now = _now()
-        # A run is ready since its last call was decided or has expired.
-        ready_since = func.max(func.coalesce(CALLS.c.decided_at, CALLS.c.expires_at)).label("since")
-        of_runs = RUNS.join(CALLS, RUNS.c.state_id == CALLS.c.state_id)
-        ready = select(RUNS.c.agent, ready_since).select_from(of_runs).where(_is_ready(now))
-        ready_runs = ready.group_by(RUNS.c.state_id, RUNS.c.agent).subquery()
-        waiting = select(RUNS.c.agent, func.count(), func.min(CALLS.c.requested_at)).select_from(of_runs)
         with self._database.connect() as connection:
-            calls = connection.execute(
-                waiting.where(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, _is_open(CALLS, now)).group_by(RUNS.c.agent)
-            ).all()
-            runs = connection.execute(
-                select(ready_runs.c.agent, func.count(), func.min(ready_runs.c.since)).group_by(ready_runs.c.agent)
-            ).all()
-            refused = connection.execute(
-                select(RUNS.c.agent, RUNS.c.refusal, func.count())
-                .where(RUNS.c.spent_at.is_(None), _IS_REFUSED)
-                .group_by(RUNS.c.agent, RUNS.c.refusal)
-            ).all()
+            calls = connection.execute(count_waiting(now)).all()
+            runs = connection.execute(count_ready(now)).all()
+            refused = connection.execute(count_refused()).all()
         return [
             *(PendingCounts(agent, calls=count, oldest_call=_age(since, now)) for agent, count, since in calls),
             *(PendingCounts(agent, ready=count, oldest_ready=_age(since, now)) for agent, count, since in runs),
@@ -525,35 +461,8 @@ class PendingStore:
 
     @_without_texts
     def _keep(self, state: RunState, text: str) -> None:
-        run = {
-            "state_id": state.id,
-            "run_id": state.run_ids[-1],
-            "agent": state.agent,
-            "conversation_id": state.conversation_id,
-            "principal": state.principal,
-            "state": text,
-            "created_at": _now(),
-        }
-        calls = []
-        for call_id, path, call in state.leaves():
-            if call.held:
-                continue
-            requested_at = round(call.requested_at * 1_000_000)
-            calls.append(
-                {
-                    "state_id": state.id,
-                    "call_id": call_id,
-                    "path": canonical_text(path) if path else None,
-                    "tool": call.tool,
-                    "arguments": call.arguments,
-                    "rule": call.rule,
-                    "reason": call.reason,
-                    "intent": call.intent,
-                    "input": None if call.input is None else _questions_text(call.input),
-                    "requested_at": requested_at,
-                    "expires_at": None if self.expires is None else requested_at + self.expires // _MICROSECOND,
-                }
-            )
+        # Before the transaction, in which no other process can write an SQLite file.
+        run, calls = run_row(state, text, _now()), call_rows(state, self.expires)
         with self._database.transaction() as connection:
             # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
             existing = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
@@ -565,12 +474,12 @@ class PendingStore:
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
         now = _now()
-        columns = {call_id: _decision_columns(decision, now) for call_id, decision in decisions.items()}
+        columns = {call_id: decision_columns(decision, now) for call_id, decision in decisions.items()}
         with self._database.transaction() as connection:
             # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
             # rolls it back, so that the state is not spent.
             _spend(connection, state.id, now)
-            query = select(CALLS, _is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
+            query = select(CALLS, is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
             rows = connection.execute(query).all()
             stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
             if stored_calls != {
@@ -586,7 +495,7 @@ class PendingStore:
                 if row.is_open and row.call_id in columns:
                     of_call = and_(CALLS.c.state_id == state.id, CALLS.c.call_id == row.call_id)
                     connection.execute(change(CALLS).where(of_call).values(columns[row.call_id]))
-            merged = {row.call_id: _merge_decisions(row, decisions.get(row.call_id)) for row in rows}
+            merged = {row.call_id: merge_decisions(row, decisions.get(row.call_id)) for row in rows}
         return {call_id: decision for call_id, decision in merged.items() if decision is not None}
 
     @_without_texts
@@ -609,53 +518,11 @@ def _age(since: int, now: int) -> float:
     return max(0.0, (now - since) / 1_000_000)
 
 
-# Queries.
-
-_IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
-
-
-def _is_ready(now: int) -> ColumnElement[bool]:
-    """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
-    calls = CALLS.alias()  # some of the queries also select from CALLS
-    has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls, now))
-    return and_(RUNS.c.spent_at.is_(None), ~_IS_REFUSED, ~has_open)
-
-
 def _most(limit: int | None) -> int | None:
     if limit is None:
         return None
     expect_whole("limit", limit, 1)
     return min(limit, _MOST)
-
-
-def _is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
-    """Return the condition that a call can be decided."""
-    return and_(calls.c.decided_at.is_(None), or_(calls.c.expires_at.is_(None), calls.c.expires_at > now))
-
-
-def _waiting(now: int) -> Select[Any]:
-    """Return the query for calls that can be decided, of all runs that wait and can resume."""
-    return _of_waiting_runs(now).where(~_IS_REFUSED, _is_open(CALLS, now))
-
-
-def _of_waiting_runs(now: int) -> Select[Any]:
-    """Return the query for the calls of all runs that wait."""
-    other = CALLS.alias()
-    has_others = exists().where(
-        other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other, now)
-    )
-    of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal, RUNS.c.refusal)
-    query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
-    return query.where(RUNS.c.spent_at.is_(None))
-
-
-def _states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
-    """Return the query for the states that wait and have a call with this id."""
-    expect("call_id", call_id, str, "a str")
-    expect("run_id", run_id, (str, type(None)), "a str or None")
-    has_call = exists().where(CALLS.c.state_id == RUNS.c.state_id, CALLS.c.call_id == call_id)
-    query = select(RUNS.c.state_id).where(RUNS.c.spent_at.is_(None), has_call)
-    return query if run_id is None else query.where(RUNS.c.run_id == run_id)
 
 
 def _only_state(connection: Connection, states: Select[Any], call_id: str) -> str:
@@ -682,6 +549,7 @@ def _expiry_error(call_id: str) -> NotWaiting:
 
 
 def _spend(connection: Connection, state_id: str, now: int) -> None:
+    # The update decides between runs that resume at once; the state is only read to say why it was refused.
     unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
     if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
         return
@@ -691,119 +559,3 @@ def _spend(connection: Connection, state_id: str, now: int) -> None:
     if run is None:
         raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
     raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")
-
-
-# Rows.
-
-
-def _merge_decisions(row: Row[Any], decision: CallDecision | None) -> CallDecision | Denied | None:
-    """Return the decision about a call of a state that is being spent; None if the call keeps waiting."""
-    if row.decided_at is not None:
-        earlier = _stored_decision(row)
-        if decision is not None and _verdict(decision) != _verdict(earlier):
-            raise ResumeError(
-                f"the call {row.call_id!r} was decided otherwise before: resume without a decision about it"
-            )
-        return earlier
-    if row.is_open:
-        return decision
-    if decision is not None:
-        raise ResumeError(f"the call {row.call_id!r} has expired: resume without a decision about it")
-    return Denied("nobody decided about it before it expired.", "approval_timeout", row.expires_at / 1_000_000)
-
-
-def _decision_columns(decision: CallDecision, now: int) -> Mapping[str, Any]:
-    """Return the columns of a decision.
-
-    Raises:
-        TypeError, ValueError: for a decision that cannot be recorded.
-    """
-    expect("decision", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
-    if isinstance(decision, Approve) and decision.scope != "call":
-        raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
-    return {
-        "decision": canonical_text({**_verdict(decision), "code": getattr(decision, "code", None)}),
-        "decided_by": decision.by,
-        "decided_at": now,
-        "decision_reason": decision.reason if isinstance(decision, Reject) else None,
-    }
-
-
-def _verdict(decision: CallDecision) -> dict[str, Any]:
-    """Return what a decision decides, as JSON; two decisions with the same verdict don't contradict each other."""
-    if isinstance(decision, Reject):
-        return {"decision": "reject"}
-    if isinstance(decision, Provide):
-        return {"decision": "provide", "answers": _as_json(decision.answers)}
-    return {"decision": "approve", "arguments": _as_json(decision.arguments)}
-
-
-def _as_json(arguments: Mapping[str, Any] | None) -> Any:
-    return None if arguments is None else json.loads(json.dumps(dict(arguments)))
-
-
-def _stored_decision(row: Row[Any]) -> CallDecision:
-    """Return the decision about a call that was decided."""
-    try:
-        match json.loads(row.decision):
-            case {"decision": "approve", "arguments": arguments, "code": code}:
-                return Approve(by=row.decided_by, arguments=arguments, code=code, decided_at=row.decided_at / 1_000_000)
-            case {"decision": "reject", "code": code}:
-                return Reject(row.decision_reason, by=row.decided_by, code=code, decided_at=row.decided_at / 1_000_000)
-            case {"decision": "provide", "answers": answers}:
-                return Provide(answers, by=row.decided_by, decided_at=row.decided_at / 1_000_000)
-    except (TypeError, ValueError, RecursionError):
-        pass  # the texts of these errors may quote the row
-    raise _unreadable_row(row, "its decision is none of this version")
-
-
-def _questions_text(kept_input: KeptInput) -> str:
-    """Return the questions of a call as JSON, without what its tool gets back."""
-    return json.dumps([question.model_dump(mode="json") for question in kept_input.requests])
-
-
-def _questions(row: Row[Any]) -> tuple[InputRequest, ...]:
-    """Return the questions of a call; none for a call that waits for approval."""
-    if row.input is None:
-        return ()
-    try:
-        questions = [KeptQuestion.model_validate_json(json.dumps(value)) for value in json.loads(row.input)]
-        return tuple(question.question() for question in questions)
-    except (TypeError, ValueError, RecursionError):
-        pass  # the texts of these errors may quote the row
-    raise _unreadable_row(row, "its questions are none of this version")
-
-
-def _waiting_approval(row: Row[Any]) -> WaitingApproval:
-    try:
-        if isinstance(json.loads(row.arguments), dict):
-            return WaitingApproval(
-                call_id=row.call_id,
-                run_id=row.run_id,
-                state_id=row.state_id,
-                agent=row.agent,
-                conversation_id=row.conversation_id,
-                principal=row.principal,
-                tool=row.tool,
-                arguments=row.arguments,
-                rule=row.rule,
-                reason=row.reason,
-                intent=row.intent,
-                requested_at=time_of(row.requested_at),
-                expires_at=None if row.expires_at is None else time_of(row.expires_at),
-                is_last=bool(row.is_last),
-                input=_questions(row),
-                decision=None if row.decided_at is None else _stored_decision(row),
-                refusal=row.refusal,
-                path=() if row.path is None else tuple(json.loads(row.path)),
-            )
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        pass  # the texts of these errors may quote the row
-    raise _unreadable_row(row, "its arguments or times are invalid")
-
-
-def _unreadable_row(row: Row[Any], problem: str) -> PendingStoreError:
-    return PendingStoreError(
-        f"the row of the call {row.call_id!r} in the state {row.state_id!r} cannot be read, {problem}: "
-        "restore the row, or delete the state from the store"
-    )

@@ -2,6 +2,10 @@
 
 One connection writes, in the writer's thread. It appends in whole transactions: if `append` returns, its rows are
 durable; if it raises, the store has all of them or none.
+
+It shares its address and its engines with other stores, but not `stores.database`, which creates and migrates tables by
+a version. The table of a trail has no version: `verify` compares its structure with what this release makes, so that
+nothing can be added to it unseen. On a server, the roles that write and read it may not create it.
 """
 
 from __future__ import annotations
@@ -11,18 +15,16 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, NullPool, make_url, select, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Connection, Engine, NullPool, select, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from traced_tools.audit.schema import INDEXES, RECORDS
 from traced_tools.core.disk import create_private
-from traced_tools.errors import ConfigurationError
-from traced_tools.stores.engine import durable_engine, store_engine
+from traced_tools.stores.address import Address
+from traced_tools.stores.engine import store_engine
 
 Row = tuple[Any, ...]
 """The values of `schema.RECORDS`, column by column."""
@@ -35,8 +37,6 @@ _MOST_HEADS: Final = 32
 _LEFT_BEHIND: Final = ("-wal", "-journal")
 """Files beside an embedded store that contain a part of it unless they are empty."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
-_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
-"""Connection options that keep an unresponsive server from blocking the writer for minutes."""
 _REMEDIES: Final = {
     "OperationalError": "no connection; check that the server runs there, and the role, the password and the database",
     "UndefinedTable": "the table audit_records is missing; run the SQL that `traced-tools audit sql` prints",
@@ -73,15 +73,9 @@ class Store:
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
-        url = _url(store)
-        if _in_memory(url):
-            raise ConfigurationError(
-                "an audit trail in memory is lost with its process: pass the path of a file as store="
-            )
-        embedded = url.get_backend_name() == "sqlite"
-        self.path: Final = Path(url.database or "").absolute() if embedded else None
-        self._url = url if self.path is None else url.set(database=str(self.path))
-        self.name: Final = str(self.path) if embedded else url.set(query={}).render_as_string(hide_password=True)
+        self._address: Final = Address(store, "audit store", "store")
+        self.path: Final = self._address.path
+        self.name: Final = str(self._address if self.path is None else self.path)
 
     def writing(self) -> WriteConnection:
         """Return a connection for writing, for one thread; create a missing embedded store."""
@@ -122,11 +116,12 @@ class Store:
         return any(_size(f"{os.path.realpath(path)}{end}") for end in _LEFT_BEHIND)
 
     def _engine(self) -> Engine:
-        if self.path is not None:
-            arguments: dict[str, Any] = {"timeout": _BUSY, "check_same_thread": False}
-        else:
-            arguments = {name: value for name, value in _LIVENESS.items() if name not in self._url.query}
-        return durable_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=arguments)
+        # Each transaction is one statement, or begun and ended by hand: SQLAlchemy adds none around it. The connection
+        # moves from the thread that opens it to the one that forks, which closes it.
+        across_threads = {} if self.path is None else {"check_same_thread": False}
+        return self._address.engine(
+            busy=_BUSY, connect_args=across_threads, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+        )
 
     def __repr__(self) -> str:
         return f"Store({self.name!r})"
@@ -272,37 +267,6 @@ def _identity(path: Path | str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _url(store: str | os.PathLike[str]) -> URL:
-    location = os.fspath(store)
-    if not isinstance(location, str):
-        raise TypeError(f"store must be a path or a URL as str, not {type(location).__name__}")
-    if isinstance(store, os.PathLike) or "://" not in location:
-        return URL.create("sqlite", database=location)
-    return _check_url(location)
-
-
-def _check_url(location: str) -> URL:
-    try:
-        url: URL | None = make_url(location)
-    except (ArgumentError, ValueError):
-        url = None  # the error's text may hold the password
-    if url is None:
-        raise ConfigurationError(
-            "the audit store's URL is invalid: pass a URL such as postgresql+psycopg://user@host/database"
-        )
-    if url.drivername in ("postgresql", "postgres"):
-        url = url.set(drivername="postgresql+psycopg")
-    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
-        raise ConfigurationError("an audit store on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(f"no audit store for {url.drivername}: pass a path or a postgresql+psycopg URL")
-    return url
-
-
-def _in_memory(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -12,14 +12,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, get_args
 
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
-from traced_tools.audit.reading.principals import PrincipalFilter
-from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.queries import CallFilter, CallSelection
 from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
 from traced_tools.audit.schema import searchable
@@ -230,33 +229,17 @@ class AuditTrail:
         self._writer.put(entry)
         return entry.wait(self._timeout if timeout is None else timeout)
 
-    def query(
-        self,
-        *,
-        tool: str | None = None,
-        outcome: str | None = None,
-        decision: str | None = None,
-        agent: str | None = None,
-        conversation: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        attributes: Mapping[str, object] | None = None,
-        call_id: str | None = None,
-        principal: str | None = None,
-        policy_digest: str | None = None,
-        limit: int | None = None,
-    ) -> list[AuditedCall]:
-        """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
+    def query(self, *, limit: int | None = None, **selection: Unpack[CallSelection]) -> list[AuditedCall]:
+        """Return the calls that meet a selection, newest first; see `AuditReader.calls`.
 
         Pending records are written first, if that succeeds within the trail's timeout.
+
+        Args:
+            limit: the maximum number of calls; None for all.
+            **selection: which calls, see `CallSelection`.
         """
         reader = self._reader()
-        principal_filter = None if principal is None else PrincipalFilter(principal, self._location, self._secret())
-        call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
-            policy_digest=policy_digest,
-        )
-        return find_calls(reader, call_filter, limit)
+        return find_calls(reader, CallFilter.of(selection, self._location, self._secret()), limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""

@@ -3,7 +3,6 @@ from .approval import PendingCall as PendingCall
 from .approval import Reject as Reject
 from .approval import Undecided as Undecided
 from .evaluation import Evaluation as Evaluation
-from .eviction import Always as Always
 from .eviction import Composite as Composite
 from .eviction import Eviction as Eviction
 from .eviction import Lru as Lru

@@ -21,8 +21,8 @@ from traced_tools.core.tool_input import INPUT_METHODS
 from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
 from traced_tools.flow.steps import perform
 from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
-from traced_tools.mcp.client_scope import count_omitted_tools
 from traced_tools.mcp.naming import McpToolNames
+from traced_tools.mcp.scopes import count_omitted_tools
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.run_telemetry import current_telemetry
 

@@ -22,7 +22,8 @@ from traced_tools.flow.steps import perform
 from traced_tools.loop.advisor import MEMORY_ORDER, AdviseNext, TranscriptAdvisor
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.memory.chat_memory import ChatMemory
-from traced_tools.memory.session import MemorySession, OnFailure, session_of
+from traced_tools.memory.run_log import OnFailure
+from traced_tools.memory.session import MemorySession, session_of
 from traced_tools.observe.failures import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.refusals import refuse_superseded

@@ -26,9 +26,9 @@ from traced_tools.errors import ConversationConflict, ConversationDenied
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import Call
 from traced_tools.flow.workers import run_all, run_async
-from traced_tools.memory.conversation import Conversation, ConversationLog
+from traced_tools.memory.conversation import Conversation, ConversationLog, dump_row
 from traced_tools.memory.entries import CompactionEntry, EntryKind, MemoryEntry, MessageEntry
-from traced_tools.memory.repository import ChatMemoryRepository, stored
+from traced_tools.memory.repository import ChatMemoryRepository
 
 T = TypeVar("T")
 Job = Callable[[], Awaitable[Any]]
@@ -108,7 +108,7 @@ class _Blocking:
 
     async def commit(self, before: Conversation | None, after: Conversation, *entries: MemoryEntry) -> bool:
         first = after.version - len(entries) + 1
-        rows = [stored(entry, position) for position, entry in enumerate(entries, first)]
+        rows = [dump_row(entry, position) for position, entry in enumerate(entries, first)]
         return await Call[bool](self._repository.commit, before, after, rows)
 
     async def remove(self, conversation: Conversation) -> bool:

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, ValidationError
 
 from traced_tools.core.messages import Message, Value
-from traced_tools.memory.entries import CompactionEntry, EntryKind, MessageEntry
+from traced_tools.errors import UnreadableConversation
+from traced_tools.memory.entries import (
+    CompactionEntry,
+    EntryKind,
+    MemoryEntry,
+    MessageEntry,
+    dump_entry,
+    load_entry,
+)
 
 T = TypeVar("T")
 MOST_ID = 256
@@ -109,6 +117,36 @@ class StoredEntry(NamedTuple):
         return f"StoredEntry(position={self.position})"
 
 
+def dump_row(entry: MemoryEntry, position: int) -> StoredEntry:
+    """Return the row that stores an entry; raise `ValueError` if the entry has text that cannot be stored."""
+    assert isinstance(entry, MessageEntry | CompactionEntry)
+    try:
+        body = dump_entry(entry)
+    except ValueError:
+        body = None  # the error's text may quote the entry
+    if body is None:
+        raise ValueError(f"the entry {entry.id!r} has text that UTF-8 cannot encode: replace its lone surrogates")
+    return StoredEntry(position, entry.id, entry.turn, entry.branch, entry.kind, body)
+
+
+def load_row(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
+    """Return the entry that `row` stores, with its place in the log.
+
+    Raises:
+        UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
+            from the row.
+    """
+    try:
+        entry = load_entry(row.body)
+    except (ValidationError, TypeError):
+        entry = None  # the text of the error may quote the body
+    if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
+        problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
+        raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
+    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
+    return entry
+
+
 @dataclass(frozen=True, slots=True)
 class EntrySelection:
     """Which entries to read. All conditions apply; then, of the entries that meet them, the first or the last.
@@ -151,3 +189,14 @@ class EntrySelection:
         if self.first is not None:
             return matching[: self.first]
         return matching if self.last is None else matching[-self.last :]
+
+    def first_missing(self, rows: Iterable[StoredEntry]) -> int | str | None:
+        """Return the first position or id that `rows` lack; None if it selects by turn, kind or branch, with gaps."""
+        if self.ids is not None:
+            ids = {row.id for row in rows}
+            return next((entry_id for entry_id in self.ids if entry_id not in ids), None)
+        if self.from_turn > 1 or self.kind is not None or self.branches is not None:
+            return None
+        positions = {row.position for row in rows}
+        expected = self.cut(range(self.after + 1, self.through + 1))
+        return next((position for position in expected if position not in positions), None)

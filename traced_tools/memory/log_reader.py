@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Unpack
 from weakref import WeakValueDictionary
 
 from traced_tools.core.messages import ToolMessage
 from traced_tools.memory.conversation import ConversationLog
-from traced_tools.memory.entries import EntryKind, MessageEntry
-from traced_tools.memory.repository import ChatMemoryRepository
+from traced_tools.memory.entries import MessageEntry
+from traced_tools.memory.repository import ChatMemoryRepository, LogPart
 from traced_tools.memory.view import Turn, turns_of
 from traced_tools.run.context import RunContext
 
@@ -50,26 +50,16 @@ class LogReader:
         self.hidden: frozenset[str] = frozenset()
         self.is_replaced = False
 
-    async def read(
-        self,
-        *,
-        after: int = 0,
-        last: int | None = None,
-        last_turns: int | None = None,
-        kind: EntryKind | None = None,
-        ids: tuple[str, ...] | None = None,
-    ) -> ConversationLog:
-        """Return the entries of the branch that meet all conditions, as a flow; see `ChatMemoryRepository.read`."""
-        self.log = await self.repository.read_flow(
-            self.conversation_id,
-            after=after,
-            last=last,
-            last_turns=last_turns,
-            kind=kind,
-            branches=None if ids is not None else (self.branch,),
-            ids=ids,
-            principal=self.principal,
-        )
+    async def read(self, *, ids: tuple[str, ...] | None = None, **part: Unpack[LogPart]) -> ConversationLog:
+        """Return a part of what the branch has in the log, or the entries with `ids`, as a flow.
+
+        Args:
+            ids: the entries with these ids, which must all be there; None for entries of the branch.
+            **part: which part, see `LogPart`. Its `branches` are always the reader's own.
+        """
+        if ids is None:
+            part["branches"] = (self.branch,)
+        self.log = await self.repository.read_flow(self.conversation_id, ids=ids, principal=self.principal, **part)
         return self.log
 
     async def last_turns(self, count: int) -> tuple[Turn, ...]:

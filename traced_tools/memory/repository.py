@@ -20,9 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
-
-from pydantic import ValidationError
+from typing import Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
 from traced_tools.core.checks import checked_mapping, expect, expect_whole
 from traced_tools.core.identity import check_principal
@@ -38,6 +36,8 @@ from traced_tools.memory.conversation import (
     ConversationLog,
     EntrySelection,
     StoredEntry,
+    dump_row,
+    load_row,
 )
 from traced_tools.memory.entries import (
     CompactionEntry,
@@ -45,8 +45,6 @@ from traced_tools.memory.entries import (
     MemoryEntry,
     MessageEntry,
     check_entries,
-    dump_entry,
-    load_entry,
 )
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match, WordSearch, words_in
 
@@ -55,6 +53,44 @@ MaybeAwaitable: TypeAlias = T | Awaitable[T]
 EXPIRE_AFTER: Final = timedelta(days=60)
 _PAGE: Final = 100
 """How many messages a search reads at once."""
+
+
+class LogPart(TypedDict, total=False):
+    """The keyword arguments that select a part of a log. An entry must meet all of them.
+
+    Args:
+        after: the position after which to begin.
+        limit: the maximum number of entries, from the beginning.
+        last: the maximum number of entries, from the end.
+        last_turns: how many turns, from the end.
+        kind: entries of one kind only.
+        branches: entries of these branches only, such as `[""]` for those of the main agent.
+    """
+
+    after: int
+    limit: int | None
+    last: int | None
+    last_turns: int | None
+    kind: EntryKind | None
+    branches: Sequence[str] | None
+
+
+class SearchOptions(TypedDict, total=False):
+    """The keyword arguments of a search for words.
+
+    Args:
+        match: whether a message must have all of the words, or any.
+        branches: messages of these branches only, such as `[""]` for those of the main agent.
+        through: the last position to search; None for all.
+        before: the position before which to search, such as that of the last message found; None for all.
+        limit: the maximum number of messages; None for all.
+    """
+
+    match: Match
+    branches: Sequence[str] | None
+    through: int | None
+    before: int | None
+    limit: int | None
 
 
 class ChatMemoryRepository(ABC):
@@ -168,85 +204,34 @@ class ChatMemoryRepository(ABC):
         """Append entries on asyncio; see `append`."""
         return await acall(self._append_flow(conversation_id, entries, expected_version, principal, attributes))
 
-    def read(
-        self,
-        conversation_id: str,
-        *,
-        after: int = 0,
-        limit: int | None = None,
-        last: int | None = None,
-        last_turns: int | None = None,
-        kind: EntryKind | None = None,
-        branches: Sequence[str] | None = None,
-        principal: str | None = None,
-    ) -> ConversationLog:
+    def read(self, conversation_id: str, *, principal: str | None = None, **part: Unpack[LogPart]) -> ConversationLog:
         """Return a part of the log, by default all of it. The cost depends on the part and not on the log.
 
         Args:
             conversation_id: the conversation; the log of a missing one is empty.
-            after: the position after which to begin.
-            limit: the maximum number of entries, from the beginning.
-            last: the maximum number of entries, from the end.
-            last_turns: how many turns, from the end.
-            kind: entries of one kind only.
-            branches: entries of these branches only, such as `[""]` for those of the main agent.
             principal: who asks: the owner of the conversation.
+            **part: which part, see `LogPart`.
 
         Raises:
             ConversationDenied: if the conversation belongs to another principal.
             UnreadableConversation: if an entry cannot be read, or is missing.
             ChatMemoryError: if the store fails.
         """
-        return call(
-            self.read_flow(
-                conversation_id,
-                after=after,
-                limit=limit,
-                last=last,
-                last_turns=last_turns,
-                kind=kind,
-                branches=branches,
-                principal=principal,
-            )
-        )
+        return call(self.read_flow(conversation_id, principal=principal, **part))
 
     async def aread(
-        self,
-        conversation_id: str,
-        *,
-        after: int = 0,
-        limit: int | None = None,
-        last: int | None = None,
-        last_turns: int | None = None,
-        kind: EntryKind | None = None,
-        branches: Sequence[str] | None = None,
-        principal: str | None = None,
+        self, conversation_id: str, *, principal: str | None = None, **part: Unpack[LogPart]
     ) -> ConversationLog:
         """Return a part of the log on asyncio; see `read`."""
-        return await acall(
-            self.read_flow(
-                conversation_id,
-                after=after,
-                limit=limit,
-                last=last,
-                last_turns=last_turns,
-                kind=kind,
-                branches=branches,
-                principal=principal,
-            )
-        )
+        return await acall(self.read_flow(conversation_id, principal=principal, **part))
 
     def search(
         self,
         conversation_id: str,
         words: Sequence[str],
         *,
-        match: Match = "all",
-        branches: Sequence[str] | None = None,
-        through: int | None = None,
-        before: int | None = None,
-        limit: int | None = None,
         principal: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words, the newest first.
 
@@ -258,56 +243,26 @@ class ChatMemoryRepository(ABC):
             conversation_id: the conversation.
             words: 1 to 20 texts of 1 to 200 characters. If one of them has several words, a message must have all of
                 these, in any order.
-            match: whether a message must have all of `words`, or any.
-            branches: messages of these branches only, such as `[""]` for those of the main agent.
-            through: the last position to search; None for all.
-            before: the position before which to search, such as that of the last message found; None for all.
-            limit: the maximum number of messages; None for all.
             principal: who asks: the owner of the conversation.
+            **options: how, and in which part of the log, see `SearchOptions`.
 
         Raises:
             ConversationDenied: if the conversation belongs to another principal.
             UnreadableConversation: if an entry cannot be read.
             ChatMemoryError: if the store fails.
         """
-        return call(
-            self.search_flow(
-                conversation_id,
-                words,
-                match=match,
-                branches=branches,
-                through=through,
-                before=before,
-                limit=limit,
-                principal=principal,
-            )
-        )
+        return call(self.search_flow(conversation_id, words, principal=principal, **options))
 
     async def asearch(
         self,
         conversation_id: str,
         words: Sequence[str],
         *,
-        match: Match = "all",
-        branches: Sequence[str] | None = None,
-        through: int | None = None,
-        before: int | None = None,
-        limit: int | None = None,
         principal: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> tuple[MessageEntry, ...]:
         """Return the messages that have some words on asyncio; see `search`."""
-        return await acall(
-            self.search_flow(
-                conversation_id,
-                words,
-                match=match,
-                branches=branches,
-                through=through,
-                before=before,
-                limit=limit,
-                principal=principal,
-            )
-        )
+        return await acall(self.search_flow(conversation_id, words, principal=principal, **options))
 
     def version(self, conversation_id: str, *, principal: str | None = None) -> int:
         """Return the number of entries in the log; 0 if there is no conversation."""
@@ -390,7 +345,7 @@ class ChatMemoryRepository(ABC):
         new_attributes = _checked_attributes(attributes)
         conversation_id, version, head = log.conversation_id, log.version, log.conversation
         _check_request(conversation_id, principal, head)
-        rows = [stored(entry, version + index) for index, entry in enumerate(entries, 1)]
+        rows = [dump_row(entry, version + index) for index, entry in enumerate(entries, 1)]
         if _version(head) == version and not (head and _is_expired(head, utc_now())):
             after = self._next_conversation(head, conversation_id, rows, principal, new_attributes)
             if await Call[bool](self.commit, head, after, rows):
@@ -481,9 +436,9 @@ class ChatMemoryRepository(ABC):
             from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
             selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
             rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
-            missing = _first_missing(rows, selection)
+            missing = selection.first_missing(rows)
             if missing is None:
-                entries = tuple(loaded(row, conversation_id) for row in rows)
+                entries = tuple(load_row(row, conversation_id) for row in rows)
                 return ConversationLog(conversation_id, conversation.version, entries, conversation)
             # Between the two loads, another caller may delete the conversation and begin a new one with its id.
             current = await self._find_flow(conversation_id, principal)
@@ -519,7 +474,7 @@ class ChatMemoryRepository(ABC):
         rows = await Call[Sequence[StoredEntry] | None](self.search_entries, conversation, search)
         if rows is None:
             return await self._scan_flow(conversation, search)
-        entries = (loaded(row, conversation_id) for row in rows)
+        entries = (load_row(row, conversation_id) for row in rows)
         return tuple(entry for entry in entries if isinstance(entry, MessageEntry))
 
     async def _scan_flow(self, conversation: Conversation, search: WordSearch) -> tuple[MessageEntry, ...]:
@@ -587,18 +542,6 @@ def _is_expired(conversation: Conversation, now: datetime) -> bool:
     return conversation.expires_at is not None and conversation.expires_at <= now
 
 
-def stored(entry: MemoryEntry, position: int) -> StoredEntry:
-    """Return the row that stores an entry; raise `ValueError` if the entry has text that cannot be stored."""
-    assert isinstance(entry, MessageEntry | CompactionEntry)
-    try:
-        body = dump_entry(entry)
-    except ValueError:
-        body = None  # the error's text may quote the entry
-    if body is None:
-        raise ValueError(f"the entry {entry.id!r} has text that UTF-8 cannot encode: replace its lone surrogates")
-    return StoredEntry(position, entry.id, entry.turn, entry.branch, entry.kind, body)
-
-
 def _extended_log(
     conversation: Conversation, entries: Sequence[MemoryEntry], rows: Sequence[StoredEntry]
 ) -> ConversationLog:
@@ -608,40 +551,10 @@ def _extended_log(
     return ConversationLog(conversation.id, rows[-1].position, tuple(appended), conversation)
 
 
-def loaded(row: StoredEntry, conversation_id: str) -> MessageEntry | CompactionEntry:
-    """Return the entry that `row` stores, with its place in the log.
-
-    Raises:
-        UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
-            from the row.
-    """
-    try:
-        entry = load_entry(row.body)
-    except (ValidationError, TypeError):
-        entry = None  # the text of the error may quote the body
-    if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
-        problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
-        raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
-    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
-    return entry
-
-
 def _matching_messages(rows: Sequence[StoredEntry], conversation_id: str, search: WordSearch) -> Sequence[MessageEntry]:
     """Return the matches of a search among `rows`, the newest first."""
-    entries = (loaded(row, conversation_id) for row in reversed(rows))
+    entries = (load_row(row, conversation_id) for row in reversed(rows))
     return [entry for entry in entries if isinstance(entry, MessageEntry) and search.finds(entry.message)]
-
-
-def _first_missing(rows: Sequence[StoredEntry], selection: EntrySelection) -> int | str | None:
-    """Return the first position or id that `rows` lack; None if it selects by turn, kind or branch, with gaps."""
-    if selection.ids is not None:
-        ids = {row.id for row in rows}
-        return next((entry_id for entry_id in selection.ids if entry_id not in ids), None)
-    if selection.from_turn > 1 or selection.kind is not None or selection.branches is not None:
-        return None
-    expected = selection.cut(range(selection.after + 1, selection.through + 1))
-    positions = {row.position for row in rows}
-    return next((position for position in expected if position not in positions), None)
 
 
 def _check_text(argument: str, value: object, most: int, least: int = 1) -> None:

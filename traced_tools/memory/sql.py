@@ -28,9 +28,9 @@ from sqlalchemy import (
 from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ChatMemoryUnavailable, UnreadableConversation
-from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
+from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry, load_row
 from traced_tools.memory.entries import EntryKind, MessageEntry
-from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository, loaded
+from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
 from traced_tools.memory.sql_schema import ATTRIBUTES, CHAT_MEMORY, CONVERSATIONS, ENTRIES
 from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
 from traced_tools.memory.words import WordSearch, words_of
@@ -353,5 +353,5 @@ def _stored_entry(row: Sequence[Any]) -> StoredEntry:
 
 
 def _row_words(conversation_id: str, row: Sequence[Any]) -> Set[str]:
-    entry = loaded(_stored_entry(row), conversation_id)
+    entry = load_row(_stored_entry(row), conversation_id)
     return words_of(entry.message) if isinstance(entry, MessageEntry) else set()

@@ -24,8 +24,9 @@ from traced_tools.observe.truncation import BoundedJson, Item, LongList, truncat
 
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.attributes import Attributes
-    from traced_tools.observe.stages.subjects import ObservedTool, ObservedTools
+    from traced_tools.observe.stages.subjects import ObservedTools
 
 Redactor = Callable[[str, Any], Any]
 """Given an attribute's name and its value as plain JSON, returns what may be captured of it; None for nothing."""
@@ -121,7 +122,7 @@ def _by_environment() -> ContentCapture | None:
 # What may be captured. Every sink asks here: spans, log-based events, typed events, the audit trail and the log.
 
 
-def may_capture(tool: ObservedTool | None) -> bool:
+def may_capture(tool: ToolCallback | None) -> bool:
     """Whether arguments, results, stated reasons and exception texts of a tool may be captured.
 
     They may not if the tool is unknown, since the call may be meant for a tool with capture disabled, or if its
@@ -135,7 +136,7 @@ def may_capture_name(tool: str, tools: ObservedTools) -> bool:
     return tool in tools.by_name
 
 
-def may_capture_in_log(tool: ObservedTool | None, content: RunContent | None) -> bool:
+def may_capture_in_log(tool: ToolCallback | None, content: RunContent | None) -> bool:
     """Whether debugging may log the text of a tool's exception as it is: not if the run's redactor decides about it."""
     return content is None and may_capture(tool)
 
@@ -161,7 +162,7 @@ class RunContent:
         self._withheld: set[str] = set()
         self._items: dict[str, Items] = {}
 
-    def register_tools(self, tools: Iterable[ObservedTool]) -> None:
+    def register_tools(self, tools: Iterable[ToolCallback]) -> None:
         """Record which of the run's tools may be captured."""
         before = len(self._captured) + len(self._withheld)
         for tool in tools:
@@ -313,7 +314,7 @@ def offer_digest(digest: Digest) -> None:
     _of_trail = _of_trail or digest
 
 
-def recorded_person(by: str | None, tool: ObservedTool | None, content: RunContent | None) -> str | None:
+def recorded_person(by: str | None, tool: ToolCallback | None, content: RunContent | None) -> str | None:
     """Return who decided about a call as telemetry may record it: the name if it may be captured, else a pseudonym.
 
     Args:

@@ -7,24 +7,19 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import Connection, Engine
 
 from traced_tools.core.disk import create_private
 from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, sqlite_files, warn_of_access
 from traced_tools.core.fork import on_fork
-from traced_tools.errors import ConfigurationError
-from traced_tools.stores.engine import durable_engine
+from traced_tools.stores.address import Address
 from traced_tools.stores.schema import Schema
 
 _BUSY: Final = 30.0
 """Seconds that SQLite waits for another writer."""
-_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
-"""Connection options that keep an unresponsive server from blocking a caller for minutes."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -50,9 +45,9 @@ class Database:
 
     def __init__(self, url: str | os.PathLike[str], schema: Schema) -> None:
         self._schema: Final = schema
-        self._url: Final = _checked_url(url, schema.store)
-        self.engine: Final = _engine(self._url)
-        self.is_sqlite: Final = self._url.get_backend_name() == "sqlite"
+        self._address: Final = Address(url, schema.store)
+        self.engine: Final = _engine(self._address)
+        self.is_sqlite: Final = self._address.path is not None
         self.integrity_error: Final[type[Exception]] = self.engine.dialect.loaded_dbapi.IntegrityError
         self._begin()
         on_fork(self._begin_in_child)
@@ -68,7 +63,7 @@ class Database:
 
     def exists(self) -> bool:
         """Return whether the database has the tables of the store, of any version. This creates none of them."""
-        if self.is_sqlite and not Path(self._url.database or "").exists():
+        if self._address.path is not None and not self._address.path.exists():
             return False
         with self.engine.connect() as connection:
             return self._schema.exists(connection)
@@ -93,8 +88,8 @@ class Database:
         with self._preparing:
             if self._is_prepared:
                 return
-            if self.is_sqlite:
-                _prepare_file(Path(self._url.database or ""), self._schema.store)
+            if self._address.path is not None:
+                _prepare_file(self._address.path, self._schema.store)
             with self.engine.connect() as connection:
                 is_prepared = self._schema.is_current(connection)
             if not is_prepared:
@@ -114,41 +109,13 @@ class Database:
         self.engine.dispose()
 
     def __str__(self) -> str:
-        return self._url.set(query={}).render_as_string(hide_password=True)
+        return str(self._address)
 
 
-def _checked_url(location: str | os.PathLike[str], store: str) -> URL:
-    text = os.fspath(location) if isinstance(location, os.PathLike) else location
-    if not isinstance(text, str):
-        raise TypeError(f"url must be a path or a URL as str, not {type(text).__name__}")
-    if isinstance(location, os.PathLike) or "://" not in text:
-        return _checked_file(URL.create("sqlite", database=text), store)
-    try:
-        url: URL | None = make_url(text)
-    except (ArgumentError, ValueError):
-        url = None  # the error's text may hold the password
-    if url is None:
-        raise ConfigurationError(f"the URL of the {store} is invalid: pass a path, or a URL such as sqlite:///file.db")
-    if url.drivername in ("postgresql", "postgres"):
-        url = url.set(drivername="postgresql+psycopg")
-    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
-        raise ConfigurationError(f"a {store} on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(f"no {store} for {url.drivername}: pass a path or a postgresql+psycopg URL")
-    return _checked_file(url, store) if url.get_backend_name() == "sqlite" else url
-
-
-def _checked_file(url: URL, store: str) -> URL:
-    if url.database in (None, "", ":memory:"):
-        raise ConfigurationError(f"a {store} in SQLite needs a file: pass a path, or a URL such as sqlite:///file.db")
-    return url.set(database=str(Path(url.database or "").absolute()))
-
-
-def _engine(url: URL) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        return durable_engine(url, connect_args={"timeout": _BUSY}, paramstyle="named")
-    liveness = {name: value for name, value in _LIVENESS.items() if name not in url.query}
-    return durable_engine(url, connect_args=liveness, pool_pre_ping=True)
+def _engine(address: Address) -> Engine:
+    if address.path is not None:
+        return address.engine(busy=_BUSY, paramstyle="named")
+    return address.engine(busy=_BUSY, pool_pre_ping=True)
 
 
 def _prepare_file(path: Path, store: str) -> None:

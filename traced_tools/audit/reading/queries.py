@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, func, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
 from traced_tools.audit.reading.principals import PrincipalFilter
+from traced_tools.audit.reading.read_connection import StorePath
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION, unix_nanoseconds
 from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, searchable
 from traced_tools.errors import ConfigurationError
@@ -31,9 +32,43 @@ _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
 
 
+class CallSelection(TypedDict, total=False):
+    """The keyword arguments that select calls. A call must meet all of them; None is met by every call.
+
+    Args:
+        tool: the tool's name.
+        outcome: the last outcome of a call: `ok`, `error`, `timeout`, `cancelled` or `invalid_arguments`.
+            `unfinished` selects calls that were not refused and have no outcome; those of the newest runs come first.
+        decision: such as `denied`. `repeated` selects `limited` calls with the reason code `repeated_call`.
+        agent: the client's name.
+        conversation: the conversation's id.
+        since: inclusive start time, with a time zone.
+        until: exclusive end time, with a time zone.
+        attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches if
+            one of its items does. No index covers them: calls are read one by one, newest first.
+        call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
+        principal: on whose behalf the run is, by name, or by a pseudonym of the form `pseudonym:…`. A name needs the
+            key of the trail (`TRACED_TOOLS_AUDIT_KEY`, or the key file beside the store) or the one of the application
+            for pseudonyms. Calls are read one by one, as for attributes.
+        policy_digest: the `digest` of the policy that decided: 16 hexadecimal digits. No index covers it.
+    """
+
+    tool: str | None
+    outcome: str | None
+    decision: str | None
+    agent: str | None
+    conversation: str | None
+    since: datetime | None
+    until: datetime | None
+    attributes: Mapping[str, object] | None
+    call_id: str | None
+    principal: str | None
+    policy_digest: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """The filters of a query for calls, as for `AuditReader.calls`; None matches every call.
+    """A selection of calls, checked and ready for the queries; see `CallSelection`.
 
     Raises:
         ConfigurationError: for an unknown outcome or decision, or a time without a zone.
@@ -50,6 +85,22 @@ class CallFilter:
     call_id: str | None = None
     principal: PrincipalFilter | None = None
     policy_digest: str | None = None
+
+    @classmethod
+    def of(cls, selection: CallSelection, store: StorePath, key: bytes | str | None = None) -> CallFilter:
+        """Return the filter for a selection among the calls of a store.
+
+        Args:
+            selection: the selection.
+            store: a path, or an SQLAlchemy URL.
+            key: the key of the trail, for the name of a principal; see `PrincipalFilter`.
+
+        Raises:
+            ConfigurationError: for a value that no call can have, or if there is no key for the name of a principal.
+        """
+        principal = selection.get("principal")
+        fields: dict[str, Any] = {**selection, "attributes": selection.get("attributes") or {}}
+        return cls(**fields | {"principal": None if principal is None else PrincipalFilter(principal, store, key)})
 
     def __post_init__(self) -> None:
         if self.policy_digest is not None and not _DIGEST.fullmatch(self.policy_digest):

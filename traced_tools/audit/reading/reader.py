@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.principals import PrincipalFilter
-from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
+from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, CallSelection, Key
 from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
 from traced_tools.audit.records import PRINCIPAL, RAN, REQUESTED_ARGUMENTS, AuditRecord, RecordKind, person_of
 from traced_tools.errors import AuditError, ConfigurationError
@@ -180,56 +180,21 @@ class AuditReader:
     def __init__(self, store: StorePath) -> None:
         self.store: Final = store
 
-    def calls(
-        self,
-        *,
-        tool: str | None = None,
-        outcome: str | None = None,
-        decision: str | None = None,
-        agent: str | None = None,
-        conversation: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        attributes: Mapping[str, object] | None = None,
-        call_id: str | None = None,
-        principal: str | None = None,
-        policy_digest: str | None = None,
-        limit: int | None = None,
-    ) -> list[AuditedCall]:
-        """Return the calls that match every given filter, newest first and without duplicates.
+    def calls(self, *, limit: int | None = None, **selection: Unpack[CallSelection]) -> list[AuditedCall]:
+        """Return the calls that meet a selection, newest first and without duplicates; all calls without one.
 
-        Order and times are those of the decision or the outcome if you filter by one, else of the intent.
+        Order and times are those of the decision or the outcome if you select by one, else of the intent.
 
         Args:
-            tool: the tool's name.
-            outcome: the last outcome of a call: `ok`, `error`, `timeout`, `cancelled` or `invalid_arguments`.
-                `unfinished` selects calls that were not refused and have no outcome; those of the newest runs come
-                first.
-            decision: such as `denied`. `repeated` selects `limited` calls with the reason code `repeated_call`.
-            agent: the client's name.
-            conversation: the conversation's id.
-            since: inclusive start time, with a time zone.
-            until: exclusive end time, with a time zone.
-            attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
-                if one of its items does. No index covers them: calls are read one by one, newest first.
-            call_id: the id of the call, which a paused run shares with the run that resumes it. No index covers it.
-            principal: on whose behalf the run is, by name, or by a pseudonym of the form `pseudonym:…`. A name needs
-                the key of the trail (`TRACED_TOOLS_AUDIT_KEY`, or the key file beside the store) or the one of the
-                application for pseudonyms. Calls are read one by one, as for attributes.
-            policy_digest: the `digest` of the policy that decided: 16 hexadecimal digits. No index covers it.
             limit: the maximum number of calls; None for all.
+            **selection: which calls, see `CallSelection`.
 
         Raises:
             AuditError: if the store cannot be read, or a call was recorded with another key than a principal needs.
             ConfigurationError: for an unknown outcome or decision, an invalid digest, a time without a zone, or a limit
                 below 1, or if there is no key for the name of a principal.
         """
-        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
-        call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
-            policy_digest=policy_digest,
-        )
-        return find_calls(self, call_filter, limit)
+        return find_calls(self, CallFilter.of(selection, self.store), limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a run by its id.
@@ -257,37 +222,21 @@ class AuditReader:
             rows = store.rows(queries.runs_beginning(prefix, _most(limit), by_bytes=store.embedded))
             return sorted(row[0] for row in rows)
 
-    def records(
-        self,
-        *,
-        tool: str | None = None,
-        outcome: str | None = None,
-        decision: str | None = None,
-        agent: str | None = None,
-        conversation: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        attributes: Mapping[str, object] | None = None,
-        call_id: str | None = None,
-        principal: str | None = None,
-        policy_digest: str | None = None,
-    ) -> Iterator[AuditRecord]:
-        """Yield the records that match every given filter, chain by chain and in order; all records without filters.
+    def records(self, **selection: Unpack[CallSelection]) -> Iterator[AuditRecord]:
+        """Yield the records that meet a selection, chain by chain and in order; all records without one.
 
         `outcome` and `decision` match if any record of the same call has that value, even one of an earlier time.
         `principal` matches all records of a call whose intent names the principal.
         A compaction belongs to no call, so it matches none of these, nor a tool.
-        `since` and `until` apply to the record's own time. The other filters work as in `calls`.
+        `since` and `until` apply to the record's own time. The others work as in `calls`.
+
+        Args:
+            **selection: which records, see `CallSelection`.
 
         Raises:
             AuditError, ConfigurationError: as for `calls`.
         """
-        principal_filter = None if principal is None else PrincipalFilter(principal, self.store)
-        call_filter = CallFilter(
-            *(tool, outcome, decision, agent, conversation, since, until, attributes or {}, call_id, principal_filter),
-            policy_digest=policy_digest,
-        )
-        return find_records(self, call_filter)
+        return find_records(self, CallFilter.of(selection, self.store))
 
     def _open(self) -> AbstractContextManager[ReadConnection]:
         return open_for_reading(self.store)

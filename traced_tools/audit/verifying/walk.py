@@ -118,8 +118,8 @@ def examine(
         if (problem := _problem_of_store(opened_store)) is not None:
             return walk.verification(problem)
         line_problem = walk.add_checkpoint_lines(lines)
-        with opened_store.without_indexes():
-            walk.add_checkpoints()
+        with opened_store.without_indexes():  # a forged index could hide a record from the queries
+            walk.add_checkpoints()  # before the walk, because a checkpoint may list the heads of chains before its own
             walk.walk()
         walk.check_ends()
         return walk.verification(line_problem)
@@ -283,7 +283,7 @@ class _Walk:
         chain_id, sequence, expected_hash = end
         chain = self.chains.get(chain_id)
         self.expected.add(chain_id, sequence, expected_hash, witness)
-        if chain is None:
+        if chain is None:  # it is missing, which `_check_for_missing_chains` reports
             return
         if chain.length < sequence:
             self.contradictions.append(truncated_chain(chain_id, chain.length, self.expected.of(chain_id), sequence))
@@ -306,6 +306,8 @@ class _Walk:
 
     def _check(self, chain: _Chain, row: Any) -> Problem | None:
         """Check the next record of a chain. Return its problem, or None and add it to the checked part."""
+        # The order of the checks names the problem: a record that is out of place would fail the later ones as well,
+        # and then be reported as changed.
         chain_id, sequence, time, kind, hash_, body = row[:_OWN]
         place = chain.length + 1
         if chain.closed:
@@ -313,7 +315,7 @@ class _Walk:
         if sequence != place and self._is_archived(chain, sequence, time):
             self._skip_archived(chain, sequence, body)
             place = sequence
-        if sequence != place or type(sequence) is not int:
+        if sequence != place or type(sequence) is not int:  # a column of SQLite may hold any type
             return misnumbered(chain_id, place, sequence)
         fields = parsed(body)
         if fields is None:
@@ -373,6 +375,7 @@ class _Walk:
 
     def _skip_archived(self, chain: _Chain, sequence: int, body: str) -> None:
         """Continue a chain with this record. The hash of the record before it is taken from its body."""
+        # It proves nothing about the missing records, but the line of an archived checkpoint may have the same hash.
         assert self.archived is not None
         self.archived.records += sequence - 1 - chain.length
         chain.gaps.append(chain.length + 1)

@@ -99,7 +99,7 @@ class Writer:
 
     def put(self, entry: QueueEntry) -> None:
         """Queue an entry, once; never waits and never raises."""
-        if entry.taken:
+        if entry.taken:  # a caller that repeats a step after a time-out waits for the same record
             return
         if self.closed or (entry.control is None and self._is_full()):
             entry.taken = True
@@ -144,6 +144,7 @@ class Writer:
 
     def begin_close(self, timeout: float) -> None:
         """Request that pending records are written within `timeout` seconds, then the thread ends; never waits."""
+        # In this order, because the thread that sees `closed` stops retrying at the deadline.
         self._deadline = deadline_in(timeout)
         self.closed = True
         if self.started:
@@ -152,7 +153,7 @@ class Writer:
 
     def end_close(self, deadline: float) -> None:
         """Wait for the close until a time of `time.monotonic()`; records that are not written by then are lost."""
-        if not self.started or self._worker.is_current:
+        if not self.started or self._worker.is_current:  # a thread that closes its own trail cannot wait for itself
             return
         if not self._worker.join(deadline):
             self._give_up()
@@ -193,7 +194,7 @@ class Writer:
                     self._failed(error)
         finally:
             self._appender.close()
-            self._give_up()
+            self._give_up()  # before the copies, whose delivery may take until the deadline
             self._checkpoints.close(0.0 if self._deadline is None else seconds_until(self._deadline))
             forking.discard(self._appender)
 
@@ -221,7 +222,7 @@ class Writer:
     def _idle(self) -> float | None:
         """Return the seconds until the writer has work without a new entry; None for never."""
         now = time.monotonic()
-        if self._failures:
+        if self._failures:  # the deadline of a close ends the pause
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
             return until - now
         return 0.0 if self._pending or self.closed or self._losses else self._appender.due()
@@ -233,6 +234,7 @@ class Writer:
         self._finish_batch(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
     def _finish_batch(self, batch: AppendBatch) -> None:
+        # First, because the rows are durable: an error below must not have them written again.
         del self._pending[: len(batch.entries)]
         self._release_weight(batch.entries)
         self._record_recovery(batch)

@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from rich.console import Console
 from rich.table import Table
 
-from traced_tools.approvals.pending_store import PendingStore, WaitingApproval
+from traced_tools.approvals.pending_rows import WaitingApproval
+from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
 from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of

@@ -32,11 +32,11 @@ that distinguish runs of the same millisecond."""
 _GAP: Final = 2
 _WIDE: Final = 110
 """The minimum width of a terminal for the full table."""
-_HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
+_HEADINGS: Final = ("time (UTC)", "run", "principal", "agent", "tool", "decision", "by", "outcome", "duration")
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
 """The minimum width of a terminal for the durations."""
-_CUT: Final = ("agent", "tool", "by", "decision")
+_CUT: Final = ("agent", "tool", "by", "decision", "principal")
 """The columns that are truncated if the terminal is too narrow."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
@@ -56,7 +56,7 @@ def print_calls(
     if not calls:
         console.print("no matching calls")
     elif console.width >= _WIDE:
-        console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
+        console.print(_wide_table(calls, console.width))
     else:
         headings = _NARROW if console.width >= _LEAVES_ROOM else _NARROW[:-1]
         rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
@@ -65,9 +65,17 @@ def print_calls(
         console.print(f"\n{_summary(calls, total, waiting)}")
 
 
-def _cells(call: AuditedCall) -> list[Text]:
-    *first_cells, _, duration = _few_cells(call)
-    return [*first_cells, decision_text(call), Text(decider_text(call.fields("decision"))), state_text(call), duration]
+def _wide_table(calls: Sequence[AuditedCall], room: int) -> Table:
+    """Return the table with all columns, without that of principals if no call has one."""
+    has_principals = any(call.principal is not None for call in calls)
+    headings = [heading for heading in _HEADINGS if has_principals or heading != "principal"]
+    rows = []
+    for call in calls:
+        time, run, agent, tool, _, duration = _few_cells(call)
+        principal = [as_text(call.principal)] if has_principals else []
+        decider = Text(decider_text(call.fields("decision")))
+        rows.append([time, run, *principal, agent, tool, decision_text(call), decider, state_text(call), duration])
+    return _table(headings, [name for name in _CUT if name in headings], rows, room)
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:

@@ -72,19 +72,11 @@ app = typer.Typer(
 
 
 @app.command("list")
+@options.selecting_calls
 def list_calls(
+    *,
     store: options.Store = _STORE,
-    tool: options.Tool = None,
-    outcome: options.Outcome = None,
-    decision: options.Decision = None,
-    agent: options.Agent = None,
-    conversation: options.Conversation = None,
-    call: options.Call = None,
-    policy_digest: options.PolicyDigest = None,
-    attribute: options.Attributes = None,
-    principal: options.Principal = None,
-    since: options.Since = None,
-    until: options.Until = None,
+    selection: options.CallOptions,
     limit: Limit = None,
     json: options.Json = False,
     verified: options.Verified = False,
@@ -95,10 +87,7 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with exit_statuses("audit"):
-        call_filter = options.call_filter(
-            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
-            store=store,
-        )
+        call_filter = selection.filter(store)
         with proof.reader(store) as reader:
             if json:
                 print(json_text([call_json(call) for call in find_calls(reader, call_filter, limit)]))
@@ -161,31 +150,18 @@ def verify(
 
 
 @app.command()
+@options.selecting_calls
 def export(
-    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
+    *,
+    format: Annotated[str, typer.Option(help="jsonl or csv.")],
     store: options.Store = _STORE,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="The output file.  [default: stdout]")] = None,
-    tool: options.Tool = None,
-    outcome: options.Outcome = None,
-    decision: options.Decision = None,
-    agent: options.Agent = None,
-    conversation: options.Conversation = None,
-    call: options.Call = None,
-    policy_digest: options.PolicyDigest = None,
-    attribute: options.Attributes = None,
-    principal: options.Principal = None,
-    since: options.Since = None,
-    until: options.Until = None,
+    selection: options.CallOptions,
 ) -> None:
     """Export records, chain by chain: all records, or only those of the calls that match the options."""
     with exit_statuses("audit", printing=output is None):
-        call_filter = options.call_filter(
-            *(tool, outcome, decision, agent, conversation, since, until, attribute, call, principal, policy_digest),
-            store=store,
-        )
+        call_filter = selection.filter(store)
         records = find_records(AuditReader(store), call_filter)
-        if output is None and format == "parquet" and sys.stdout.isatty():
-            _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
         if output is not None and _is_trail_file(store, output):
             _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
         records = _with_first_read(records)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from traced_tools.audit.reading.principals import PrincipalFilter
-from traced_tools.audit.reading.queries import DECISIONS, STATES, CallFilter
+from traced_tools.audit.reading.queries import DECISIONS, STATES, CallFilter, CallSelection
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -30,28 +33,6 @@ Store = Annotated[
         help="The audit trail: an SQLite file or a database URL.",
         callback=_not_empty,
     ),
-]
-Tool = Annotated[str | None, typer.Option(help="Only calls of this tool.")]
-Outcome = Annotated[str | None, typer.Option(help=f"Only calls with this outcome: {', '.join(STATES)}.")]
-Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decision: {', '.join(DECISIONS)}.")]
-Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
-Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
-Call = Annotated[str | None, typer.Option(metavar="ID", help="Only calls with this id, in any run.")]
-Principal = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Only calls on behalf of this principal: a name, which needs the key of the trail, or pseudonym:... as "
-        "list and show print it. Calls are read one by one.",
-    ),
-]
-PolicyDigest = Annotated[
-    str | None,
-    typer.Option(metavar="DIGEST", help="Only calls that the policy with this digest decided; see `policy check`."),
-]
-Attributes = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
 ]
 Since = Annotated[
     str | None,
@@ -75,35 +56,82 @@ Verified = Annotated[bool, typer.Option("--verified", help="Verify the trail fir
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def call_filter(
-    tool: str | None,
-    outcome: str | None,
-    decision: str | None,
-    agent: str | None,
-    conversation: str | None,
-    since: str | None,
-    until: str | None,
-    attribute: list[str] | None,
-    call: str | None,
-    principal: str | None,
-    policy_digest: str | None,
-    *,
-    store: str,
-) -> CallFilter:
-    """Return the filter that the options of the same names ask for, for the calls of `store`.
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The options that select calls, as they are on the command line."""
 
-    Raises:
-        typer.BadParameter: for a value that an option does not accept.
-        ConfigurationError: for an unknown outcome or decision, an invalid digest, or if there is no key for the name of
-            a principal.
+    tool: Annotated[str | None, typer.Option(help="Only calls of this tool.")] = None
+    outcome: Annotated[str | None, typer.Option(help=f"Only calls with this outcome: {', '.join(STATES)}.")] = None
+    decision: Annotated[str | None, typer.Option(help=f"Only calls with this decision: {', '.join(DECISIONS)}.")] = None
+    agent: Annotated[str | None, typer.Option(help="Only calls of this agent.")] = None
+    conversation: Annotated[str | None, typer.Option(help="Only calls of this conversation.")] = None
+    call: Annotated[str | None, typer.Option(metavar="ID", help="Only calls with this id, in any run.")] = None
+    policy_digest: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Only calls that the policy with this digest decided; see `policy check`."),
+    ] = None
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
+    ] = None
+    principal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only calls on behalf of this principal: a name, which needs the key of the trail, or pseudonym:... "
+            "as list and show print it. Calls are read one by one.",
+        ),
+    ] = None
+    since: Since = None
+    until: Until = None
+
+    def filter(self, store: str) -> CallFilter:
+        """Return the filter that the options ask for, for the calls of `store`.
+
+        Raises:
+            typer.BadParameter: for a value that an option does not accept.
+            ConfigurationError: for an unknown outcome or decision, an invalid digest, or if there is no key for the
+                name of a principal.
+        """
+        since, until = parse_period(self.since, self.until)
+        selection: CallSelection = {
+            "tool": self.tool,
+            "outcome": self.outcome,
+            "decision": self.decision,
+            "agent": self.agent,
+            "conversation": self.conversation,
+            "since": since,
+            "until": until,
+            "attributes": _parse_attributes(self.attribute),
+            "call_id": self.call,
+            "principal": self.principal,
+            "policy_digest": self.policy_digest,
+        }
+        return CallFilter.of(selection, store)
+
+
+def selecting_calls(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `CallOptions` in the place of its argument `selection`, which it gets whole.
+
+    Typer finds the options of a command in its signature, so the signature has one parameter for each of them.
     """
-    first, last = parse_period(since, until)
-    attributes = _parse_attributes(attribute)
-    principal_filter = None if principal is None else PrincipalFilter(principal, store)
-    return CallFilter(
-        *(tool, outcome, decision, agent, conversation, first, last, attributes, call, principal_filter),
-        policy_digest=policy_digest,
-    )
+    names = [field.name for field in fields(CallOptions)]
+    annotations = get_type_hints(CallOptions, include_extras=True)
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "selection":
+            options = (parameter.replace(name=name, default=None, annotation=annotations[name]) for name in names)
+            parameters += options
+        else:
+            parameters.append(parameter)
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(selection=CallOptions(**{name: values.pop(name) for name in names}), **values)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def _parse_attributes(attributes: list[str] | None) -> dict[str, str]:
