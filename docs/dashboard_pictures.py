@@ -28,13 +28,14 @@ from opentelemetry.trace import StatusCode
 
 import traced_tools
 from dashboards.boards import BOARDS
+from dashboards.history import write_history
 from dashboards.pictures.answers import Labels, Period, Points
 from dashboards.pictures.board import PANELS, panel_picture, picture
 from dashboards.pictures.traces import EndedSpan
 from dashboards.rules import TOKENS
 from tests.judges.programs import free_port, running, until
 from tests.otel.collector import collecting
-from traced_tools.demo import Scenario, write_history
+from traced_tools.demo import Scenario
 from traced_tools.demo.scenario.outcomes import NEW_VERSION
 from traced_tools.demo.scenario.stage import AGENTS, VERSION
 from traced_tools.observe import names

@@ -36,7 +36,7 @@ SPINE: Final = (
         "core",
         "messages, options, limits, totals, prices; the nouns of tools and approvals",
         "that there are runs, or who reads them",
-        ("errors", "_lazy", "_version"),
+        ("errors", "_moved", "_version"),
     ),
     Room("flow", "flows, steps, their four drivers, threads", "what a flow is about"),
     Room("observe.names", "the name and meaning of every span, metric, event and attribute", "when one is recorded"),
@@ -94,8 +94,6 @@ def room_of(module: str) -> Room:
     for room in ROOMS:
         if module in room.modules:
             return room
-    if module == "audit":  # the package lists what all of its rooms offer
-        return room_of("audit.advisor")
     fitting = [room for room in ROOMS if f"{module}.".startswith(f"{room.name}.")]
     if not fitting:
         raise LookupError(f"traced_tools.{module} is in no room: add it to docs/house.py")
@@ -110,6 +108,16 @@ def modules() -> dict[str, Path]:
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     del found[""]
     return found
+
+
+def public_names() -> dict[str, dict[str, str]]:
+    """Return the packages that offer names, each with the module that defines each of its names."""
+    packages = {}
+    for stub in sorted(PACKAGE.rglob("__init__.pyi")):
+        package = ".".join((PACKAGE.name, *stub.parent.relative_to(PACKAGE).parts))
+        imports = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+        packages[package] = {alias.name: f"{package}.{node.module}" for node in imports for alias in node.names}
+    return packages
 
 
 def imports_of(path: Path, known: dict[str, Path]) -> set[str]:

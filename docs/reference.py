@@ -9,15 +9,20 @@ that uses it. The language: https://github.com/open-telemetry/weaver/blob/main/s
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from importlib import import_module
+from itertools import chain, pairwise
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
 import yaml
 
+from docs.house import public_names
+from traced_tools import errors
 from traced_tools.core.enums import Conventions
 from traced_tools.events import json_schema
 from traced_tools.observe import names
@@ -124,6 +129,7 @@ CONVENTIONS: Final = {
     RELEASED: f"with the conventions {RELEASED}",
     EARLIER: f"with the conventions {EARLIER}",
 }
+STUBS: Final = "Written by `make reference` from the stubs `__init__.pyi`: change it there."
 NOTICE: Final = "Written by `make reference` from traced_tools/observe/names: change it there."
 
 
@@ -138,6 +144,7 @@ def outputs() -> dict[Path, str]:
     """Return what each file holds."""
     return {
         DOCS / "telemetry-registry.yaml": registry(),
+        DOCS / "reference" / "names.md": page(names_page(), STUBS),
         DOCS / "reference" / "spans.md": page(spans_page()),
         DOCS / "reference" / "metrics.md": page(metrics_page()),
         DOCS / "reference" / "events.md": page(events_page()),
@@ -274,10 +281,42 @@ def emitted(only: Conventions | None) -> list[str]:
 # The pages.
 
 
-def page(lines: Iterable[str]) -> str:
+def page(lines: Iterable[str], notice: str = NOTICE) -> str:
     """Return a page with the notice under its title."""
     title, *rest = lines
-    return "\n".join([title, "", f"<!-- {NOTICE} -->", "", *rest, ""])
+    return "\n".join([title, "", f"<!-- {notice} -->", "", *rest, ""])
+
+
+def names_page() -> Iterator[str]:
+    """Give the lines of the page of the public names."""
+    yield "# Names"
+    yield "Import a name from the package that heads its table. `traced_tools` offers what a first service needs; the"
+    yield "package that defines a name offers it as well. Each other name is in one table."
+    packages = public_names()
+    own = [name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__]
+    packages[errors.__name__] = dict.fromkeys((name for name in own if name[0] != "_"), errors.__name__)
+    for package, modules in sorted(packages.items()):
+        yield from ("", f"## {code(package)}", "")
+        rows = [(code(name), described(modules[name], name)) for name in sorted(modules)]
+        yield from table(("name", "what it is"), rows)
+
+
+def described(module: str, name: str) -> str:
+    """Return the first paragraph about a class or a function; of a constant, the text below it, else its value."""
+    value = getattr(import_module(module), name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return cell(inspect.getdoc(value) or "")
+    for node, below in pairwise([*ast.parse(inspect.getsource(import_module(module))).body, ast.Pass()]):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(node).startswith((f"{name} ", f"{name}:")):
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                return cell(str(below.value.value))
+            return code(cell(ast.unparse(node).partition(" = ")[2]))
+    raise LookupError(f"{module} does not define {name}")
+
+
+def cell(text: str) -> str:
+    """Return the first paragraph of `text` for a table."""
+    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def spans_page() -> Iterator[str]:

@@ -12,17 +12,16 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatOptions,
-    FunctionToolCallback,
     ImagePart,
     LoopLimits,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
     UserMessage,
 )
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.models import ChatModel, ChatResponse, OpenAIChatModel
+from traced_tools.tools import FunctionToolCallback, ToolCallingManager
 
 URL = "http://127.0.0.1:1"
 
@@ -64,6 +63,9 @@ def by_hand() -> object:
         (lambda: ToolCallingAdvisor(order=True), "order must be an int"),
         (lambda: ToolCallingAdvisor(keep_history="no"), "keep_history must be True or False"),
         (lambda: ChatClient(Odd(), name=" "), "name must not be blank"),
+        (lambda: ChatClient(Odd()).prompt("x", tool=[]), "prompt() got an unexpected keyword argument 'tool'"),
+        (lambda: ChatClient(Odd()).resume("x", system=""), "ChatClient.resume() got an unexpected keyword argument"),
+        (lambda: ChatClient(Odd()).prompt("x", limits=3), "limits must be a LoopLimits or None"),
         (lambda: FunctionToolCallback(by_hand, metadata=3), "metadata must be a ToolMetadata"),
         (lambda: UserMessage([3]), "parts.0\n  Input should be a TextPart or an ImagePart"),
         (lambda: AssistantMessage([3]), "a TextPart, a ReasoningPart, a ToolCall, an ImagePart or a ProviderPart"),

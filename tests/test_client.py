@@ -24,26 +24,25 @@ from traced_tools import (
     ChatClientRequest,
     ChatClientResponse,
     ChatOptions,
-    FunctionToolCallback,
     ImagePart,
     LoopLimits,
     Message,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolCallingAdvisor,
     ToolContext,
-    ToolDefinitionError,
-    ToolErrors,
     ToolMessage,
-    ToolResultPart,
     Usage,
     UserMessage,
     tool,
 )
+from traced_tools.core import ToolErrors, ToolResultPart
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 
 
 def subtract(a: int, b: int) -> int:

@@ -15,20 +15,12 @@ from tests.markers import MARKER
 from tests.mcp.serving import serving_http
 from tests.models.samples import SAMPLES, Sample
 from tests.waiting import patiently
-from traced_tools import (
-    Advisor,
-    AuditAdvisor,
-    ChatClient,
-    CheckedPart,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    PartCheck,
-    PendingStore,
-    SqlChatMemoryRepository,
-)
+from traced_tools import Advisor, AuditAdvisor, ChatClient, MemoryAdvisor
+from traced_tools.approvals import PendingStore
 from traced_tools.audit import AuditTrail
+from traced_tools.core import CheckedPart, PartCheck
 from traced_tools.mcp import McpToolset
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory, SqlChatMemoryRepository
 from traced_tools.models import FallbackModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 

@@ -25,10 +25,10 @@ from traced_tools import (
     LoopLimits,
     TextPart,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
 )
 from traced_tools import tool as as_tool
+from traced_tools.core import ToolErrors
 from traced_tools.models import (
     AnthropicChatModel,
     EmbeddingResponse,

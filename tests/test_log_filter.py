@@ -15,7 +15,8 @@ from opentelemetry import trace
 
 from tests.captured import Telemetry, span_id
 from tests.modes import MODES, run
-from traced_tools import ChatClient, LoggingAdvisor, RunIdFilter, ToolCall
+from traced_tools import ChatClient, LoggingAdvisor, ToolCall
+from traced_tools.run import RunIdFilter
 from traced_tools.testing import ScriptedChatModel
 
 IDS = ("trace_id", "span_id", "run_id", "conversation_id", "agent")

@@ -1,4 +1,4 @@
-"""Names of variables and parameters are nouns: few are only a participle or a pronoun, and no more are added."""
+"""Names of variables and parameters are nouns, not only participles or pronouns; a class has its name for itself."""
 
 from __future__ import annotations
 
@@ -50,3 +50,20 @@ def vague_names(code: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     )
     return ((line, name) for line, name in sorted(names) if VAGUE.fullmatch(name))
+
+
+def test_the_name_of_a_class_names_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for name in class_names(path.read_text("utf-8")):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT.parent)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_classes_inside_functions_and_classes_are_counted() -> None:
+    code = "class A:\n    class B: ...\ndef run():\n    class C: ...\nif True:\n    class A: ...\n"
+    assert sorted(class_names(code)) == ["A", "A", "B", "C"]
+
+
+def class_names(code: str) -> Iterator[str]:
+    return (node.name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef))

@@ -23,45 +23,34 @@ from traced_tools import (
     Approve,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
-    FunctionToolCallback,
-    InMemoryChatMemoryRepository,
-    InputRequest,
-    InputRequired,
     LoopLimitExceeded,
     LoopLimits,
     MemoryAdvisor,
     Message,
-    MessageWindowChatMemory,
-    NestedUsage,
-    PendingInput,
-    PendingStore,
     Policy,
     PolicyAdvisor,
-    Provide,
     Reject,
-    ResumeError,
     RetryToolAdvisor,
     Rule,
     StructuredOutputAdvisor,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
     ToolContext,
-    ToolErrors,
     ToolMessage,
-    ToolMetadata,
     ToolSearchToolCallingAdvisor,
     Usage,
     UserMessage,
-    augmented,
     tool,
 )
-from traced_tools.errors import NestedRunWaits, ToolExecutionError
+from traced_tools.approvals import PendingStore
+from traced_tools.core import InputRequest, NestedUsage, PendingInput, Provide, ToolErrors, ToolMetadata
+from traced_tools.errors import InputRequired, NestedRunWaits, ResumeError, ToolExecutionError
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.search import RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolCallingManager, augmented
 
 DONE: list[str] = []
 ONE = Usage(input_tokens=10, output_tokens=5)

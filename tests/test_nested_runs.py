@@ -24,19 +24,18 @@ from traced_tools import (
     ChatClient,
     LoopLimitExceeded,
     LoopLimits,
-    NestedUsage,
     TelemetryOptions,
     ToolCall,
-    ToolCallingManager,
     UserMessage,
-    perform,
     tool,
 )
-from traced_tools.core import messages
+from traced_tools.core import NestedUsage, messages
 from traced_tools.core.messages import Usage
+from traced_tools.flow import perform
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 ONE = Usage(input_tokens=10, output_tokens=5)
 """What each answer of a model takes."""

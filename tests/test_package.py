@@ -9,25 +9,30 @@ import inspect
 import re
 import subprocess
 import sys
+import tarfile
+from collections import Counter
 from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 import traced_tools
-from docs.house import ROOMS, contributing, room_of
+from docs.house import ROOMS, contributing, public_names, room_of
+from traced_tools import errors
+from traced_tools._moved import MOVED
 from traced_tools.observe import names
 
 MUTABLE = (MutableMapping, MutableSequence, MutableSet)
 ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-PUBLIC = (
-    *("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.memory", "traced_tools.models"),
-    *("traced_tools.mcp", "traced_tools.testing", "traced_tools.search", "traced_tools.demo"),
-)
+PUBLIC = public_names()
+FORMER = [
+    (package, place, name) for package, places in MOVED.items() for place in places for name in places[place].split()
+]
 
 
 @cache
@@ -108,33 +113,63 @@ def test_every_public_name_can_be_imported(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_all_is_exactly_what_the_package_exports(package: str) -> None:
+def test_a_package_offers_exactly_the_names_of_its_stub(package: str) -> None:
     module = importlib.import_module(package)
-    groups = [(not name.isupper(), name[0].islower() or name[0] == "_", name) for name in module.__all__]
-    assert groups == sorted(groups)
-    assert len(set(module.__all__)) == len(module.__all__)
-    assert set(dir(module)) >= set(module.__all__)
-    assert set(module._EXPORTS) == set(module.__all__)
+    assert set(module.__all__) == set(dir(module)) == set(PUBLIC[package])
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_type_checkers_see_exactly_the_exported_names(package: str) -> None:
-    module = importlib.import_module(package)
-    assert module.__file__ is not None
-    seen: dict[str, str] = {}
-    for node in ast.walk(tree_of(Path(module.__file__))):
-        if isinstance(node, ast.ImportFrom) and node.module != "traced_tools._lazy" and node.module != "typing":
-            seen |= {
-                alias.asname or alias.name: str(node.module) for alias in node.names if alias.name != "annotations"
-            }
-    assert seen == module._EXPORTS
+def test_a_stub_lists_names_of_modules_of_the_package_and_nothing_else(package: str) -> None:
+    stub = ROOT.joinpath(*package.split(".")[1:], "__init__.pyi")
+    names_of_modules = {path.stem for path in stub.parent.glob("*") if path.is_dir() or path.suffix == ".py"}
+    assert not names_of_modules & set(PUBLIC[package]), "importing the module would replace the name"
+    listed = PUBLIC[package].items()
+    lines = [f"from .{module.removeprefix(f'{package}.')} import {name} as {name}" for name, module in listed]
+    assert stub.read_text("utf-8").splitlines() == lines
+
+
+def test_a_name_has_one_place_beside_the_top_level() -> None:
+    places = Counter(name for package in PUBLIC.keys() - {"traced_tools"} for name in PUBLIC[package])
+    places.update(name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__)
+    assert [name for name, count in places.items() if count > 1] == []
+
+
+def test_the_top_level_offers_at_most_sixty_names() -> None:
+    assert len(PUBLIC["traced_tools"]) <= 60
 
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_an_unknown_name_raises_attribute_error(package: str) -> None:
     module = importlib.import_module(package)
-    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'invented'"):
+    with pytest.raises(AttributeError, match=f"{package} .*invented"):
         module.invented  # noqa: B018
+
+
+@pytest.mark.parametrize(("package", "place", "name"), FORMER, ids=lambda text: text.removeprefix("traced_tools."))
+def test_a_former_place_still_offers_a_name_and_says_where_it_is_now(package: str, place: str, name: str) -> None:
+    warning = f"{name} has moved: import it from {place}; the next release removes it from {package}"
+    with pytest.warns(DeprecationWarning, match=f"^{re.escape(warning)}$") as warned:
+        former = getattr(importlib.import_module(package), name)
+    assert warned[0].filename == __file__
+    assert former is getattr(importlib.import_module(place), name)
+    assert name not in dir(importlib.import_module(package))
+    assert place == "traced_tools.errors" or name in PUBLIC[place]
+
+
+@pytest.mark.parametrize("package", MOVED)
+def test_importing_all_names_gives_no_warning(package: str) -> None:
+    exec(f"from {package} import *", {})  # warnings are errors
+
+
+@pytest.mark.slow
+def test_the_distributions_have_the_stubs(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT.parent, capture_output=True, check=True, timeout=60)
+    stubs = {f"{package.replace('.', '/')}/__init__.pyi" for package in PUBLIC}
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    assert stubs == {name for name in ZipFile(wheel).namelist() if name.endswith(".pyi")}
+    with tarfile.open(sdist) as archive:
+        assert stubs == {name.partition("/")[2] for name in archive.getnames() if name.endswith(".pyi")}
 
 
 def test_the_package_is_typed() -> None:
@@ -272,8 +307,6 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
         for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
                 text = node.value
-                if text in modules and path.name == "__init__.py":
-                    continue  # where the package's names are listed, it is the module that is meant
                 if text in table or (shape.match(text) and text not in modules):
                     spelled.append(f"{dotted(path)}, line {node.lineno}: {text[:60]}")
     assert spelled == []
@@ -284,7 +317,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
     *("genai_prices", "griffe", "httpx2", "jsonschema", "mcp", "mcp_types", "PIL", "requests", "rich", "typer"),
-    *("cryptography", "numpy", "psycopg", "pyarrow", "redis", "rfc8785", "sqlalchemy", "tantivy", "urllib3", "yaml"),
+    *("cryptography", "numpy", "psycopg", "redis", "rfc8785", "sqlalchemy", "tantivy", "urllib3", "yaml"),
 )
 
 
@@ -294,7 +327,7 @@ HEAVY = (
         "import traced_tools",
         "import traced_tools.models, traced_tools.testing",
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
-        "from traced_tools import InMemoryChatMemoryRepository, MessageEntry",
+        "from traced_tools.memory import InMemoryChatMemoryRepository, MessageEntry",
         "from traced_tools.search import RegexToolIndex; RegexToolIndex()",
         "import traced_tools.mcp",
         "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
@@ -313,10 +346,10 @@ def test_importing_stays_light(code: str) -> None:
     assert found == set()
 
 
-def test_importing_the_package_alone_imports_none_of_its_modules_but_the_lazy_one() -> None:
+def test_importing_the_package_alone_imports_none_of_its_modules_but_that_of_moved_names() -> None:
     code = "import traced_tools, sys; print('\\n'.join(m for m in sys.modules if m.startswith('traced_tools.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["traced_tools._lazy"]
+    assert done.stdout.split() == ["traced_tools._moved"]
 
 
 def _functions_of(owner: Any) -> Iterator[Any]:

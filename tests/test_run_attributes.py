@@ -18,7 +18,7 @@ from tests.modes import MODES, run
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, ToolCall
-from traced_tools.events import RunFinished
+from traced_tools.observe import RunFinished
 from traced_tools.testing import ScriptedChatModel
 
 GIVEN = {"user.id": "ana", "beta": True, "seats": 3, "share": 0.5, "tags": ["a", "b"]}

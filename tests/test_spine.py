@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import traced_tools
-from docs.house import ANNEXES
+from docs.house import ANNEXES, public_names
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(traced_tools.__file__).parent
@@ -28,6 +28,7 @@ OF_THE_WHOLE_HOUSE = (
 FOLDERS = ("advisors", "flow", "loop", "observe", "tools")
 """The folders whose tests run, beside those of no folder. Providers have no ties to annexes, and take long."""
 LEAST = 6_000
+OF_THE_TOP = public_names()["traced_tools"]
 
 
 def names_in(path: Path) -> set[str]:
@@ -47,7 +48,7 @@ def needs_annex(name: str) -> bool:
     if package in ("dashboards", "deploy", "docs"):
         return True
     room = rest.partition(".")[0]
-    defined_in = traced_tools._EXPORTS.get(room) if rest == room else None
+    defined_in = OF_THE_TOP.get(room) if rest == room else None
     return package == "traced_tools" and (room in DELETED or (defined_in is not None and needs_annex(defined_in)))
 
 

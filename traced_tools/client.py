@@ -6,18 +6,19 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from typing_extensions import TypeForm
 
 from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.client_settings import (
     ClientSettings,
-    check_common,
     check_not_blank,
+    check_request,
     check_resolver,
     checked_advisors,
 )
+from traced_tools.client_settings import RequestSettings as RequestSettings
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import open_calls, with_results
@@ -180,18 +181,12 @@ class ChatClient:
         *,
         messages: Iterable[Message] = (),
         system: str | None = None,
-        tools: object = None,
-        advisors: Iterable[Advisor] = (),
-        options: ChatOptions | None = None,
-        tool_context: Mapping[str, Any] | None = None,
         conversation_id: str | None = None,
         principal: str | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
         tool_calling: bool | None = None,
-        limits: LoopLimits | None = None,
-        tool_errors: ToolErrors | None = None,
-        params: Mapping[str, Any] | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
+        **settings: Unpack[RequestSettings],
     ) -> ChatClientRequestSpec[OutputT]:
         """Assemble a request. To send it, call its `call`, `acall`, `stream`, `astream` or `start`.
 
@@ -201,12 +196,6 @@ class ChatClient:
                 `system`, that message is not sent twice. A tool call without a result gets one that says that its
                 outcome is unknown, because only you know whether it ran.
             system: the instructions, instead of the client's; not blank.
-            tools: the tools, instead of the client's: functions, objects with `@tool` methods, `ToolCallback`s,
-                `ToolCallbackProvider`s (asked when a run begins), names that the client's resolver knows, and nested
-                sequences of these.
-            advisors: advisors in addition to the client's.
-            options: the model's options; they override the client's.
-            tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories. A `MemoryAdvisor` reads and
                 keeps the conversation with this id. Without a memory, nothing is remembered.
             principal: on whose behalf the run is, such as the id of a user: a text of 1 to 256 characters, not blank.
@@ -218,21 +207,19 @@ class ChatClient:
                 `StructuredOutputAdvisor`, which is added to the request's advisors.
             tool_calling: whether to run the tool loop, instead of what the client does. Without it, the response may
                 contain tool calls for the caller to run.
-            limits: the limits of the run, instead of the client's.
-            tool_errors: the error policy, instead of the client's.
-            params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
-                `set` and `tuple` in it. Runs share all other objects.
             attributes: attributes of the run, such as its user and tenant, merged into the client's. They are recorded
                 on the run's span, events and audit records whether or not content is captured, and are never metric
                 labels. Nested runs inherit them. Up to 32 keys of up to 64 letters, digits, `.`, `_` and `-`. A value
                 is a str (up to 256 characters), bool, int, float, or a sequence of up to 32 values of one such type.
+            **settings: `tools`, `advisors`, `options`, `tool_context`, `limits`, `tool_errors` and `params`; see
+                `RequestSettings`.
 
         Raises:
             TypeError, ValueError: for an invalid argument. The message names the argument and what it accepts.
             AdvisorChainError: if the advisors cannot form a chain.
             ToolNotFoundError: if the resolver does not know a name in `tools`.
         """
-        check_common(system, options, limits, tool_errors)
+        check_request("prompt", settings, system)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
         check_principal("principal", principal)
         expect("tool_calling", tool_calling, (bool, type(None)), "True, False or None")
@@ -241,16 +228,10 @@ class ChatClient:
             conversation,
             conversation_id,
             {"principal": principal, "default_principal": self._settings.principal},
-            tools=tools,
-            advisors=advisors,
-            options=options,
-            tool_context=tool_context,
             output=output,
             tool_calling=self._settings.tool_calling if tool_calling is None else tool_calling,
-            limits=limits,
-            tool_errors=tool_errors,
-            params=params,
             attributes=attributes,
+            **settings,
         )
 
     def resume(
@@ -258,14 +239,8 @@ class ChatClient:
         state: str,
         decisions: Mapping[str, CallDecision] | None = None,
         *,
-        tools: object = None,
-        advisors: Iterable[Advisor] = (),
-        options: ChatOptions | None = None,
-        tool_context: Mapping[str, Any] | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
-        limits: LoopLimits | None = None,
-        tool_errors: ToolErrors | None = None,
-        params: Mapping[str, Any] | None = None,
+        **settings: Unpack[RequestSettings],
     ) -> ChatClientRequestSpec[OutputT]:
         """Assemble a request that resumes a run that waits for approval or input, in this process or another one.
 
@@ -278,14 +253,9 @@ class ChatClient:
             decisions: the decisions by the call's id, such as `{"call_1": Approve(by="ana")}`; for a call that waits
                 for input, such as `{"call_2": Provide({"size": {"centimetres": 40}})}`. With a `pending_store`,
                 decisions in the store count as well.
-            tools: as in `prompt`; pass what you passed there, because a state holds no code.
-            advisors: as in `prompt`.
-            options: as in `prompt`.
-            tool_context: as in `prompt`; a state does not hold it.
             output: as in `prompt`.
-            limits: as in `prompt`.
-            tool_errors: as in `prompt`.
-            params: as in `prompt`.
+            **settings: as in `prompt`. Pass the `tools`, `advisors` and `tool_context` that you passed there, because a
+                state holds neither code nor the context of tools.
 
         Raises:
             ResumeError: if the state was altered, or is of another version, or if a call does not wait for such a
@@ -293,7 +263,7 @@ class ChatClient:
                 conversation went on. Nothing has run then.
             TypeError, ValueError: for an invalid argument.
         """
-        check_common(None, options, limits, tool_errors)
+        check_request("resume", settings)
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve, Reject or Provide")
         decisions = dict(decisions or {})
@@ -311,19 +281,7 @@ class ChatClient:
         paused.check_decisions(decisions)
         if paused.is_kept and self._settings.pending_store is None:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
-        spec = self._resume_request(
-            paused,
-            decisions,
-            tools=tools,
-            advisors=advisors,
-            options=options,
-            tool_context=tool_context,
-            output=output,
-            limits=limits,
-            tool_errors=tool_errors,
-            params=params,
-        )
-        return replace(spec, resumed_text=state)
+        return replace(self._resume_request(paused, decisions, output=output, **settings), resumed_text=state)
 
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
@@ -378,14 +336,8 @@ class ChatClient:
         state: RunState,
         decisions: Mapping[str, CallDecision | Denied],
         *,
-        tools: object = None,
-        advisors: Iterable[Advisor] = (),
-        options: ChatOptions | None = None,
-        tool_context: Mapping[str, Any] | None = None,
         output: TypeForm[OutputT] = _NO_OUTPUT,
-        limits: LoopLimits | None = None,
-        tool_errors: ToolErrors | None = None,
-        params: Mapping[str, Any] | None = None,
+        **settings: Unpack[RequestSettings],
     ) -> ChatClientRequestSpec[OutputT]:
         """Return the request that resumes a run from a state; raises `ResumeError` if it is of another agent."""
         if state.agent != self.name:
@@ -397,16 +349,10 @@ class ChatClient:
             state.request,
             state.conversation_id,
             {"principal": state.principal, "actors": state.actors},
-            tools=tools,
-            advisors=advisors,
-            options=options,
-            tool_context=tool_context,
             output=output,
             tool_calling=True,
-            limits=limits,
-            tool_errors=tool_errors,
-            params=params,
             attributes=state.attributes,
+            **settings,
         )
         if state.is_logged and not spec.chain.transcripts:
             raise ResumeError(
@@ -441,61 +387,60 @@ class ChatClient:
         conversation_id: str | None,
         identity: Mapping[str, Any],
         *,
-        tools: object,
-        advisors: Iterable[Advisor],
-        options: ChatOptions | None,
-        tool_context: Mapping[str, Any] | None,
         output: TypeForm[OutputT],
         tool_calling: bool,
-        limits: LoopLimits | None,
-        tool_errors: ToolErrors | None,
-        params: Mapping[str, Any] | None,
         attributes: Mapping[str, AttributeValue] | None,
+        **settings: Unpack[RequestSettings],
     ) -> ChatClientRequestSpec[OutputT]:
         """Return a request with the settings of `prompt` in place of the client's.
 
         `identity` has the arguments of `RunContext` about the principal and the actors.
         """
-        settings = self._settings
-        extra = checked_advisors(advisors)
-        if output is not None:
-            if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*settings.advisors, *extra)):
-                raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
-            extra = (*extra, StructuredOutputAdvisor(output))
+        own, tools = self._settings, settings.get("tools")
+        params = checked_mapping("params", settings.get("params"))
+        chain = self._request_chain(checked_advisors(settings.get("advisors", ())), output, tool_calling=tool_calling)
         completed = with_results(messages)
-        is_own = tool_calling is settings.tool_calling and not extra
-        chain = self._chain if is_own else self._make_chain(extra, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=completed,
             unanswered=0 if completed is messages else len(open_calls(messages)),
-            has_own_agent=tools is None and instructions_of(messages) == (settings.system or ""),
-            tools=self._tools if tools is None else ToolSelection(tools, settings.resolver),
-            options=(settings.options or NO_OPTIONS).merged(options),
-            context=copy_containers(checked_mapping("params", params)),
+            has_own_agent=tools is None and instructions_of(messages) == (own.system or ""),
+            tools=self._tools if tools is None else ToolSelection(tools, own.resolver),
+            options=(own.options or NO_OPTIONS).merged(settings.get("options")),
+            context=copy_containers(params) if params else params,
             state_key=self._state_keys[0] if self._state_keys else None,
-            pending_store=settings.pending_store,
+            pending_store=own.pending_store,
             new_run=partial(
                 RunContext,
-                agent=settings.name,
-                version=settings.version,
-                agent_id=settings.agent_id,
+                agent=own.name,
+                version=own.version,
+                agent_id=own.agent_id,
                 conversation_id=conversation_id,
                 **identity,
-                tool_context={**settings.tool_context, **checked_mapping("tool_context", tool_context)},
-                limits=limits or settings.limits or DEFAULT_LIMITS,
-                tool_errors=tool_errors or settings.tool_errors or ANSWER_ERRORS,
-                telemetry=settings.telemetry,
+                tool_context={**own.tool_context, **checked_mapping("tool_context", settings.get("tool_context"))},
+                limits=settings.get("limits") or own.limits or DEFAULT_LIMITS,
+                tool_errors=settings.get("tool_errors") or own.tool_errors or ANSWER_ERRORS,
+                telemetry=own.telemetry,
                 tool_advisors=chain.tool_advisors,
                 approvers=chain.approvers,
                 listeners=chain.listeners,
-                resolver_fallback=settings.resolver if settings.resolver_fallback else None,
-                enforces_schema=settings.model.enforces_schema,
+                resolver_fallback=own.resolver if own.resolver_fallback else None,
+                enforces_schema=own.model.enforces_schema,
                 transcripts=chain.transcripts,
-                context_window=settings.model.known_context_window,
-                attributes=merge_attributes(settings.attributes, check_attributes(attributes)),
+                context_window=own.model.known_context_window,
+                attributes=merge_attributes(own.attributes, check_attributes(attributes)),
             ),
         )
+
+    def _request_chain(self, extra: tuple[Advisor, ...], output: object, *, tool_calling: bool) -> AdvisorChain:
+        """Return the chain of a request: the client's own, unless the request adds advisors or switches the loop."""
+        if output is not None:
+            if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*self._settings.advisors, *extra)):
+                raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
+            extra = (*extra, StructuredOutputAdvisor(output))
+        if tool_calling is self._settings.tool_calling and not extra:
+            return self._chain
+        return self._make_chain(extra, tool_calling=tool_calling)
 
     def _make_chain(self, extra: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
         """Return the chain of this client's advisors and the `extra` ones.

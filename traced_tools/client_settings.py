@@ -1,10 +1,10 @@
-"""The settings of a client, and checks of arguments that a client and its requests share."""
+"""The settings of a client and of its requests, and their checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.identity import check_principal
@@ -24,6 +24,33 @@ from traced_tools.tools.selection import ToolSelection
 
 _LONGEST_VERSION: Final = 64
 _MOST_AGENT_ID: Final = 128
+
+
+class RequestSettings(TypedDict, total=False):
+    """The keyword arguments that `ChatClient.prompt` and `ChatClient.resume` share.
+
+    A function of your own that passes them on can declare `**settings: Unpack[RequestSettings]`.
+
+    Attributes:
+        tools: the tools, instead of the client's: functions, objects with `@tool` methods, `ToolCallback`s,
+            `ToolCallbackProvider`s (asked when a run begins), names that the client's resolver knows, and nested
+            sequences of these.
+        advisors: advisors in addition to the client's.
+        options: the model's options; they override the client's.
+        tool_context: data about the caller for tools, merged into the client's.
+        limits: the limits of the run, instead of the client's.
+        tool_errors: the error policy, instead of the client's.
+        params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
+            `set` and `tuple` in it. Runs share all other objects.
+    """
+
+    tools: object
+    advisors: Iterable[Advisor]
+    options: ChatOptions | None
+    tool_context: Mapping[str, Any] | None
+    limits: LoopLimits | None
+    tool_errors: ToolErrors | None
+    params: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +98,7 @@ class ClientSettings:
         if isinstance(key, list | tuple):
             expect_each("approval_key", key, (bytes, str), "bytes or a str")
         expect("pending_store", self.pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
-        check_common(self.system, self.options, self.limits, self.tool_errors)
+        _check_common(self.system, self.options, self.limits, self.tool_errors)
 
 
 def _check_version(version: str | None) -> None:
@@ -105,7 +132,15 @@ def checked_advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
     return advisors
 
 
-def check_common(system: object, options: object, limits: object, tool_errors: object) -> None:
+def check_request(method: str, settings: RequestSettings, system: str | None = None) -> None:
+    """Raise `TypeError` or `ValueError` for an invalid argument of `method`, or one that it does not have."""
+    for name in settings:
+        if name not in RequestSettings.__annotations__:
+            raise TypeError(f"ChatClient.{method}() got an unexpected keyword argument {name!r}")
+    _check_common(system, settings.get("options"), settings.get("limits"), settings.get("tool_errors"))
+
+
+def _check_common(system: object, options: object, limits: object, tool_errors: object) -> None:
     """Check the arguments that a client and its requests have in common."""
     expect("system", system, (str, type(None)), "a str or None")
     if isinstance(system, str):

@@ -24,7 +24,7 @@ from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -122,16 +122,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 run.report_pause(NestedPause(state, response.pending))
                 response = replace(response, state=text)
             observed.answered(response)
-        results = response.tool_results
-        if not results or any(results is earlier for earlier in run.reached):  # unless an advisor replaced the results
-            results = run.all_results()
-        usage = run.totals.usage.total
-        if run.resumption is not None:
-            usage_sum = UsageSum()
-            usage_sum.add(usage)
-            usage_sum.add(run.resumption.paused.usage)
-            usage = usage_sum.total
-        return replace(response, usage=usage, tool_results=results)
+        return _with_totals(response, run)
 
     def _identify(self, observed: RunObservation, tools: ToolSet) -> None:
         """Record the digests of the instructions, the tools and the policies."""
@@ -171,7 +162,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
         }
         return await self.pending_store.claim(state, call_decisions)
 
-    async def _keep(self, run: RunContext, pause: Pause, traceparent: str | None) -> tuple[RunState, str]:
+    async def _keep(self, run: RunContext, pause: RunPause, traceparent: str | None) -> tuple[RunState, str]:
         """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
         is_kept = self.pending_store is not None
         advisor_states = self.chain.paused_states(run)
@@ -192,6 +183,20 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+def _with_totals(response: ChatClientResponse[OutputT], run: RunContext) -> ChatClientResponse[OutputT]:
+    """Return the response with the results of all iterations, and with the usage of all runs of a resumed one."""
+    results = response.tool_results
+    if not results or any(results is earlier for earlier in run.reached):  # unless an advisor replaced the results
+        results = run.all_results()
+    usage = run.totals.usage.total
+    if run.resumption is not None:
+        usage_sum = UsageSum()
+        usage_sum.add(usage)
+        usage_sum.add(run.resumption.paused.usage)
+        usage = usage_sum.total
+    return replace(response, usage=usage, tool_results=results)
 
 
 async def record_refusal(store: KeepsPausedRuns, state: str, reason: ResumeRefusal) -> None:

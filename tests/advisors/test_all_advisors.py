@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-import traced_tools
+from docs.house import public_names
 from tests.memory.conversations import INSIDE, OUTSIDE, shown
 from tests.modes import MODES, run
 from traced_tools import (
@@ -24,13 +25,9 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    Evaluation,
     EvaluationAdvisor,
-    FunctionToolCallback,
-    InMemoryChatMemoryRepository,
     LoggingAdvisor,
     MemoryAdvisor,
-    MessageWindowChatMemory,
     ObserverAdvisor,
     Policy,
     PolicyAdvisor,
@@ -39,20 +36,21 @@ from traced_tools import (
     Rule,
     SafeguardAdvisor,
     StructuredOutputAdvisor,
-    ToolAnnotations,
     ToolCall,
-    ToolLoopAdvisor,
-    ToolMetadata,
     ToolSearchToolCallingAdvisor,
-    TranscriptAdvisor,
     advisor,
     tool,
 )
 from traced_tools.audit import AuditReader
-from traced_tools.events import Event, EventExporter
+from traced_tools.core import Evaluation, ToolAnnotations, ToolMetadata
+from traced_tools.events import EventExporter
+from traced_tools.loop import ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.advisor import AdviseNext
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
+from traced_tools.observe import Event
 from traced_tools.search import RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 
 
 class Forecast(BaseModel):
@@ -265,7 +263,7 @@ def test_each_advisor_does_its_work(name: str, mode: str, tmp_path: Path) -> Non
 
 
 def test_every_advisor_of_the_package_is_among_them() -> None:
-    exported = [getattr(traced_tools, name) for name in traced_tools.__all__]
+    exported = [getattr(import_module(place), name) for place, names in public_names().items() for name in names]
     advisors = {each for each in exported if isinstance(each, type) and issubclass(each, Advisor)}
     bases = {Advisor, BaseAdvisor, TranscriptAdvisor}
     shipped = {each.__name__ for each in advisors - bases if not issubclass(each, ToolLoopAdvisor)}

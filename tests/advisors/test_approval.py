@@ -27,27 +27,23 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
-    FunctionToolCallback,
     LoopLimits,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolInvocation,
     ToolMessage,
-    ToolMetadata,
     ToolResult,
-    Undecided,
-    WorkerPool,
     tool,
 )
+from traced_tools.core import ToolMetadata, Undecided
 from traced_tools.core.approval import Denied
+from traced_tools.flow import WorkerPool
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 SENT: list[int] = []

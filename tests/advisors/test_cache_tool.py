@@ -28,18 +28,15 @@ from traced_tools import (
     PolicyAdvisor,
     Reject,
     Rule,
-    ToolAnnotations,
     ToolCall,
     ToolContext,
-    ToolDefinition,
-    ToolInvocation,
-    ToolMetadata,
     ToolResult,
     tool,
 )
-from traced_tools.core import expiring
+from traced_tools.core import ToolAnnotations, ToolDefinition, ToolMetadata, expiring
 from traced_tools.core.canonical import canonical_json
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

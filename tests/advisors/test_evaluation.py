@@ -18,12 +18,9 @@ from traced_tools import (
     ChatClient,
     ChatClientResponse,
     ContentCapture,
-    Evaluation,
     EvaluationAdvisor,
-    EvaluationError,
     LoopLimitExceeded,
     LoopLimits,
-    ModelJudge,
     OutputValidationError,
     ToolCall,
     ToolMessage,
@@ -31,8 +28,10 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.events import AnswerEvaluated, Event
-from traced_tools.observe import names
+from traced_tools.advisors import ModelJudge
+from traced_tools.core import Evaluation
+from traced_tools.errors import EvaluationError
+from traced_tools.observe import AnswerEvaluated, Event, names
 from traced_tools.testing import ScriptedChatModel
 
 SUM = ToolCall("add", {"a": 1, "b": 2})

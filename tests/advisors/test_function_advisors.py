@@ -10,16 +10,9 @@ import pytest
 from tests.captured import Telemetry
 from tests.modes import MODES, run
 from tests.sample_tools import add
-from traced_tools import (
-    AdvisorChainError,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    ToolCall,
-    ToolCallingAdvisor,
-    UserMessage,
-    advisor,
-)
+from traced_tools import ChatClient, ChatClientRequest, ChatClientResponse, ToolCall, UserMessage, advisor
+from traced_tools.errors import AdvisorChainError
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
 

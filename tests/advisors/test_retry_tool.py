@@ -13,17 +13,9 @@ from tests.captured import Telemetry
 from tests.modes import MODES, arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded
 from tests.waiting import patiently, until
-from traced_tools import (
-    Advisor,
-    ConfigurationError,
-    LoopLimits,
-    RetryToolAdvisor,
-    ToolAnnotations,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-)
-from traced_tools.tools import retries
+from traced_tools import Advisor, ConfigurationError, LoopLimits, RetryToolAdvisor, ToolCall, ToolResult
+from traced_tools.core import ToolAnnotations
+from traced_tools.tools import ToolInvocation, retries
 from traced_tools.tools.invocation import CallNext
 
 READ_ONLY = ToolAnnotations(read_only=True)

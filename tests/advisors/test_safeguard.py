@@ -18,10 +18,7 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatClientResponse,
-    InMemoryChatMemoryRepository,
     MemoryAdvisor,
-    MessageWindowChatMemory,
-    ReasoningPart,
     SafeguardAdvisor,
     StructuredOutputAdvisor,
     SystemMessage,
@@ -30,6 +27,8 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.advisors.safeguard import SensitiveWords
+from traced_tools.core import ReasoningPart
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models import ChatResponse
 from traced_tools.models.base import ChatChunk
 from traced_tools.observe import names

@@ -25,7 +25,6 @@ from tests.sample_tools import add
 from tests.sweeps import check_each
 from traced_tools import (
     Advisor,
-    AdvisorChainError,
     AssistantMessage,
     ChatClient,
     ChatClientRequest,
@@ -42,6 +41,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
+from traced_tools.errors import AdvisorChainError
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel

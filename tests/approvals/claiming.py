@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 
 from tests.approvals.made import claimed
-from traced_tools import AlreadyDecided, PendingStore, Reject
-from traced_tools.errors import ResumeError
+from traced_tools import Reject
+from traced_tools.approvals import PendingStore
+from traced_tools.errors import AlreadyDecided, ResumeError
 from traced_tools.loop.state import RunState
 
 

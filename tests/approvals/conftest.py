@@ -8,8 +8,7 @@ import pytest
 
 from tests.approvals.made import NOW
 from tests.audit.postgresql import OWNER, Server, serving
-from traced_tools import PendingStore
-from traced_tools.approvals import pending_store
+from traced_tools.approvals import PendingStore, pending_store
 
 numbers = itertools.count()
 

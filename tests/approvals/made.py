@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from traced_tools import AssistantMessage, PendingInput, PendingStore, ToolCall, UserMessage
+from traced_tools import AssistantMessage, ToolCall, UserMessage
+from traced_tools.approvals import PendingStore
+from traced_tools.core import PendingInput
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.flow.flow import call
 from traced_tools.loop.state import KeptInput, RunState, WaitingCall, text_digest

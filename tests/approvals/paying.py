@@ -11,19 +11,9 @@ from __future__ import annotations
 import sys
 
 from tests.memory.conversations import INSIDE, assert_well_formed
-from traced_tools import (
-    Approve,
-    AuditAdvisor,
-    AuditTrail,
-    ChatClient,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    PendingStore,
-    SqlChatMemoryRepository,
-    ToolCall,
-    ToolMessage,
-    tool,
-)
+from traced_tools import Approve, AuditAdvisor, AuditTrail, ChatClient, MemoryAdvisor, ToolCall, ToolMessage, tool
+from traced_tools.approvals import PendingStore
+from traced_tools.memory import MessageWindowChatMemory, SqlChatMemoryRepository
 from traced_tools.testing import ScriptedChatModel
 
 

@@ -11,29 +11,19 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import everything
 from tests.modes import run
-from traced_tools import (
-    Advisor,
-    Approve,
-    ChatClient,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    PendingStore,
-    Reject,
-    ToolCall,
-    ToolCallback,
-    tool,
-    tool_callbacks,
-)
-from traced_tools.approvals import pending_store
+from traced_tools import Advisor, Approve, ChatClient, MemoryAdvisor, Reject, ToolCall, tool
+from traced_tools.approvals import PendingStore, pending_store
+from traced_tools.core import ToolCallback
 from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.loop.state import RunState
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
 
 PAID: list[int] = []
 

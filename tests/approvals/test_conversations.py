@@ -20,31 +20,25 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    InMemoryChatMemoryRepository,
-    InputRequest,
-    InputRequired,
     MemoryAdvisor,
     Message,
-    MessageWindowChatMemory,
-    PendingInput,
-    PendingStore,
-    ResumeError,
     ToolCall,
-    ToolCallback,
     ToolMessage,
     UserMessage,
     tool,
-    tool_callbacks,
 )
-from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable
+from traced_tools.approvals import PendingStore
+from traced_tools.core import InputRequest, PendingInput, ToolCallback
+from traced_tools.errors import ChatMemoryUnavailable, InputRequired, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.flow import call
 from traced_tools.loop.state import RunState
-from traced_tools.memory import log_reader
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory, log_reader
 from traced_tools.memory.entries import MemoryEntry
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
 
 PAID: list[int] = []
 WHILE_PAYING: list[Callable[[], object]] = []

@@ -11,7 +11,8 @@ from tests.approvals.made import claimed, kept, paused
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
-from traced_tools import Approve, PendingStore
+from traced_tools import Approve
+from traced_tools.approvals import PendingStore
 from traced_tools.observe import names
 
 Waiting = dict[object, tuple[float, float]]

@@ -19,26 +19,14 @@ from tests.memory.sql_store import execute
 from tests.sample_tools import add
 from tests.sweeps import check_each
 from tests.waiting import patiently
-from traced_tools import (
-    AlreadyDecided,
-    Approve,
-    ChatClient,
-    ConfigurationError,
-    ExecuteTools,
-    NotWaiting,
-    PendingStore,
-    PendingStoreError,
-    PendingStoreUnavailable,
-    Reject,
-    ToolCall,
-    TracedToolsError,
-    WaitingApproval,
-)
+from traced_tools import Approve, ChatClient, ConfigurationError, Reject, ToolCall, TracedToolsError
+from traced_tools.approvals import PendingStore, WaitingApproval
 from traced_tools.core.approval import Denied
-from traced_tools.errors import ResumeError
+from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.flow import acall
 from traced_tools.loop.state import RunState
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 HOUR = timedelta(hours=1)
 SECRETS = f'{{"to":"{MARKER}"}}'

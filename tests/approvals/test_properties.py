@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.approvals.made import claimed, kept, paused
-from traced_tools import AlreadyDecided, Approve, NotWaiting, PendingStore, Reject
+from traced_tools import Approve, Reject
+from traced_tools.approvals import PendingStore
 from traced_tools.core.approval import Denied
-from traced_tools.errors import ResumeError
+from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 from traced_tools.loop.state import RunState
 
 LIFE = 10

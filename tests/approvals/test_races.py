@@ -14,8 +14,9 @@ from sqlalchemy import make_url
 from tests.approvals.made import claimed, kept, paused
 from tests.memory.sql_store import execute
 from tests.waiting import in_time, until
-from traced_tools import AlreadyDecided, Approve, NotWaiting, PendingStore, Reject
-from traced_tools.errors import ResumeError
+from traced_tools import Approve, Reject
+from traced_tools.approvals import PendingStore
+from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
 RACERS = 20
 PROCESSES = 4

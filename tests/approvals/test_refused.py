@@ -13,17 +13,10 @@ from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.memory.sql_store import execute
 from tests.modes import run
-from traced_tools import (
-    Approve,
-    ChatClient,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    PendingStore,
-    ToolCall,
-    tool,
-)
+from traced_tools import Approve, ChatClient, MemoryAdvisor, ToolCall, tool
+from traced_tools.approvals import PendingStore
 from traced_tools.errors import PendingStoreUnavailable, ResumeError
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 

@@ -20,18 +20,16 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    InMemoryChatMemoryRepository,
     MemoryAdvisor,
-    MessageWindowChatMemory,
-    PendingStore,
     Reject,
-    ResumeError,
     ToolCall,
     ToolMessage,
     tool,
 )
+from traced_tools.approvals import PendingStore
+from traced_tools.errors import ResumeError
 from traced_tools.loop.state import RunState
-from traced_tools.memory import log_reader
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory, log_reader
 from traced_tools.run_handles import ChatRun
 from traced_tools.testing import ScriptedChatModel
 

@@ -7,12 +7,14 @@ from typing import Any, cast
 
 from tests.captured import Telemetry, total
 from tests.sample_tools import add, fail
-from traced_tools import Advisor, ChatClient, Step, ToolInvocation, ToolResult, perform
+from traced_tools import Advisor, ChatClient, ToolResult
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.errors import AuditUnavailable
+from traced_tools.flow import Step, perform
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 RAN = ["intent add", "allowed", "ok"]

@@ -12,28 +12,17 @@ from tests.markers import MARKER, everything
 from tests.modes import MODES, run
 from tests.observe.runs import adds
 from tests.sample_tools import add, fail
-from traced_tools import (
-    TOOL_LOOP_ORDER,
-    Advisor,
-    ApprovalAdvisor,
-    Approve,
-    ChatClient,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolInvocation,
-    ToolMetadata,
-    ToolResult,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import Advisor, ApprovalAdvisor, Approve, ChatClient, ToolCall, ToolContext, ToolResult, tool
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Content
 from traced_tools.audit.writing.record_builder import RecordMaker
+from traced_tools.core import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_definition import definition_digest
+from traced_tools.loop import TOOL_LOOP_ORDER
 from traced_tools.models.base import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation, tool_callbacks
 from traced_tools.tools.invocation import CallNext
 
 

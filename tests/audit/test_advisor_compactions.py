@@ -23,8 +23,6 @@ from traced_tools import (
     BaseAdvisor,
     ChatClient,
     ChatClientRequest,
-    ToolCallingManager,
-    ToolInvocation,
     ToolResult,
     UserMessage,
 )
@@ -34,6 +32,7 @@ from traced_tools.memory.telemetry import observe_compaction
 from traced_tools.models import ChatResponse
 from traced_tools.run.context import _CURRENT
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 INSIDE, OUTSIDE = 350, 200

@@ -11,17 +11,12 @@ from tests.captured import Telemetry
 from tests.modes import MODES, run
 from tests.observe.runs import Outside, adds
 from tests.sample_tools import add
-from traced_tools import (
-    TOOL_LOOP_ORDER,
-    Advisor,
-    AdvisorChainError,
-    ChatClient,
-    ToolCall,
-    ToolCallingAdvisor,
-)
+from traced_tools import Advisor, ChatClient, ToolCall
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.errors import AdvisorChainError
+from traced_tools.loop import TOOL_LOOP_ORDER, ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.invocation import CallNext, ToolInvocation
 

@@ -15,24 +15,12 @@ from tests.modes import MODES, run
 from tests.observe.runs import Broken, Guard, adds
 from tests.sample_tools import add, direct, fail
 from tests.waiting import patiently
-from traced_tools import (
-    TOOL_LOOP_ORDER,
-    Advisor,
-    ExecuteTools,
-    InputRequest,
-    InputRequired,
-    LoopLimitExceeded,
-    LoopLimits,
-    PendingInput,
-    ToolCall,
-    ToolErrors,
-    ToolExecutionError,
-    ToolInvocation,
-    ToolOutcomeUnknown,
-    ToolResult,
-    tool,
-)
+from traced_tools import Advisor, LoopLimitExceeded, LoopLimits, ToolCall, ToolExecutionError, ToolResult, tool
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, Content
+from traced_tools.core import InputRequest, PendingInput, ToolErrors
+from traced_tools.errors import InputRequired, ToolOutcomeUnknown
+from traced_tools.loop import TOOL_LOOP_ORDER
+from traced_tools.tools import ExecuteTools, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

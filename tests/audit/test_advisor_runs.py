@@ -17,22 +17,15 @@ from tests.observe.runs import Broken, adds
 from tests.recorder import Recorder
 from tests.sample_tools import add, fail
 from tests.waiting import PATIENCE, patiently
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    ExecuteTools,
-    ToolCall,
-    ToolErrors,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall, tool
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.records import Draft
-from traced_tools.events import Event
+from traced_tools.core import ToolErrors
 from traced_tools.loop.advisor import AdviseNext
+from traced_tools.observe import Event
 from traced_tools.observe.typed_events.types import Delta
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
 
-from tests.audit.made import NOON, Chain, Row, content, write
+from tests.audit.made import Chain, Row, content, write
 from traced_tools.audit.reading.exporting import COLUMNS, export
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import AuditRecord, body_of, hash_of
 from traced_tools.errors import ConfigurationError
 
-FORMATS = ("jsonl", "csv", "parquet")
+FORMATS = ("jsonl", "csv")
 
 
 def records(*rows: Row) -> list[AuditRecord]:
@@ -42,10 +40,6 @@ def table(data: bytes) -> list[dict[str, str]]:
 
 def lines(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.splitlines()]
-
-
-def parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    return parquet.read_table(io.BytesIO(data)).to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -80,20 +74,10 @@ def test_a_row_of_the_table_is_a_record(chain: Chain) -> None:
     assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
 
 
-def test_parquet_has_the_same_rows_with_types(chain: Chain) -> None:
-    data = exported("parquet", *chain.rows)
-    rows = parquet_rows(data)
-    assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
-    times = parquet.read_table(io.BytesIO(data))["time"]
-    assert (str(times.type), times.cast("int64")[0].as_py()) == ("timestamp[ns, tz=UTC]", NOON + 1_000_000_000)
-    assert (rows[2]["duration"], rows[2]["attempts"], rows[0]["arguments_size"]) == (0.25, 1, 16)
-    assert (rows[5]["tool"], rows[5]["duration"]) == (None, None)
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_export_of_nothing_can_be_read(format: str) -> None:
     data = exported(format)
-    assert {"jsonl": lines, "csv": table, "parquet": parquet_rows}[format](data) == []  # type: ignore[operator]
+    assert {"jsonl": lines, "csv": table}[format](data) == []  # type: ignore[operator]
 
 
 @pytest.mark.slow
@@ -167,7 +151,6 @@ def test_invisible_characters_in_names_are_escaped(name: str) -> None:
         assert text.count("\n") == len(chain.rows) + (form == "csv")
     assert lines(exported("jsonl", *chain.rows))[0]["tool"] == name
     assert json.loads(table(exported("csv", *chain.rows))[0]["body"])["tool"] == name
-    assert len(parquet_rows(exported("parquet", *chain.rows))) == len(chain.rows)
 
 
 def odd_rows(chain: Chain) -> list[Row]:
@@ -195,21 +178,14 @@ def test_damaged_records_are_exported(format: str, chain: Chain) -> None:
     data = exported(format, *rows)
     if format == "jsonl":
         assert [line.get("damaged") for line in lines(data)] == [True] * 4 + [None] * (len(rows) - 4)
-    if format != "parquet":
-        assert not [each for each in data.decode() if not each.isprintable() and each not in "\r\n"]
+    assert not [each for each in data.decode() if not each.isprintable() and each not in "\r\n"]
     if format == "csv":
         assert not [cell for row in table(data) for cell in row.values() if cell.startswith("=")]
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="jsonl, csv, parquet"):
+    with pytest.raises(ConfigurationError, match="jsonl, csv"):
         export([], "xlsx", io.BytesIO())  # type: ignore[arg-type]
-
-
-def test_parquet_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigurationError, match=r"traced_tools\[parquet\]"):
-        export([], "parquet", io.BytesIO())
 
 
 def test_the_records_of_a_reader_can_be_exported(chain: Chain, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_copy_that_is_made_as_documented_is_for_its_owner_alone(
     assert [each["call_id"] for each in bodies(copy)] == ["call_1"]
 
 
-@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
 def test_an_export_is_for_its_owner_alone(path: Path, open_umask: None, format: str) -> None:
     with AuditTrail(path, key=KEY) as trail:
         write(trail, intent())

@@ -16,10 +16,11 @@ from tests.captured import Telemetry, total
 from tests.modes import MODES, run
 from tests.observe.runs import Broken, Guard, adds
 from tests.sample_tools import add, direct, fail
-from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolErrors, tool
+from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, tool
 from traced_tools.audit import AuditTrail
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.audit.writing import mirror
+from traced_tools.core import ToolErrors
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.testing import ScriptedChatModel

@@ -23,16 +23,8 @@ from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import repeated
 from tests.memory.conftest import new_database
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    MemoryAdvisor,
-    MessageEntry,
-    MessageWindowChatMemory,
-    SqlChatMemoryRepository,
-    UserMessage,
-)
-from traced_tools.memory import ChatMemoryRepository
+from traced_tools import AssistantMessage, ChatClient, MemoryAdvisor, UserMessage
+from traced_tools.memory import ChatMemoryRepository, MessageEntry, MessageWindowChatMemory, SqlChatMemoryRepository
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 
 SIZES = (100, 10_000)

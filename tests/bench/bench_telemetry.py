@@ -44,7 +44,6 @@ from traced_tools import (
     AssistantMessage,
     ChatClient,
     ChatClientRequestSpec,
-    FunctionToolCallback,
     TelemetryOptions,
     ToolCall,
     Usage,
@@ -66,6 +65,7 @@ from traced_tools.observe.observations import (
 )
 from traced_tools.observe.scopes.model_call import embeddings_scope
 from traced_tools.run.context import RunContext
+from traced_tools.tools import FunctionToolCallback
 from traced_tools.tools.toolset import NO_TOOLS
 
 TARGET = 1.0

@@ -12,11 +12,12 @@ from typing import Any
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import NO_LIMITS, CountingModel, add, repeated
-from traced_tools import ChatClient, FunctionToolCallback, ToolCall, tool, tool_callbacks
+from traced_tools import ChatClient, ToolCall, tool
 from traced_tools.flow.flow import call
 from traced_tools.models import ChatModel
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, tool_callbacks
 from traced_tools.tools.execution import ToolExecution
 from traced_tools.tools.toolset import ToolSet
 

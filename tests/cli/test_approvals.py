@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 from tests.approvals.made import around, claimed, kept, paused
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
-from traced_tools import Approve, InputRequest, PendingInput, PendingStore, Provide, Reject
+from traced_tools import Approve, Reject
+from traced_tools.approvals import PendingStore
 from traced_tools.cli.app import app
+from traced_tools.core import InputRequest, PendingInput, Provide
 
 SECRETS = json.dumps({"to": MARKER, "text": "\x1b[2J 🚀"}, ensure_ascii=False)
 

@@ -16,7 +16,7 @@ from tests import yaml_files
 from tests.judges.programs import ROOT
 from traced_tools.cli.app import app
 from traced_tools.cli.dashboards.exporting import export_dashboards
-from traced_tools.cli.dashboards.files import Schema
+from traced_tools.cli.dashboards.files import BoardSchema
 from traced_tools.cli.dashboards.limits import DEFAULTS, Limits
 from traced_tools.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ def generated(changed: dict[str, float]) -> dict[str, Any]:
 def exported(folder: Path, **settings: Any) -> dict[str, Any]:
     """Return the documents that are exported, by their paths in the repository."""
     found = {}
-    for schema in Schema:
+    for schema in BoardSchema:
         for path in export_dashboards(folder / schema, schema=schema, **settings):
             of_rules = path.parent.name == "rules"
             found[f"rules/{path.name}" if of_rules else f"{schema}/{path.name}"] = parsed(path.name, path.read_text())

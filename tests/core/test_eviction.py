@@ -1,16 +1,16 @@
-"""Stores whose entries are evicted: by number, by age, by several rules, always, never, and by hand."""
+"""Stores whose entries are evicted: by number, by age, by several rules, never, and by hand."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 
 from traced_tools.core import eviction
-from traced_tools.core.eviction import Always, Composite, EvictingStore, Eviction, Lru, Never, Ttl
+from traced_tools.core.eviction import Composite, EvictingStore, Eviction, Lru, Never, Ttl
 from traced_tools.core.fork import ForkSafeLock
 
 
@@ -87,8 +87,12 @@ def test_a_composite_evicts_what_any_of_its_rules_evicts(clock: Clock) -> None:
     assert kept(store) == ["c"]
 
 
-def test_always_makes_each_use_begin_anew_and_keeps_nothing_else() -> None:
-    store = store_of(Always(), "a", "b")
+def test_a_rule_may_evict_the_entry_that_is_used() -> None:
+    class All(Eviction):
+        def evicted(self, last_used: Mapping[Any, float], key: Hashable) -> Iterable[Any]:
+            return tuple(last_used)
+
+    store = store_of(All(), "a", "b")
     assert kept(store) == ["b"]
     assert store.use("b", lambda: ["new"]) == (["new"], [["b"]])
 

@@ -23,26 +23,28 @@ from traced_tools import (
     ChatOptions,
     ImagePart,
     Message,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
     ToolContext,
-    ToolDefinition,
-    ToolExecutionResult,
-    ToolInvocation,
     ToolMessage,
     ToolResult,
-    ToolResultPart,
     Usage,
     UserMessage,
+)
+from traced_tools.core import (
+    ProviderPart,
+    ReasoningPart,
+    ToolDefinition,
+    ToolExecutionResult,
+    ToolResultPart,
     dump_messages,
     load_messages,
 )
 from traced_tools.core.messages import tool_message_of
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.run.context import RunContext
+from traced_tools.tools import ToolInvocation
 
 PARTS: list[Any] = [
     TextPart("hello"),

@@ -15,17 +15,12 @@ import pytest
 
 import traced_tools
 from tests.modes import MODES, run
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolErrors,
-    ToolExecutionError,
-    WorkerPool,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolExecutionError
+from traced_tools.core import ToolErrors
+from traced_tools.flow import WorkerPool
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 SCRIPT = """
 import asyncio

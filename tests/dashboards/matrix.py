@@ -111,7 +111,7 @@ def measured(asked: Asked) -> dict[PanelKey, Effects]:
 
 _HEAD: Final = """# Which panel shows which outcome
 
-The scenario of `traced_tools.testing` plays runs with {count} outcomes. The tests ask a real Prometheus the queries of
+The scenario of `traced_tools.demo` plays runs with {count} outcomes. The tests ask a real Prometheus the queries of
 all boards, for each outcome alone and without each outcome. This page is what they measured: if an outcome disappears
 from the telemetry, or a query no longer sees it, the tests fail.
 

@@ -19,8 +19,10 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 import traced_tools
-from traced_tools import Approve, ChatClient, PendingStore, ResumeError, ToolCall, tool
+from traced_tools import Approve, ChatClient, ToolCall, tool
+from traced_tools.approvals import PendingStore
 from traced_tools.demo import Scenario
+from traced_tools.errors import ResumeError
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing import ScriptedChatModel
 

@@ -23,7 +23,7 @@ from tests.judges.prometheus import backfill, scraping
 from tests.waiting import until
 from traced_tools import TelemetryOptions
 from traced_tools.demo import OUTCOMES, Scenario
-from traced_tools.demo.scenario.outcomes import Signal
+from traced_tools.demo.scenario.outcomes import OutcomeSeries
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
 from traced_tools.otel.prometheus_names import label_name, prometheus_name
 
@@ -44,7 +44,7 @@ class Exposition:
     growing: dict[tuple[str, Labels], float] = field(default_factory=dict)
     gauges: dict[tuple[str, Labels], float] = field(default_factory=dict)
 
-    def shows(self, signal: Signal) -> bool:
+    def shows(self, signal: OutcomeSeries) -> bool:
         """Whether the signal of an outcome is among the series."""
         labels = {(label_name(name), str(value)) for name, value in signal.labels.items()}
         prefix, series = prometheus_name(signal.metric), {**self.growing, **self.gauges}

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.history import write_history
 from tests.dashboards.asked import IN_PANELS, RULES, RULES_AND_ALERTS, Asked, check_all
 from tests.dashboards.board_queries import BoardQuery
 from tests.dashboards.test_rules import promtool
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, backfill, scraping
-from traced_tools.demo import OUTCOMES, Scenario, write_history
+from traced_tools.demo import OUTCOMES, Scenario
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,12 @@ from tests.dashboards.asked import IN_PANELS, Asked
 from tests.dashboards.recorded_outcomes import Exposition, exposing, recording
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE
-from traced_tools import Advisor, ChatClient, ChatClientResponse, TelemetryOptions, ToolCall, ToolInvocation, ToolResult
+from traced_tools import Advisor, ChatClient, ChatClientResponse, TelemetryOptions, ToolCall, ToolResult
 from traced_tools.models import ChatRequest
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from tests.waiting import PATIENCE
-from traced_tools.events import Event, EventExporter, TextDelta, ToolStarted
+from traced_tools.events import EventExporter
 from traced_tools.events.processor import EventProcessor
 from traced_tools.flow.background import Clock
+from traced_tools.observe import Event, TextDelta, ToolStarted
 
 
 def event(sequence: int = 1, run_id: str = "r") -> Event:

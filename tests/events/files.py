@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from traced_tools.events import Event, JsonLinesExporter
+from traced_tools.events import JsonLinesExporter
+from traced_tools.observe import Event
 
 
 def lines_of(*paths: Path) -> list[dict[str, object]]:

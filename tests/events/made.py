@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from traced_tools.core.messages import Usage
-from traced_tools.events import (
+from traced_tools.observe import (
     AnswerEvaluated,
     Event,
     IterationFinished,

@@ -13,22 +13,12 @@ from tests.events.watching import Watching, check_sequence, raising, types
 from tests.modes import MODES, run
 from tests.sample_tools import add
 from tests.waiting import in_time
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    LoopLimits,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolErrors,
-    ToolExecutionError,
-    ToolInvocation,
-    ToolResult,
-    tool,
-)
-from traced_tools.events import Event, ToolDecided, ToolFinished, ToolIntended
-from traced_tools.observe import names
+from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolExecutionError, ToolResult, tool
+from traced_tools.core import ToolErrors
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.observe import Event, ToolDecided, ToolFinished, ToolIntended, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.invocation import CallNext
 

@@ -12,12 +12,13 @@ import pytest
 from tests.events.watching import Watching
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
-from traced_tools import Advisor, ChatClient, ToolCall, ToolCallingManager, ToolInvocation, UserMessage
+from traced_tools import Advisor, ChatClient, ToolCall, UserMessage
 from traced_tools.core.messages import AssistantMessage
-from traced_tools.events import Event, ToolDecided, ToolEvent, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.models import ChatResponse
+from traced_tools.observe import Event, ToolDecided, ToolEvent, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from tests.events.made import HOSTILE, one_of_each, started, texts
 from tests.markers import MARKER
 from traced_tools.errors import ConfigurationError
-from traced_tools.events import ConsoleEventExporter, Event, ExportFailed, ToolDecided, ToolFinished
+from traced_tools.events import ConsoleEventExporter, ExportFailed
+from traced_tools.observe import Event, ToolDecided, ToolFinished
 
 CALL = started().model_dump(exclude={"type"})
 

@@ -18,15 +18,14 @@ from traced_tools import (
     ContentCapture,
     TelemetryOptions,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
-    ToolInvocation,
     ToolResult,
     tool,
 )
-from traced_tools.events import Delta, ToolFinished, ToolIntended
-from traced_tools.observe import names
+from traced_tools.core import ToolErrors
+from traced_tools.observe import Delta, ToolFinished, ToolIntended, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 CONTENTS = ("input_messages", "output_messages", "arguments", "result", "intent")

@@ -11,9 +11,10 @@ from tests.events.watching import Watching, check_sequence, types
 from tests.markers import MARKER
 from tests.modes import run
 from tests.sample_tools import add
-from traced_tools import Advisor, AdvisorChainError, AssistantMessage, ChatClient, ContentCapture, ToolCall, tool
-from traced_tools.events import Delta, Event, TextDelta, ToolArgumentsDelta
+from traced_tools import Advisor, AssistantMessage, ChatClient, ContentCapture, ToolCall, tool
+from traced_tools.errors import AdvisorChainError
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel
+from traced_tools.observe import Delta, Event, TextDelta, ToolArgumentsDelta
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 STREAMING = ("stream", "astream")

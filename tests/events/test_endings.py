@@ -23,16 +23,15 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     ToolCall,
-    ToolCallbackProvider,
-    ToolErrors,
     ToolExecutionError,
     Usage,
     tool,
 )
-from traced_tools.events import Event, IterationFinished, RunFinished, ToolFinished
+from traced_tools.core import ToolErrors
 from traced_tools.loop.advisor import AdviseNext
-from traced_tools.observe import names
+from traced_tools.observe import Event, IterationFinished, RunFinished, ToolFinished, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallbackProvider
 
 
 class Mine(Exception):

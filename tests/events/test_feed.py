@@ -14,7 +14,8 @@ import pytest
 
 from tests.events.made import batch
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools.events import Event, EventFeed, Subscription
+from traced_tools.events import EventFeed, Subscription
+from traced_tools.observe import Event
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,8 @@ from httpx_sse import connect_sse
 
 from tests.events.made import batch
 from tests.waiting import PATIENCE, in_time
-from traced_tools.events import Event, EventFeed, Subscription, ToolStarted
+from traced_tools.events import EventFeed, Subscription
+from traced_tools.observe import Event, ToolStarted
 
 starlette = pytest.importorskip("starlette", reason="needs starlette and uvicorn (the extra dev)")
 uvicorn = pytest.importorskip("uvicorn", reason="needs starlette and uvicorn (the extra dev)")

@@ -19,10 +19,10 @@ from tests.modes import MODES, run
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
-from traced_tools.events import Event, EventExporter, ExportFailed
+from traced_tools.events import EventExporter, ExportFailed
 from traced_tools.events.observer import ObserverAdvisor
 from traced_tools.flow.background import deadline_in
-from traced_tools.observe import names
+from traced_tools.observe import Event, names
 from traced_tools.observe.export_stats import ExportStats, totals_of_events
 from traced_tools.testing import ScriptedChatModel
 

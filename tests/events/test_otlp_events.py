@@ -20,8 +20,8 @@ from tests.events.made import HOSTILE, SPAN_ID, START, TRACE_ID, batch, common, 
 from tests.markers import MARKER
 from tests.observe.closed_list import assert_consistent
 from tests.otel.collector import Collector, collecting
-from traced_tools.events import Event, ExportFailed, OtlpEventExporter, ToolArgumentsDelta
-from traced_tools.observe import names
+from traced_tools.events import ExportFailed, OtlpEventExporter
+from traced_tools.observe import Event, ToolArgumentsDelta, names
 
 
 def collected(*events: Event) -> list[Any]:

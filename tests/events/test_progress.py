@@ -12,9 +12,10 @@ from tests.events.watching import Watching, check_sequence, raising
 from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.waiting import in_time, until
-from traced_tools import ChatClient, ContentCapture, FunctionToolCallback, TelemetryOptions, ToolCall, ToolContext, tool
-from traced_tools.events import Event, ToolProgressed
+from traced_tools import ChatClient, ContentCapture, TelemetryOptions, ToolCall, ToolContext, tool
+from traced_tools.observe import Event, ToolProgressed
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 
 
 @tool

@@ -15,7 +15,7 @@ from tests.modes import MODES, run
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall, Usage
-from traced_tools.events import (
+from traced_tools.observe import (
     Event,
     IterationFinished,
     ModelResponded,
@@ -23,8 +23,8 @@ from traced_tools.events import (
     RunStarted,
     ToolFinished,
     ToolIntended,
+    names,
 )
-from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 ONE_CALL = [

@@ -18,7 +18,8 @@ from tests.markers import MARKER
 from traced_tools import Usage
 from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, POLICY_DECISIONS, STOP_REASONS, TOOL_OUTCOMES
 from traced_tools.core.policy_verdict import PolicyVerdict
-from traced_tools.events import Delta, Event, ToolEvent, ToolStarted, json_schema
+from traced_tools.events import json_schema
+from traced_tools.observe import Delta, Event, ToolEvent, ToolStarted
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "events.schema.json"
 KINDS: list[type[Event]] = [
@@ -141,7 +142,7 @@ def test_the_published_schema_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_public_event_is_exported(kind: type[Event]) -> None:
-    import traced_tools.events as public
+    import traced_tools.observe as public
 
     assert getattr(public, kind.__name__) is kind
 

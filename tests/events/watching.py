@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from traced_tools import Advisor
-from traced_tools.events import Delta, Event, ToolEvent
+from traced_tools.observe import Delta, Event, ToolEvent
 
 
 class Watching(Advisor):

@@ -11,7 +11,8 @@ import pytest
 from tests.captured import Telemetry
 from tests.flow.models import Spanning, StreamedModel, client_of
 from tests.waiting import PATIENCE, patiently
-from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, perform
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 
 

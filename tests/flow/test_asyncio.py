@@ -11,17 +11,10 @@ import pytest
 from tests.captured import Telemetry
 from tests.modes import arun, run
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    LoopLimits,
-    NeedsEventLoop,
-    ToolCall,
-    perform,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, LoopLimits, ToolCall
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.errors import NeedsEventLoop
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel

@@ -19,20 +19,12 @@ import pytest
 from tests.captured import Telemetry
 from tests.modes import run
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    NeedsEventLoop,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-    perform,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall, ToolResult, tool
+from traced_tools.errors import NeedsEventLoop
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

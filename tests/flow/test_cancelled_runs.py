@@ -16,22 +16,14 @@ from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import adds
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import (
-    Advisor,
-    AssistantMessage,
-    CallModel,
-    ChatClient,
-    ChatRun,
-    ExecuteTools,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolContext,
-    perform,
-)
+from traced_tools import Advisor, AssistantMessage, ChatClient, ChatRun, ToolCall, ToolContext
+from traced_tools.flow import perform
 from traced_tools.flow.workers import Canceller
-from traced_tools.models import ChatRequest, ChatResponse
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.models import CallModel, ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 DRIVERS = ("perform", "aperform")
 

@@ -13,7 +13,8 @@ from opentelemetry import context as otel_context
 
 from tests.modes import MODES, run
 from tests.sample_tools import add
-from traced_tools import Advisor, AssistantMessage, ChatClient, ChatClientResponse, ToolCall, ToolCallingAdvisor
+from traced_tools import Advisor, AssistantMessage, ChatClient, ChatClientResponse, ToolCall
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
 from traced_tools.testing import ScriptedChatModel, capture_telemetry

@@ -16,22 +16,14 @@ from opentelemetry import trace
 from tests.captured import Telemetry, span_id, trace_id
 from tests.modes import arun, run
 from tests.waiting import PATIENCE, patiently
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    LoopLimits,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-    perform,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, LoopLimits, ToolCall, ToolResult
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")

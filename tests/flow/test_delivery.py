@@ -24,9 +24,9 @@ from traced_tools import (
     ModelError,
     TextPart,
     ToolCall,
-    ToolCallingAdvisor,
     tool,
 )
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.run_handles import AsyncChatStream, ChatStream

@@ -23,19 +23,19 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolErrors,
     ToolExecutionError,
-    ToolInvocation,
-    ToolNotFoundError,
     ToolResult,
-    perform,
     tool,
 )
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ToolNotFoundError
+from traced_tools.flow import perform
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

@@ -18,18 +18,18 @@ from traced_tools import (
     ChatClientResponse,
     TextPart,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolInvocation,
     ToolMessage,
     ToolResult,
     UserMessage,
-    perform,
 )
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.flow import perform
 from traced_tools.flow.flow import Execution, call
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.selection import tool_callbacks

@@ -9,17 +9,10 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.modes import MODES, run
-from traced_tools import (
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    Message,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolExecutionResult,
-    UserMessage,
-    perform,
-)
+from traced_tools import ChatClient, ChatClientRequest, ChatClientResponse, Message, ToolCall, UserMessage
+from traced_tools.core import ToolExecutionResult
+from traced_tools.flow import perform
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
 
 

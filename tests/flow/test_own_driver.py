@@ -8,25 +8,16 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.waiting import patiently
-from traced_tools import (
-    Advisor,
-    CallModel,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    ChatRun,
-    ExecuteTools,
-    NeedsEventLoop,
-    Step,
-    ToolCall,
-    ToolErrors,
-    ToolResult,
-    perform,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, ChatRun, ToolCall, ToolResult
+from traced_tools.core import ToolErrors
 from traced_tools.core.messages import AssistantMessage
+from traced_tools.errors import NeedsEventLoop
+from traced_tools.flow import Step, perform
 from traced_tools.loop.advisor import AdviseNext
+from traced_tools.models import CallModel
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 
 class Adder:

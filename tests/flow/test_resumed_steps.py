@@ -10,8 +10,11 @@ import pytest
 from tests.captured import Telemetry
 from tests.sample_tools import add
 from tests.waiting import patiently
-from traced_tools import Approve, CallModel, ChatClient, ChatRun, ExecuteTools, Reject, Step, ToolCall, tool
+from traced_tools import Approve, ChatClient, ChatRun, Reject, ToolCall, tool
+from traced_tools.flow import Step
+from traced_tools.models import CallModel
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 CALLS = [
     ToolCall("add", {"a": 1, "b": 1}, id="a"),

@@ -9,21 +9,12 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.modes import run
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientResponse,
-    FunctionToolCallback,
-    ToolCall,
-    ToolDefinition,
-    ToolErrors,
-    ToolExecutionError,
-    ToolMetadata,
-    perform,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ChatClientResponse, ToolCall, ToolExecutionError, tool
+from traced_tools.core import ToolDefinition, ToolErrors, ToolMetadata
+from traced_tools.flow import perform
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 
 Kind = type[StopIteration] | type[StopAsyncIteration]
 

@@ -15,9 +15,10 @@ from tests.events.watching import Watching
 from tests.flow.models import Spanning, StreamedModel
 from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import AssistantMessage, CallModel, ChatClient, ChatRun, ExecuteTools, ToolCall, advisor
-from traced_tools.models import ChatResponse
+from traced_tools import AssistantMessage, ChatClient, ChatRun, ToolCall, advisor
+from traced_tools.models import CallModel, ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 HOWS = ("stream", "astream")
 

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from tests.captured import Telemetry
 from tests.modes import run
 from tests.waiting import PATIENCE, in_time, patiently, until
-from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
+from traced_tools import ChatClient, LoopLimits, ToolCall, ToolExecutionError
+from traced_tools.core import ToolErrors
+from traced_tools.flow import perform
 from traced_tools.flow import workers as _workers
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import ParallelFlows

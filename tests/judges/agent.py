@@ -22,9 +22,10 @@ import traced_tools
 from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.observe.embedders import RemoteEmbedder
-from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolInvocation, ToolResult, Usage, tool
+from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolResult, Usage, tool
 from traced_tools.models import EmbeddingResponse, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 USAGE = Usage(input_tokens=812, output_tokens=93, cache_read_tokens=512, reasoning_tokens=40)

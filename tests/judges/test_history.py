@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.history import write_history
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, backfill, scraping
-from traced_tools.demo import OUTCOMES, Scenario, write_history
+from traced_tools.demo import OUTCOMES, Scenario
 
 pytestmark = pytest.mark.slow
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from traced_tools import (
-    AssistantMessage,
-    ChatClientRequest,
-    ChatClientResponse,
-    Message,
-    ToolCallingAdvisor,
-    ToolExecutionResult,
-    ToolMessage,
-)
+from traced_tools import AssistantMessage, ChatClientRequest, ChatClientResponse, Message, ToolMessage
+from traced_tools.core import ToolExecutionResult
+from traced_tools.loop import ToolCallingAdvisor
 
 
 class Loop(ToolCallingAdvisor):

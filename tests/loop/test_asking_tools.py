@@ -21,26 +21,21 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
-    InputRequest,
-    InputRequired,
-    PendingInput,
-    PendingStore,
     Policy,
     PolicyAdvisor,
-    Provide,
     Reject,
-    ResumeError,
     Rule,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
     ToolContext,
-    augmented,
     tool,
 )
+from traced_tools.approvals import PendingStore
+from traced_tools.core import InputRequest, PendingInput, Provide
+from traced_tools.errors import InputRequired, ResumeError
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolCallingManager, augmented
 
 STATE = 'ünï "quoted" \\ \n\t 🤖 {"a":  1}'
 SIZES = {"type": "object", "properties": {"cm": {"type": "integer", "minimum": 1}}, "required": ["cm"]}

@@ -19,7 +19,6 @@ from tests.recorder import Recorder
 from tests.sample_tools import add
 from traced_tools import (
     Advisor,
-    AdvisorChainError,
     AssistantMessage,
     BaseAdvisor,
     ChatClient,
@@ -27,8 +26,9 @@ from traced_tools import (
     ChatClientResponse,
     ToolCall,
     UserMessage,
-    perform,
 )
+from traced_tools.errors import AdvisorChainError
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel

@@ -14,21 +14,11 @@ from tests.markers import MARKER
 from tests.modes import MODES, run, run_chunks
 from tests.observe.runs import adds
 from tests.sample_tools import add
-from traced_tools import (
-    Advisor,
-    AssistantMessage,
-    ChatClient,
-    LoopLimits,
-    ToolCall,
-    ToolCallingManager,
-    ToolInvocation,
-    ToolResult,
-    UserMessage,
-    tool,
-)
+from traced_tools import Advisor, AssistantMessage, ChatClient, LoopLimits, ToolCall, ToolResult, UserMessage, tool
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

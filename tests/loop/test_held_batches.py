@@ -15,17 +15,17 @@ from traced_tools import (
     Approve,
     ChatClient,
     ChatClientResponse,
-    PendingStore,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
     tool,
 )
+from traced_tools.approvals import PendingStore
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 DONE: list[str] = []
 

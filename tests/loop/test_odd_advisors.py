@@ -11,18 +11,11 @@ from tests.modes import MODES, run
 from tests.observe.runs import adds
 from tests.recorder import Recorder
 from tests.sample_tools import add
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    Message,
-    ToolCallingAdvisor,
-    ToolInvocation,
-    UserMessage,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, Message, UserMessage
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)

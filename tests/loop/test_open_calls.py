@@ -18,19 +18,18 @@ from traced_tools import (
     BaseAdvisor,
     ChatClient,
     ChatClientRequest,
-    InMemoryChatMemoryRepository,
     LoopLimits,
     MemoryAdvisor,
     Message,
-    MessageWindowChatMemory,
     SystemMessage,
     ToolCall,
-    ToolCallingAdvisor,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ToolResultPart
 from traced_tools.core.conversation import with_paired_results, with_results
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models import AnthropicChatModel, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 

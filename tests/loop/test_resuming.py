@@ -29,30 +29,30 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    CompactingChatMemory,
     EvaluationAdvisor,
-    ExecuteTools,
-    InMemoryChatMemoryRepository,
-    KeepTurns,
     LoopLimits,
     MemoryAdvisor,
     Message,
-    MessageWindowChatMemory,
     Reject,
-    ResumeError,
     ToolCall,
-    ToolCallback,
-    ToolInvocation,
     ToolMessage,
     ToolResult,
-    Turns,
     Usage,
     tool,
-    tool_callbacks,
+)
+from traced_tools.core import ToolCallback
+from traced_tools.errors import ResumeError
+from traced_tools.memory import (
+    CompactingChatMemory,
+    InMemoryChatMemoryRepository,
+    KeepTurns,
+    MessageWindowChatMemory,
+    Turns,
 )
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolInvocation, tool_callbacks
 from traced_tools.tools.invocation import CallNext
 
 DONE: list[str] = []
@@ -667,7 +667,8 @@ _PROCESS = """
 import os, signal, sys
 from tests.loop.test_resuming import DONE, PLACES, client, looks, pays, results_in
 from tests.memory.conversations import assert_well_formed
-from traced_tools import Approve, MemoryAdvisor, MessageWindowChatMemory, SqlChatMemoryRepository
+from traced_tools import Approve, MemoryAdvisor
+from traced_tools.memory import MessageWindowChatMemory, SqlChatMemoryRepository
 
 folder, place, step = sys.argv[1:]
 memory = MessageWindowChatMemory(SqlChatMemoryRepository("sqlite:///" + folder + "/memory.db"))

@@ -19,20 +19,18 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    Evaluation,
     EvaluationAdvisor,
-    InMemoryChatMemoryRepository,
     LoopLimits,
     MemoryAdvisor,
-    MessageWindowChatMemory,
     OutputValidationError,
-    PendingStore,
-    ResumeError,
     ToolCall,
-    Undecided,
     tool,
 )
+from traced_tools.approvals import PendingStore
+from traced_tools.core import Evaluation, Undecided
+from traced_tools.errors import ResumeError
 from traced_tools.loop.advisor import AdviseNext
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.testing import ScriptedChatModel
 
 

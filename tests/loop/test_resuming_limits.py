@@ -6,24 +6,15 @@ import pytest
 
 from tests.loop.test_resuming import DONE, answers, client, look, looks, pay, pays, state_of
 from tests.modes import MODES, run
-from traced_tools import (
-    Advisor,
-    Approve,
-    ChatClient,
-    LoopLimits,
-    ResumeError,
-    StaticToolCallbackResolver,
-    ToolContext,
-    ToolErrors,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import Advisor, Approve, ChatClient, LoopLimits, ToolContext, tool
+from traced_tools.core import ToolErrors
 from traced_tools.core.messages import Usage
 from traced_tools.core.totals import NestedUsage
-from traced_tools.errors import ToolExecutionError
+from traced_tools.errors import ResumeError, ToolExecutionError
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import StaticToolCallbackResolver, tool_callbacks
 
 
 @pytest.fixture(autouse=True)

@@ -10,22 +10,18 @@ import pytest
 from tests.loop.test_resuming import DONE, PLACES, client, looks, pays, results_in, state_of
 from tests.memory.conversations import assert_well_formed
 from tests.modes import MODES, run
-from traced_tools import (
-    ApprovalAdvisor,
-    Approve,
+from traced_tools import ApprovalAdvisor, Approve, MemoryAdvisor, Message, tool
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ToolExecutionError
+from traced_tools.memory import (
     ChatMemory,
     CompactingChatMemory,
     InMemoryChatMemoryRepository,
     KeepTurns,
-    MemoryAdvisor,
-    Message,
     MessageWindowChatMemory,
     Tokens,
-    ToolErrors,
     Turns,
-    tool,
 )
-from traced_tools.errors import ToolExecutionError
 
 
 @pytest.fixture(autouse=True)

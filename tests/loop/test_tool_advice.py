@@ -17,14 +17,14 @@ from traced_tools import (
     ChatClientResponse,
     LoopLimits,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
-    ToolInvocation,
     ToolMessage,
-    ToolNotFoundError,
     ToolResult,
 )
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ToolNotFoundError
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)

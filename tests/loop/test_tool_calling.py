@@ -37,19 +37,18 @@ from traced_tools import (
     Message,
     SystemMessage,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolExecutionResult,
-    ToolInvocation,
     ToolMessage,
     ToolResult,
     Usage,
     UserMessage,
     tool,
 )
+from traced_tools.core import ToolExecutionResult
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)

@@ -14,7 +14,6 @@ from tests.recorder import Recorder
 from tests.sample_tools import add, direct, fail
 from traced_tools import (
     Advisor,
-    AdvisorChainError,
     AssistantMessage,
     ChatClient,
     ChatClientRequest,
@@ -22,22 +21,18 @@ from traced_tools import (
     ChatOptions,
     Message,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolErrors,
     ToolExecutionError,
-    ToolExecutionResult,
-    ToolLoopAdvisor,
     ToolMessage,
-    ToolNotFoundError,
     ToolResult,
-    TranscriptAdvisor,
     UserMessage,
-    tool_callbacks,
 )
+from traced_tools.core import ToolErrors, ToolExecutionResult
+from traced_tools.errors import AdvisorChainError, ToolNotFoundError
+from traced_tools.loop import ToolCallingAdvisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, tool_callbacks
 
 pytestmark = pytest.mark.parametrize("mode", MODES)
 

@@ -20,12 +20,12 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     ToolCall,
-    ToolInvocation,
     ToolResult,
     Usage,
     tool,
 )
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)

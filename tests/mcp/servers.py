@@ -15,8 +15,8 @@ import pytest
 
 from tests.judges.programs import free_port
 from tests.waiting import until
-from traced_tools import tool_callbacks
 from traced_tools.mcp import McpToolset, session
+from traced_tools.tools import tool_callbacks
 from traced_tools.tools.callback import FunctionToolCallback
 
 in_each_mode_and_era = pytest.mark.parametrize(

@@ -33,14 +33,13 @@ from traced_tools import (
     LoopLimits,
     Policy,
     PolicyAdvisor,
-    Provide,
     Reject,
     Rule,
     ToolCall,
-    Undecided,
     Usage,
     tool,
 )
+from traced_tools.core import Provide, Undecided
 from traced_tools.mcp import McpToolset, Sampling
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
@@ -304,7 +303,8 @@ def test_a_server_gets_its_state_back_byte_for_byte_from_another_process(shop: H
     (tmp_path / "state.json").write_text(paused.state or "", "utf-8")
     program = f"""
 import sys
-from traced_tools import ChatClient, Provide
+from traced_tools import ChatClient
+from traced_tools.core import Provide
 from traced_tools.mcp import McpToolset
 from traced_tools.testing import ScriptedChatModel
 

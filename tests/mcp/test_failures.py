@@ -26,17 +26,9 @@ from tests.mcp.servers import (
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from tests.waiting import until
-from traced_tools import (
-    AuditAdvisor,
-    McpCallLost,
-    McpRequestError,
-    McpToolError,
-    McpUnavailable,
-    RetryToolAdvisor,
-    ToolCall,
-    ToolResult,
-)
+from traced_tools import AuditAdvisor, RetryToolAdvisor, ToolCall, ToolResult
 from traced_tools.audit import AuditTrail, read_verified
+from traced_tools.errors import McpCallLost, McpRequestError, McpToolError, McpUnavailable
 from traced_tools.mcp import McpToolset, connection
 from traced_tools.tools.callback import FunctionToolCallback
 

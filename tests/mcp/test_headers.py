@@ -14,7 +14,8 @@ from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import tools_of
 from tests.mcp.test_failures import result_of
 from tests.modes import MODES
-from traced_tools import McpUnavailable, ToolCall
+from traced_tools import ToolCall
+from traced_tools.errors import McpUnavailable
 from traced_tools.mcp import McpToolset, transports
 from traced_tools.testing import Received, Reply
 

@@ -14,9 +14,10 @@ from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from tests.sweeps import check_each, sweep
-from traced_tools import ToolCall, tool_callbacks
+from traced_tools import ToolCall
 from traced_tools.flow.workers import _portal
 from traced_tools.mcp import McpToolset, connection
+from traced_tools.tools import tool_callbacks
 
 ODD: dict[str, tuple[dict[str, Any] | Any, str]] = {
     "schema of a text": ({"inputSchema": {"type": "string", "title": MARKER}}, "its inputSchema is not"),

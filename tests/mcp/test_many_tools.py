@@ -13,17 +13,9 @@ from tests.mcp.paint_server import COLOURS, THINGS
 from tests.mcp.servers import HERE, HttpServer, in_each_mode_and_era, serving
 from tests.modes import run
 from tests.search.searching import SEARCH, looks, offered, results_in
-from traced_tools import (
-    Approve,
-    ChatClient,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    ToolCall,
-    ToolSearchToolCallingAdvisor,
-    tool,
-)
+from traced_tools import Approve, ChatClient, MemoryAdvisor, ToolCall, ToolSearchToolCallingAdvisor, tool
 from traced_tools.mcp import McpToolset
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.search import KeywordToolIndex
 from traced_tools.testing import ScriptedChatModel
 

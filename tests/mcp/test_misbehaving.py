@@ -16,7 +16,8 @@ from tests.mcp.serving import listening
 from tests.mcp.test_failures import result_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
-from traced_tools import McpCallLost, McpRequestError, McpUnavailable, ToolCall
+from traced_tools import ToolCall
+from traced_tools.errors import McpCallLost, McpRequestError, McpUnavailable
 from traced_tools.mcp import McpApp, McpServer, McpToolset, transports
 from traced_tools.mcp.transports import Era
 from traced_tools.testing import ReplayServer, Reply

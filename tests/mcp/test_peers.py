@@ -22,8 +22,8 @@ from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from tests.waiting import until
 from traced_tools import ToolCall
-from traced_tools.events import ToolProgressed
 from traced_tools.mcp import McpToolset
+from traced_tools.observe import ToolProgressed
 
 
 @pytest.mark.parametrize("mode", ["call", pytest.param("acall", marks=pytest.mark.slow)])

@@ -15,9 +15,10 @@ from tests.audit.commanded import printed
 from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
-from traced_tools import AuditAdvisor, ConfigurationError, McpToolsChanged, ToolCall
+from traced_tools import AuditAdvisor, ConfigurationError, ToolCall
 from traced_tools.audit import AuditTrail, read_verified
 from traced_tools.audit.records import AuditRecord
+from traced_tools.errors import McpToolsChanged
 from traced_tools.mcp.pinning import PinFile
 
 TOOL = Tool(name="read", description="Reads.", input_schema={"type": "object"})

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.mcp.servers import raw_server, tools_of
 from tests.modes import MODES, run
 from tests.sample_tools import add
-from traced_tools import AuditAdvisor, AuditTrail, ChatClient, Policy, PolicyAdvisor, Rule, ToolAnnotations, ToolCall
+from traced_tools import AuditAdvisor, AuditTrail, ChatClient, Policy, PolicyAdvisor, Rule, ToolCall
 from traced_tools.audit.reading.reader import AuditReader
+from traced_tools.core import ToolAnnotations
 from traced_tools.flow.flow import call as drive
 from traced_tools.mcp import McpToolset
 from traced_tools.mcp.naming import McpToolNames

@@ -11,7 +11,7 @@ from tests.mcp.test_misbehaving import eras
 from tests.mcp.test_runs import calling
 from tests.modes import run
 from traced_tools import ContentCapture, TelemetryOptions, ToolCall
-from traced_tools.events import ToolProgressed
+from traced_tools.observe import ToolProgressed
 
 
 @in_each_mode_and_era

@@ -18,22 +18,11 @@ from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import HttpServer, is_alive, raw_server, sdk_server, serving, speak, tools_of
 from tests.modes import MODES, run
 from tests.waiting import in_time, patiently
-from traced_tools import (
-    ChatClient,
-    ConfigurationError,
-    McpRequestError,
-    McpUnavailable,
-    NeedsEventLoop,
-    Policy,
-    PolicyAdvisor,
-    Rule,
-    ToolCall,
-    ToolDefinitionError,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import ChatClient, ConfigurationError, Policy, PolicyAdvisor, Rule, ToolCall, tool
+from traced_tools.errors import McpRequestError, McpUnavailable, NeedsEventLoop, ToolDefinitionError
 from traced_tools.mcp import McpToolset, session
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
 
 
 def calling(*calls: ToolCall, **options: Any) -> ChatClient:

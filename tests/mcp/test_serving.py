@@ -32,28 +32,13 @@ from tests.mcp.serving import (
     text_of,
 )
 from tests.waiting import patiently, until
-from traced_tools import (
-    AuditAdvisor,
-    ImagePart,
-    InputRequest,
-    InputRequired,
-    InvalidArguments,
-    PendingInput,
-    Policy,
-    PolicyAdvisor,
-    Rule,
-    ToolAnnotations,
-    ToolContext,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolErrors,
-    ToolMetadata,
-    augmented,
-    tool,
-)
+from traced_tools import AuditAdvisor, ImagePart, Policy, PolicyAdvisor, Rule, ToolContext, tool
 from traced_tools.audit import AuditTrail
+from traced_tools.core import InputRequest, PendingInput, ToolAnnotations, ToolDefinition, ToolErrors, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.errors import InputRequired, InvalidArguments, ToolDefinitionError
 from traced_tools.mcp import McpApp, McpServer, McpToolset
+from traced_tools.tools import augmented
 from traced_tools.tools.advice import ToolAdvice
 
 

@@ -13,8 +13,9 @@ from mcp.shared.exceptions import MCPError
 
 from tests.mcp.serving import calling, client_of, in_each_era, listening, serving_http, text_of
 from tests.waiting import patiently, until
-from traced_tools import ConfigurationError, ToolContext, tool_callbacks
+from traced_tools import ConfigurationError, ToolContext
 from traced_tools.mcp import McpApp, McpServer, McpToolset, http_app, serve
+from traced_tools.tools import tool_callbacks
 
 ANA, BEN = "a-token-of-ana-0123456789", "a-token-of-ben-0123456789"
 HEADERS = {"Accept": "application/json, text/event-stream"}

@@ -27,10 +27,10 @@ from traced_tools import (
     Reject,
     Rule,
     ToolCall,
-    Undecided,
     tool,
 )
 from traced_tools.audit import AuditTrail
+from traced_tools.core import Undecided
 from traced_tools.core.state_key import KEY_VARIABLE, StateKey
 from traced_tools.mcp import McpServer, McpToolset, server
 from traced_tools.mcp.request_states import RequestStates

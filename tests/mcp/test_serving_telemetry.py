@@ -24,8 +24,9 @@ from tests.markers import MARKER
 from tests.mcp.serving import SERVED, User, calling, in_each_era, listening, serving_http, talk, text_of
 from tests.observe.closed_list import assert_consistent
 from tests.observe.exported import Wiretap
-from traced_tools import AuditAdvisor, ChatClient, ObserverAdvisor, ToolCall, ToolContext, ToolErrors, tool
+from traced_tools import AuditAdvisor, ChatClient, ObserverAdvisor, ToolCall, ToolContext, tool
 from traced_tools.audit import AuditTrail
+from traced_tools.core import ToolErrors
 from traced_tools.mcp import McpApp, McpServer, McpToolset
 from traced_tools.testing import ScriptedChatModel
 

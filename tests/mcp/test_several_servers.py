@@ -17,7 +17,8 @@ from tests.mcp.test_failures import in_each_mode_and_an_era, result_of
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
 from tests.waiting import PATIENCE, until
-from traced_tools import McpRequestError, McpUnavailable, ToolCall
+from traced_tools import ToolCall
+from traced_tools.errors import McpRequestError, McpUnavailable
 from traced_tools.mcp import McpToolset, connection, session, transports
 from traced_tools.testing import Received, Reply
 

@@ -20,24 +20,20 @@ from tests.mcp.test_failures import result_of
 from tests.mcp.test_misbehaving import eras
 from tests.mcp.test_runs import calling
 from tests.modes import MODES, run
-from traced_tools import (
-    AugmentedArguments,
-    ChatClient,
+from traced_tools import ChatClient, ToolCall, ToolExecutionError
+from traced_tools.core import ToolErrors
+from traced_tools.errors import (
     InvalidArguments,
     McpCallLost,
     McpError,
     McpRequestError,
     McpToolError,
-    ToolCall,
-    ToolErrors,
-    ToolExecutionError,
     ToolNotFoundError,
-    augmented,
-    tool_callbacks,
 )
 from traced_tools.mcp import McpToolset, session
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.testing.server import Received
+from traced_tools.tools import AugmentedArguments, augmented, tool_callbacks
 
 
 def request_of(toolset: McpToolset, arguments: str = "{}") -> dict[str, Any]:

@@ -14,7 +14,8 @@ from tests.mcp.servers import raw_server, tools_of
 from tests.mcp.test_failures import result_of
 from tests.modes import MODES
 from tests.sweeps import check_each
-from traced_tools import McpRequestError, ToolCall
+from traced_tools import ToolCall
+from traced_tools.errors import McpRequestError
 from traced_tools.testing import Received, Reply
 
 UNREADABLE = {

@@ -12,13 +12,15 @@ from tests.audit.postgresql import serving as serving_postgresql
 from tests.memory.made import NOW
 from tests.memory.redis_server import RedisServer
 from tests.memory.redis_server import serving as serving_redis
-from traced_tools import (
+from traced_tools.memory import (
     ChatMemoryRepository,
     InMemoryChatMemoryRepository,
     RedisChatMemoryRepository,
     SqlChatMemoryRepository,
 )
-from traced_tools.memory import repository as module
+from traced_tools.memory import (
+    repository as module,
+)
 
 numbers = itertools.count()
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ChatMemory,
-    ChatMemoryRepository,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    Message,
-    MessageWindowChatMemory,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, MemoryAdvisor, Message, SystemMessage, ToolMessage, UserMessage
+from traced_tools.memory import ChatMemory, ChatMemoryRepository, InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.testing import ScriptedChatModel
 
 OUTSIDE, INSIDE = 200, 400

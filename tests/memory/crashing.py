@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from tests.memory.made import said
-from traced_tools import SqlChatMemoryRepository
+from traced_tools.memory import SqlChatMemoryRepository
 
 ENTRIES = 20
 

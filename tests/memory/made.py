@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from traced_tools import ConversationConflict, MessageEntry, UserMessage
-from traced_tools.memory import ChatMemoryRepository, ConversationLog
+from traced_tools import UserMessage
+from traced_tools.errors import ConversationConflict
+from traced_tools.memory import ChatMemoryRepository, ConversationLog, MessageEntry
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

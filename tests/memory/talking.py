@@ -11,7 +11,8 @@ import itertools
 import sys
 
 from tests.memory.conversations import assert_well_formed, remembering
-from traced_tools import SqlChatMemoryRepository, ToolCall, tool
+from traced_tools import ToolCall, tool
+from traced_tools.memory import SqlChatMemoryRepository
 from traced_tools.models import ChatRequest
 
 

@@ -14,38 +14,38 @@ from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, logg
 from tests.modes import ASYNC_MODES, MODES, STREAMING_MODES, arun, run
 from traced_tools import (
     Advisor,
-    AdvisorChainError,
     AssistantMessage,
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    ChatMemoryRepository,
-    ChatMemoryUnavailable,
-    ConversationDenied,
-    ExecuteTools,
     ImagePart,
-    InMemoryChatMemoryRepository,
     LoopLimits,
     MemoryAdvisor,
     Message,
-    MessageEntry,
-    MessageWindowChatMemory,
-    ReasoningPart,
     StructuredOutputAdvisor,
     TextPart,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
     ToolMessage,
-    ToolNotFoundError,
-    ToolResultPart,
     UserMessage,
     tool,
 )
+from traced_tools.core import ReasoningPart, ToolErrors, ToolResultPart
+from traced_tools.errors import AdvisorChainError, ChatMemoryUnavailable, ConversationDenied, ToolNotFoundError
 from traced_tools.loop.advisor import AdviseNext
-from traced_tools.memory import Conversation, EntrySelection, MemorySession, MemoryView
+from traced_tools.memory import (
+    ChatMemoryRepository,
+    Conversation,
+    EntrySelection,
+    InMemoryChatMemoryRepository,
+    MemorySession,
+    MemoryView,
+    MessageEntry,
+    MessageWindowChatMemory,
+)
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 LOOK = ToolCall("look", {"at": "the sky"})
 

@@ -9,16 +9,9 @@ import pytest
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, logged, remembering, sent
 from tests.modes import MODES, run
-from traced_tools import (
-    ChatClient,
-    ConversationDenied,
-    InMemoryChatMemoryRepository,
-    MemoryAdvisor,
-    MessageWindowChatMemory,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from traced_tools import ChatClient, MemoryAdvisor, ToolCall, ToolContext, tool
+from traced_tools.errors import ConversationDenied
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.testing import ScriptedChatModel
 
 

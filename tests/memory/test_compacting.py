@@ -15,34 +15,37 @@ from tests.memory.test_branches import Team, ask
 from tests.modes import MODES, run, run_chunks
 from traced_tools import (
     AssistantMessage,
-    CallModel,
     ChatClient,
+    ConfigurationError,
+    ImagePart,
+    MemoryAdvisor,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    tool,
+)
+from traced_tools.core import ToolResultPart, dump_messages
+from traced_tools.errors import ChatMemoryUnavailable
+from traced_tools.memory import (
     ChatMemoryRepository,
-    ChatMemoryUnavailable,
     CompactingChatMemory,
     CompactionEntry,
     CompactionStrategy,
     CompactionTrigger,
-    ConfigurationError,
     CutToolResults,
-    ImagePart,
+    EntrySelection,
     InMemoryChatMemoryRepository,
     KeepTurns,
-    MemoryAdvisor,
+    MemorySession,
+    MemoryView,
     MessageEntry,
     Summarize,
     Tokens,
-    ToolCall,
-    ToolMessage,
-    ToolResultPart,
     Turns,
-    Usage,
-    UserMessage,
     WindowShare,
-    dump_messages,
-    tool,
 )
-from traced_tools.memory import EntrySelection, MemorySession, MemoryView
+from traced_tools.models import CallModel
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 

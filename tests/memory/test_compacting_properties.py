@@ -10,23 +10,18 @@ from hypothesis import strategies as st
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, remembering
 from tests.modes import MODES, run
-from traced_tools import (
-    AssistantMessage,
+from traced_tools import AssistantMessage, LoopLimits, ToolCall, Usage, UserMessage, tool
+from traced_tools.memory import (
     CompactingChatMemory,
+    CompactionEntry,
     CutToolResults,
     InMemoryChatMemoryRepository,
     KeepTurns,
-    LoopLimits,
     MessageEntry,
     Summarize,
     Tokens,
-    ToolCall,
     Turns,
-    Usage,
-    UserMessage,
-    tool,
 )
-from traced_tools.memory import CompactionEntry
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 

@@ -15,7 +15,8 @@ from tests.memory.conversations import INSIDE, assert_well_formed, remembering, 
 from tests.memory.test_compacting import chat, compactions, long_turn
 from tests.modes import MODES
 from tests.waiting import patiently
-from traced_tools import (
+from traced_tools import ToolCall, Usage, tool
+from traced_tools.memory import (
     ChatMemoryRepository,
     CompactingChatMemory,
     CompactionEntry,
@@ -23,10 +24,7 @@ from traced_tools import (
     KeepTurns,
     Summarize,
     Tokens,
-    ToolCall,
     Turns,
-    Usage,
-    tool,
 )
 from traced_tools.models import ChatRequest
 from traced_tools.observe import names

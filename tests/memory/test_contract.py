@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
-from traced_tools import ChatMemoryRepository, InMemoryChatMemoryRepository
-from traced_tools.memory import Conversation, EntrySelection, StoredEntry, check_chat_memory_repository
+from traced_tools.memory import (
+    ChatMemoryRepository,
+    Conversation,
+    EntrySelection,
+    InMemoryChatMemoryRepository,
+    StoredEntry,
+    check_chat_memory_repository,
+)
 from traced_tools.memory.contract import CONTRACT
 
 

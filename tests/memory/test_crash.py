@@ -11,7 +11,7 @@ import pytest
 
 from tests.memory.crashing import ENTRIES
 from tests.memory.made import said, texts
-from traced_tools import SqlChatMemoryRepository
+from traced_tools.memory import SqlChatMemoryRepository
 
 KILLS = 20
 LONGEST = 0.002

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from tests.memory.made import said
 from tests.sweeps import check_each
-from traced_tools import CompactionEntry, InMemoryChatMemoryRepository, MessageEntry, ToolMessage, UserMessage
+from traced_tools import ToolMessage, UserMessage
 from traced_tools.core.messages import ToolResultPart
+from traced_tools.memory import CompactionEntry, InMemoryChatMemoryRepository, MessageEntry
 from traced_tools.memory.entries import dump_entry, load_entry
 
 

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 from tests.memory.made import said, texts
-from traced_tools import (
-    ChatMemoryRepository,
-    ConversationConflict,
-    ConversationDenied,
-    InMemoryChatMemoryRepository,
-    MessageEntry,
-)
+from traced_tools.errors import ConversationConflict, ConversationDenied
 from traced_tools.flow.flow import call
-from traced_tools.memory import ConversationLog
+from traced_tools.memory import ChatMemoryRepository, ConversationLog, InMemoryChatMemoryRepository, MessageEntry
 
 
 def read(repository: ChatMemoryRepository, **options: Any) -> ConversationLog:

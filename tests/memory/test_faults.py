@@ -15,28 +15,29 @@ from traced_tools import (
     AssistantMessage,
     ChatClientRequest,
     ChatClientResponse,
-    ChatMemoryUnavailable,
-    CompactingChatMemory,
     ContentCapture,
-    InMemoryChatMemoryRepository,
-    KeepTurns,
     LoopLimits,
-    MessageEntry,
-    MessageWindowChatMemory,
-    ReasoningPart,
     StructuredOutputAdvisor,
-    Summarize,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolResultPart,
-    Turns,
     UserMessage,
-    recall_tool,
     tool,
 )
+from traced_tools.core import ReasoningPart, ToolResultPart
+from traced_tools.errors import ChatMemoryUnavailable
 from traced_tools.loop.advisor import AdviseNext
-from traced_tools.memory import Conversation
+from traced_tools.memory import (
+    CompactingChatMemory,
+    Conversation,
+    InMemoryChatMemoryRepository,
+    KeepTurns,
+    MessageEntry,
+    MessageWindowChatMemory,
+    Summarize,
+    Turns,
+    recall_tool,
+)
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.memory.conversations import INSIDE, OUTSIDE, assert_well_formed, remembering
-from traced_tools import AssistantMessage, MessageEntry, SqlChatMemoryRepository, ToolMessage
+from traced_tools import AssistantMessage, ToolMessage
+from traced_tools.memory import MessageEntry, SqlChatMemoryRepository
 
 pytestmark = pytest.mark.slow
 

@@ -18,21 +18,18 @@ from traced_tools import (
     BaseAdvisor,
     ChatClient,
     ChatClientRequest,
-    InMemoryChatMemoryRepository,
     MemoryAdvisor,
-    MessageWindowChatMemory,
     TelemetryOptions,
     ToolCall,
     UserMessage,
-    recall_tool,
     tool,
 )
 from traced_tools.core.enums import DETAILS
-from traced_tools.events import MemoryCompacted, MemoryRead, MemoryStored, MissingResultsAnswered
 from traced_tools.flow import deferred
 from traced_tools.flow.deferred import in_finalizer
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory, recall_tool
 from traced_tools.memory.telemetry import memory_failed, observe_compaction, observe_memory
-from traced_tools.observe import names
+from traced_tools.observe import MemoryCompacted, MemoryRead, MemoryStored, MissingResultsAnswered, names
 from traced_tools.observe.content import ContentCapture
 from traced_tools.observe.genai_messages import MemoryRecords
 from traced_tools.observe.names.registry_types import Metric

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.memory.made import said
-from traced_tools import ChatMemoryRepository, CompactionEntry, ConversationConflict, ConversationDenied
-from traced_tools.memory import MemoryEntry
+from traced_tools.errors import ConversationConflict, ConversationDenied
+from traced_tools.memory import ChatMemoryRepository, CompactionEntry, MemoryEntry
 from traced_tools.memory.entries import EntryKind
 
 NAMES = ("c", "d")

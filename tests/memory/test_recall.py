@@ -8,14 +8,13 @@ import pytest
 
 from tests.memory.conversations import INSIDE, OUTSIDE, remembering, sent
 from tests.modes import MODES, run
-from traced_tools import (
+from traced_tools import ToolCall, UserMessage
+from traced_tools.errors import ConversationDenied
+from traced_tools.memory import (
     ChatMemoryRepository,
     CompactionEntry,
-    ConversationDenied,
     InMemoryChatMemoryRepository,
     MessageWindowChatMemory,
-    ToolCall,
-    UserMessage,
     recall_tool,
 )
 

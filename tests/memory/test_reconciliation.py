@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from traced_tools import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
+from traced_tools import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ToolResultPart
 from traced_tools.memory import MemoryView, MessageEntry
 from traced_tools.memory.entries import LoggedPause
 from traced_tools.memory.reconciliation import (

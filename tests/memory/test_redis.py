@@ -8,12 +8,9 @@ import pytest
 
 from tests.memory.made import said, texts
 from tests.memory.redis_server import RedisServer
-from traced_tools import (
-    ChatMemoryUnavailable,
-    ConfigurationError,
-    RedisChatMemoryRepository,
-    UnreadableConversation,
-)
+from traced_tools import ConfigurationError
+from traced_tools.errors import ChatMemoryUnavailable, UnreadableConversation
+from traced_tools.memory import RedisChatMemoryRepository
 
 ALIKE = ("a:b", "a%3Ab", "*", "a\nb", "entries")
 

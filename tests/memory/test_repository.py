@@ -11,13 +11,8 @@ import pytest
 
 from tests.memory.made import NOW, said, texts
 from tests.sweeps import check_each
-from traced_tools import (
-    ChatMemoryError,
-    ChatMemoryRepository,
-    ConversationConflict,
-    ConversationDenied,
-    InMemoryChatMemoryRepository,
-)
+from traced_tools.errors import ChatMemoryError, ConversationConflict, ConversationDenied
+from traced_tools.memory import ChatMemoryRepository, InMemoryChatMemoryRepository
 
 
 def test_a_conversation_expires_sixty_days_after_its_last_append(

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.memory.made import said
 from tests.memory.sql_store import execute
 from tests.sweeps import check_each
-from traced_tools import (
+from traced_tools import ToolMessage
+from traced_tools.core.messages import ToolResultPart
+from traced_tools.errors import UnreadableConversation
+from traced_tools.memory import (
     ChatMemoryRepository,
     InMemoryChatMemoryRepository,
     MessageEntry,
     SqlChatMemoryRepository,
-    ToolMessage,
-    UnreadableConversation,
+    sql_search,
 )
-from traced_tools.core.messages import ToolResultPart
-from traced_tools.memory import sql_search
 from traced_tools.memory.words import words_in
 
 WORDS = ("fox", "FOX", "Straße", "strasse", "ﬁn", "東京", "x" * 250, "a_b", "é", "e\u0301", "İ", "42", "NOT")

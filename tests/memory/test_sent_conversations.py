@@ -19,31 +19,32 @@ from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
     ChatClientResponse,
-    ChatMemory,
-    ChatMemoryUnavailable,
-    CompactingChatMemory,
-    CompactionStrategy,
-    CompactionTrigger,
-    CutToolResults,
-    InMemoryChatMemoryRepository,
-    KeepTurns,
     LoopLimits,
     MemoryAdvisor,
-    MessageEntry,
-    MessageWindowChatMemory,
     Reject,
-    ResumeError,
-    Summarize,
-    Tokens,
     ToolCall,
     ToolContext,
-    ToolErrors,
-    Turns,
     Usage,
     UserMessage,
     tool,
 )
-from traced_tools.memory import Conversation
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ChatMemoryUnavailable, ResumeError
+from traced_tools.memory import (
+    ChatMemory,
+    CompactingChatMemory,
+    CompactionStrategy,
+    CompactionTrigger,
+    Conversation,
+    CutToolResults,
+    InMemoryChatMemoryRepository,
+    KeepTurns,
+    MessageEntry,
+    MessageWindowChatMemory,
+    Summarize,
+    Tokens,
+    Turns,
+)
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 

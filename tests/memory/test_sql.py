@@ -15,21 +15,10 @@ from sqlalchemy import Connection, text
 from tests.memory.made import append_somehow, said, texts
 from tests.memory.sql_store import execute
 from tests.sweeps import check_each
-from traced_tools import (
-    AssistantMessage,
-    ChatMemoryError,
-    ChatMemoryUnavailable,
-    CompactionEntry,
-    ConfigurationError,
-    MessageEntry,
-    SqlChatMemoryRepository,
-    ToolCall,
-    ToolMessage,
-    UnreadableConversation,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ConfigurationError, ToolCall, ToolMessage, UserMessage
 from traced_tools.core.messages import ToolResultPart
-from traced_tools.memory import MemoryEntry
+from traced_tools.errors import ChatMemoryError, ChatMemoryUnavailable, UnreadableConversation
+from traced_tools.memory import CompactionEntry, MemoryEntry, MessageEntry, SqlChatMemoryRepository
 from traced_tools.memory.sql_schema import CHAT_MEMORY
 
 ROWS = 10_000

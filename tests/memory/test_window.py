@@ -10,21 +10,10 @@ from typing import Any
 import pytest
 
 from tests.memory.conversations import INSIDE, remembering, sent, shown
-from traced_tools import (
-    AssistantMessage,
-    ConversationDenied,
-    InMemoryChatMemoryRepository,
-    Message,
-    MessageWindowChatMemory,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-    dump_messages,
-    tool,
-)
-from traced_tools.memory import LogReader, MemoryView
+from traced_tools import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage, tool
+from traced_tools.core import ToolResultPart, dump_messages
+from traced_tools.errors import ConversationDenied
+from traced_tools.memory import InMemoryChatMemoryRepository, LogReader, MemoryView, MessageWindowChatMemory
 
 
 def turns(count: int, rounds: int = 0) -> list[Message]:

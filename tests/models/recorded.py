@@ -12,15 +12,8 @@ import httpx
 
 from tests.fixtures import Exchange
 from tests.modes import run
-from traced_tools import (
-    ChatClientRequestSpec,
-    ChatClientResponse,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolMetadata,
-    UserMessage,
-)
+from traced_tools import ChatClientRequestSpec, ChatClientResponse, ToolCall, ToolContext, UserMessage
+from traced_tools.core import ToolDefinition, ToolMetadata
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.folding import ChunkFold

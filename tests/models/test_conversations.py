@@ -16,19 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sweeps import check_each
-from traced_tools import (
-    AssistantMessage,
-    ImagePart,
-    ProviderPart,
-    ReasoningPart,
-    SystemMessage,
-    TextPart,
-    ToolCall,
-    ToolDefinition,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition, ToolResultPart
 from traced_tools.models import ChatRequest
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.base import MADE_UP_ID

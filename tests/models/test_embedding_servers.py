@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from tests.markers import MARKER, everything
 from tests.waiting import patiently
-from traced_tools import (
-    AuthenticationError,
-    ConfigurationError,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    RateLimited,
-    Usage,
-)
+from traced_tools import AuthenticationError, ConfigurationError, ModelError, RateLimited, Usage
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import EmbeddingResponse, GeminiEmbeddingModel, OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.models.http.embedding import HttpEmbeddingModel
 from traced_tools.testing import Received, ReplayServer, Reply

@@ -13,10 +13,8 @@ from pydantic import ValidationError
 
 from tests.markers import MARKER
 from tests.waiting import patiently
-from traced_tools import (
-    InvalidResponse,
-    Usage,
-)
+from traced_tools import Usage
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import EmbeddingModel, EmbeddingResponse
 
 WAYS = ("embed", "aembed")

@@ -22,10 +22,7 @@ from traced_tools import (
     ChatClientResponse,
     ConfigurationError,
     EvaluationAdvisor,
-    InvalidRequest,
-    InvalidResponse,
     ModelError,
-    ModelJudge,
     ModelTimeout,
     RateLimited,
     ToolCall,
@@ -33,6 +30,8 @@ from traced_tools import (
     UserMessage,
     tool,
 )
+from traced_tools.advisors import ModelJudge
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, FallbackModel
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel

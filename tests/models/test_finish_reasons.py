@@ -11,7 +11,8 @@ from tests import modes
 from tests.models.test_refusals import SAMPLE_OF, body_with
 from tests.modes import MODES
 from tests.sweeps import check_each, sweep
-from traced_tools import AssistantMessage, ChatClient, ChatClientResponse, InvalidResponse, ToolCall
+from traced_tools import AssistantMessage, ChatClient, ChatClientResponse, ToolCall
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 

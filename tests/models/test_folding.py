@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traced_tools import AssistantMessage, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools import AssistantMessage, TextPart, ToolCall, Usage
+from traced_tools.core import ProviderPart, ReasoningPart
 from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.folding import ChunkFold

@@ -20,7 +20,9 @@ from tests.models import recorded
 from tests.models.samples import SAMPLES, Answer, Sample
 from tests.modes import MODES
 from tests.waiting import in_time
-from traced_tools import ChatClient, InvalidResponse, ModelError, RateLimited, ToolMessage, ToolResultPart
+from traced_tools import ChatClient, ModelError, RateLimited, ToolMessage
+from traced_tools.core import ToolResultPart
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import (
     ChatRequest,
     ChatResponse,

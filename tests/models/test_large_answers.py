@@ -18,7 +18,8 @@ from tests.models import recorded
 from tests.models.samples import SAMPLES, Sample
 from tests.modes import BLOCKING_MODES, MODES, run
 from tests.waiting import in_time
-from traced_tools import ChatClient, InvalidResponse, ModelError, ModelTimeout, ToolCall
+from traced_tools import ChatClient, ModelError, ModelTimeout, ToolCall
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import ChatChunk, OllamaEmbeddingModel, OpenAIChatModel, OpenAIEmbeddingModel, folding
 from traced_tools.models import parsing as wire
 from traced_tools.models.anthropic import chat as anthropic_chat

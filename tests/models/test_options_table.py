@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.models.samples import SAMPLES, Sample
-from traced_tools import ChatOptions, ConfigurationError, ToolDefinition, UserMessage
+from traced_tools import ChatOptions, ConfigurationError, UserMessage
+from traced_tools.core import ToolDefinition
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ReplayServer, Reply
 

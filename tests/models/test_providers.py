@@ -15,19 +15,11 @@ from tests import modes
 from tests.models import recorded
 from tests.models.samples import CITIES, CLOSING, REASONING, SAMPLES, TEXT, USAGE, Answer, Sample, calls
 from tests.modes import MODES
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequestSpec,
-    ChatClientResponse,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    ToolMessage,
-)
-from traced_tools.events import ToolArgumentsDelta
+from traced_tools import Advisor, ChatClient, ChatClientRequestSpec, ChatClientResponse, ModelError, ToolMessage
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import ChatResponse
 from traced_tools.models.http.model import HttpChatModel
+from traced_tools.observe import ToolArgumentsDelta
 from traced_tools.testing import CapturedTelemetry, Delay, Fault, ReplayServer, Reply, capture_telemetry
 
 pytestmark = pytest.mark.parametrize("sample", SAMPLES, ids=repr)

@@ -10,16 +10,9 @@ import pytest
 
 from tests import modes
 from tests.modes import MODES
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ChatClientResponse,
-    InvalidResponse,
-    ToolCall,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, ChatClientResponse, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ToolResultPart
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import (
     AnthropicChatModel,
     ChatRequest,

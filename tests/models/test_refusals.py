@@ -11,15 +11,8 @@ from tests import modes
 from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
 from tests.modes import MODES, STREAMING_MODES
 from tests.sweeps import check_each, sweep
-from traced_tools import (
-    AuthenticationError,
-    ChatClient,
-    ContextOverflow,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    RateLimited,
-)
+from traced_tools import AuthenticationError, ChatClient, ModelError, RateLimited
+from traced_tools.errors import ContextOverflow, InvalidRequest, InvalidResponse
 from traced_tools.models import FallbackModel, RetryPolicy, Timeouts
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.refusals import status_of_code

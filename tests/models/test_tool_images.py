@@ -6,15 +6,8 @@ from typing import Any
 
 from tests.models.loops import replies
 from tests.modes import run
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ImagePart,
-    ToolCall,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, ImagePart, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ToolResultPart
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.servers import Server

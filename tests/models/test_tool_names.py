@@ -12,22 +12,13 @@ from hypothesis import strategies as st
 from tests.fixtures import bfcl_queries, bfcl_tools
 from tests.models.loops import replies
 from tests.modes import run
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ChatOptions,
-    FunctionToolCallback,
-    TextPart,
-    ToolCall,
-    ToolDefinition,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, ChatOptions, TextPart, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ToolDefinition, ToolResultPart
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel, ToolCallDelta
 from traced_tools.models.wire_names import WireNames
 from traced_tools.testing import ReplayServer
+from traced_tools.tools import FunctionToolCallback
 
 FACTORIAL = ToolDefinition(name="math.factorial")
 WEATHER = ToolDefinition(name="weather")

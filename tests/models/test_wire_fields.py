@@ -15,7 +15,8 @@ from tests.models.samples import CITIES, NAME, SAMPLES, Answer, Sample
 from tests.models.test_providers import reply
 from tests.modes import MODES
 from tests.sweeps import check_each, sweep
-from traced_tools import ChatClient, ToolCall, ToolDefinition, ToolMetadata
+from traced_tools import ChatClient, ToolCall
+from traced_tools.core import ToolDefinition, ToolMetadata
 from traced_tools.models import AnthropicChatModel
 from traced_tools.testing import ReplayServer
 from traced_tools.tools.schema.wire_fields import wire_fields
@@ -138,7 +139,7 @@ def test_nothing_changes_if_all_names_are_accepted() -> None:
 @pytest.mark.parametrize("mode", ("stream", "astream"))
 def test_the_calls_of_other_tools_still_stream_their_arguments(mode: str) -> None:
     from tests.events.watching import Watching
-    from traced_tools.events import ToolArgumentsDelta
+    from traced_tools.observe import ToolArgumentsDelta
 
     provider, other, odd = SAMPLE_OF["AnthropicChatModel"], Recording({"type": "object"}), Recording(SCHEMA, "odd")
     watching = Watching(deltas=True)

@@ -29,24 +29,15 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    Evaluation,
     EvaluationAdvisor,
-    ExecuteTools,
-    InMemoryChatMemoryRepository,
-    InvalidResponse,
     LoopLimits,
     MemoryAdvisor,
-    MessageWindowChatMemory,
     Policy,
     PolicyAdvisor,
     Rule,
     SafeguardAdvisor,
     TelemetryOptions,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolExecutionResult,
-    ToolInvocation,
     ToolResult,
     ToolSearchToolCallingAdvisor,
     Usage,
@@ -55,12 +46,21 @@ from traced_tools import (
 )
 from traced_tools.audit.verifying.reporting import report_verification
 from traced_tools.audit.writing import mirror
+from traced_tools.core import Evaluation, ToolExecutionResult
 from traced_tools.core.approval import ApprovalAnswer
-from traced_tools.events import Event, OtlpEventExporter, RunFinished, ToolStarted
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope, count_omitted_server, count_omitted_tools
-from traced_tools.mcp.server_scope import McpServerScope
+from traced_tools.errors import InvalidResponse
+from traced_tools.events import OtlpEventExporter
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.mcp.scopes import (
+    McpEndpoint,
+    McpRequestScope,
+    McpServerScope,
+    count_omitted_server,
+    count_omitted_tools,
+)
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel, RateLimitedModel
-from traced_tools.observe import names
+from traced_tools.observe import Event, RunFinished, ToolStarted, names
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.providers import instruments_of
@@ -68,6 +68,7 @@ from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.run.context import RunContext
 from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 _EXPORTER = ExportStats("otlp.traces", "spans", 1)

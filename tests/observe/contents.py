@@ -10,17 +10,11 @@ import pytest
 from tests.captured import Telemetry
 from tests.modes import run
 from tests.sample_tools import add, fail
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolResult, tool
 from traced_tools.observe import content, names
 from traced_tools.observe import genai_messages as shapes
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 CONTENT = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
@@ -73,7 +67,7 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("content was made")
 
-    for function in ("InputMessages", "output_messages", "system_instructions", "tool_definitions", "from_json"):
+    for function in ("InputMessages", "output_messages", "system_instructions", "ToolDefinitions", "from_json"):
         monkeypatch.setattr(shapes, function, never)
     monkeypatch.setattr(content, "truncate_json", never)
     monkeypatch.setattr(content, "truncate_utf8", never)

@@ -14,22 +14,15 @@ from tests.captured import SpanCounter, Telemetry, total
 from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import USAGE
 from tests.waiting import PATIENCE
-from traced_tools import (
-    Advisor,
-    BaseAdvisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    perform,
-)
+from traced_tools import Advisor, BaseAdvisor, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall
+from traced_tools.flow import perform
 from traced_tools.flow.workers import WorkerPool
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 T = TypeVar("T")
 CUT = ("cancelled", "cancelled")

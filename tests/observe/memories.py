@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.markers import MARKER
-from traced_tools import (
-    AssistantMessage,
-    BaseAdvisor,
-    ChatClientRequest,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    ToolResultPart,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, BaseAdvisor, ChatClientRequest, TextPart, ToolCall, ToolMessage, UserMessage
+from traced_tools.core import ToolResultPart
 from traced_tools.core.enums import MemoryOperation
 from traced_tools.memory import MessageEntry
 from traced_tools.memory.telemetry import memory_failed, observe_compaction, observe_memory

@@ -22,13 +22,13 @@ from traced_tools import (
     ChatOptions,
     LoopLimits,
     ToolCall,
-    ToolInvocation,
     ToolResult,
     Usage,
 )
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 USAGE = Usage(input_tokens=9, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2, reasoning_tokens=1)

@@ -20,18 +20,15 @@ from traced_tools import (
     ChatOptions,
     LoopLimits,
     ToolCall,
-    ToolCallingAdvisor,
     ToolContext,
-    ToolDefinition,
-    ToolErrors,
-    ToolInvocation,
-    ToolMetadata,
     ToolResult,
-    augmented,
     tool,
 )
+from traced_tools.core import ToolDefinition, ToolErrors, ToolMetadata
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation, augmented
 from traced_tools.tools.invocation import CallNext
 
 

@@ -22,16 +22,16 @@ from traced_tools import (
     Rule,
     SystemMessage,
     ToolCall,
-    ToolInvocation,
-    ToolMetadata,
     ToolResult,
     UserMessage,
 )
+from traced_tools.core import ToolMetadata
 from traced_tools.core.messages import Usage
 from traced_tools.demo.scenario.models import LARGE, ScenarioPrices
 from traced_tools.observe import names
 from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.callback import FunctionToolCallback
 from traced_tools.tools.invocation import CallNext
 

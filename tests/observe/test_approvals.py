@@ -26,20 +26,19 @@ from traced_tools import (
     AuditAdvisor,
     AuditTrail,
     ChatClient,
-    ExecuteTools,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
-    ToolInvocation,
     ToolResult,
-    Undecided,
     tool,
 )
 from traced_tools.audit.reading.matching import match
+from traced_tools.core import Undecided
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 LABELS = {names.TOOL_NAME: "pay", names.AGENT_NAME: "desk"}

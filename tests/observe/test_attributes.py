@@ -17,20 +17,12 @@ from tests.recorder import Recorder
 from tests.sample_tools import add, fail
 from tests.search.deciding import DecidingModel
 from tests.search.searching import looks, zoo
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    LoopLimits,
-    ToolCall,
-    ToolInvocation,
-    ToolResult,
-    ToolSearchToolCallingAdvisor,
-    tool_callbacks,
-)
+from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolResult, ToolSearchToolCallingAdvisor
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names
 from traced_tools.search import DecisionToolIndex, RegexToolIndex
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation, tool_callbacks
 from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.toolset import ToolSet
 

@@ -12,7 +12,8 @@ from tests.observe.closed_list import APPLICATION, assert_consistent
 from tests.observe.exported import Search, Wiretap, found_in, holds_marker
 from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec
 from tests.sweeps import sweep
-from traced_tools import LoopLimits, ToolExecutionError, ToolNotFoundError
+from traced_tools import LoopLimits, ToolExecutionError
+from traced_tools.errors import ToolNotFoundError
 
 CARRIERS = {"SPAN_ONLY": {"spans"}, "EVENT_ONLY": {"events"}, "SPAN_AND_EVENT": {"spans", "events"}}
 PASSES = (RuntimeError, LookupError)

@@ -27,7 +27,7 @@ from traced_tools import (
     ToolCall,
 )
 from traced_tools.loop.advisor import AdviseNext
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope
+from traced_tools.mcp.scopes import McpEndpoint, McpRequestScope
 from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry

@@ -13,25 +13,27 @@ from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
 from tests.observe.contents import captured_value, on_events, on_spans, refuse_to_make, talk
+from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
     ChatClient,
     ConfigurationError,
     ContentCapture,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TelemetryOptions,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
+    tool,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolResultPart
 from traced_tools.observe import content, names, settings
 from traced_tools.observe import genai_messages as shapes
+from traced_tools.observe.truncation import truncate_json
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -226,7 +228,9 @@ def test_every_message_part_has_a_captured_format() -> None:
         AssistantMessage([thoughts, sealed, ProviderPart(MARKER)]),
         ToolMessage([ToolResultPart(call_id="1", name="add", content="NaN")]),
     ]
-    made = list(shapes.InputMessages(messages, lambda name: True))
+    of_run = content.RunContent(ContentCapture("SPAN_ONLY"), lambda error, what: None, "v0.1.0")
+    of_run.register_tools(tool_callbacks(add))
+    made = list(shapes.InputMessages(messages, of_run))
     assert made == [
         {
             "role": "user",
@@ -260,3 +264,41 @@ def test_on_an_event_content_is_structured(mode: str) -> None:
     first, _ = telemetry.events_named(names.INFERENCE_DETAILS_EVENT.name)
     (message,) = first.attributes[names.INPUT_MESSAGES]
     assert message["parts"][0]["content"] == "1+2?"
+
+
+# What model calls of a run have in common is encoded once.
+
+
+def test_each_message_and_definition_is_encoded_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+
+    class Counted(shapes.Item):
+        __slots__ = ()
+
+        def __init__(self, value: object, most: int) -> None:
+            encoded.append(value)
+            super().__init__(value, most)
+
+    monkeypatch.setattr(shapes, "Item", Counted)
+    telemetry, passes = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", max_bytes=100_000)), 20
+    answers: list[Any] = [[ToolCall("add", {"a": number, "b": 1})] for number in range(passes)]
+    client = ChatClient(ScriptedChatModel([*answers, "done"]), tools=[add], telemetry=telemetry.options)
+    client.prompt("What is 1 + 2?").call()
+    *_, last = (span for span in telemetry.spans if span.name == "chat scripted")
+    messages = json.loads(str((last.attributes or {})[names.INPUT_MESSAGES]))
+    definitions = 1
+    assert len(messages) == 1 + 2 * passes
+    assert len(encoded) == len(messages) + definitions
+
+
+def test_a_message_is_encoded_again_if_it_may_no_longer_be_captured() -> None:
+    of_run = content.RunContent(ContentCapture("SPAN_ONLY"), lambda error, what: None, "v0.1.0")
+    results = [ToolMessage([ToolResultPart(call_id="1", name="add", content=MARKER)])]
+
+    def captured() -> str:
+        return truncate_json(shapes.InputMessages(results, of_run), 8192).text
+
+    of_run.register_tools(tool_callbacks(add))
+    assert MARKER in captured()
+    of_run.register_tools(tool_callbacks(tool(name="add", capture=False)(add)))
+    assert MARKER not in captured()

@@ -23,17 +23,15 @@ from traced_tools import (
     Approve,
     ChatClient,
     ContentCapture,
-    ExecuteTools,
     LoopLimits,
     ToolCall,
-    ToolInvocation,
     ToolResult,
     tool,
 )
-from traced_tools.events import ToolDecided
-from traced_tools.observe import names
+from traced_tools.observe import ToolDecided, names
 from traced_tools.observe.settings import PSEUDONYM_KEY
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 WHO_AND_WHY = (names.ADVISOR_NAME, names.REASON_CODE, names.APPROVAL_BY)

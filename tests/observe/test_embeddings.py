@@ -24,14 +24,12 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    InvalidRequest,
-    InvalidResponse,
     TelemetryOptions,
     ToolCall,
-    ToolCallingManager,
     UserMessage,
-    perform,
 )
+from traced_tools.errors import InvalidRequest, InvalidResponse
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatResponse, EmbeddingModel, EmbeddingResponse, OpenAIEmbeddingModel
 from traced_tools.models.http.model import HttpModel
@@ -39,6 +37,7 @@ from traced_tools.observe import names
 from traced_tools.observe.scopes.model_call import EmbeddingsScope
 from traced_tools.observe.span_tree import summarize
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
+from traced_tools.tools import ToolCallingManager
 
 WAYS = ("embed", "aembed")
 

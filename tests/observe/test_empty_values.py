@@ -11,19 +11,13 @@ from tests.modes import MODES, run
 from tests.observe.embedders import Embedder
 from tests.observe.runs import USAGE, adds
 from tests.sample_tools import add
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ChatOptions,
-    ObserverAdvisor,
-    ToolInvocation,
-    ToolResult,
-)
+from traced_tools import AssistantMessage, ChatClient, ChatOptions, ObserverAdvisor, ToolResult
 from traced_tools.events import OtlpEventExporter
 from traced_tools.loop.advisor import Advisor
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

@@ -13,7 +13,7 @@ from tests.captured import Telemetry, hex_ids, total
 from tests.modes import ASYNC_MODES, MODES, run
 from tests.observe.runs import USAGE, Guard, adds
 from tests.sample_tools import add, fail
-from traced_tools import ChatClient, ExecuteTools, LoopLimits, TelemetryOptions, ToolCall, tool
+from traced_tools import ChatClient, LoopLimits, TelemetryOptions, ToolCall, tool
 from traced_tools.observe import names
 from traced_tools.observe.logger import SEVERITIES
 from traced_tools.observe.scopes.model_call import ChatScope
@@ -21,6 +21,7 @@ from traced_tools.observe.scopes.run import AgentScope
 from traced_tools.observe.scopes.tool_call import ToolScope
 from traced_tools.otel.memory import FinishedEvent
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 INTENT, DECISION, OUTCOME = (
     each.name for each in (names.TOOL_INTENT_EVENT, names.TOOL_DECISION_EVENT, names.TOOL_OUTCOME_EVENT)

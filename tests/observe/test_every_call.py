@@ -24,11 +24,11 @@ from traced_tools import (
     ChatClientResponse,
     LoopLimits,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
-    ToolNotFoundError,
     tool,
 )
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ToolNotFoundError
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel

@@ -14,10 +14,12 @@ from opentelemetry import trace
 
 from tests.captured import Telemetry, total
 from tests.waiting import patiently
-from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, perform
-from traced_tools.events import Event, EventExporter, RunFinished
+from traced_tools import Advisor, ChatClient, ObserverAdvisor
+from traced_tools.events import EventExporter
 from traced_tools.flow import deferred as _finalizing
-from traced_tools.observe import names, providers
+from traced_tools.flow import perform
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.observe import Event, RunFinished, names, providers
 from traced_tools.testing import ScriptedChatModel
 
 

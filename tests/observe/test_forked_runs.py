@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.captured import Telemetry, total
-from traced_tools import ChatClient, PendingStore, ToolCall, tool
+from traced_tools import ChatClient, ToolCall, tool
+from traced_tools.approvals import PendingStore
 from traced_tools.observe import names, providers
 from traced_tools.testing import ScriptedChatModel
 

@@ -12,20 +12,11 @@ from tests.captured import Telemetry, total
 from tests.clock import SECOND, Clock
 from tests.modes import MODES, run
 from tests.sample_tools import add
-from traced_tools import (
-    Advisor,
-    ApprovalRequest,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolExecutionResult,
-    tool,
-)
+from traced_tools import Advisor, ApprovalRequest, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall, tool
+from traced_tools.core import ToolExecutionResult
 from traced_tools.core.approval import ApprovalAnswer
-from traced_tools.events import Event
-from traced_tools.observe import names
+from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.observe import Event, names
 from traced_tools.testing import ScriptedChatModel
 
 

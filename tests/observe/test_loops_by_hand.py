@@ -10,9 +10,10 @@ from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.observe.closed_list import assert_consistent
 from tests.sample_tools import add
-from traced_tools import Advisor, ChatClient, Message, ToolCall, ToolCallingManager, UserMessage
+from traced_tools import Advisor, ChatClient, Message, ToolCall, UserMessage
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 Fields = dict[str, set[str]]
 

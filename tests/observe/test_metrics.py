@@ -19,20 +19,10 @@ from tests.observe.all_runs import Prices
 from tests.observe.embedders import RemoteEmbedder
 from tests.observe.runs import USAGE, Broken, Guard, adds, scenario
 from tests.sample_tools import add, fail
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ImagePart,
-    InvalidResponse,
-    LoopLimitExceeded,
-    LoopLimits,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    Usage,
-    tool,
-)
+from traced_tools import AssistantMessage, ChatClient, ImagePart, LoopLimitExceeded, LoopLimits, ToolCall, Usage, tool
 from traced_tools.core.enums import CONVENTIONS
+from traced_tools.errors import InvalidResponse
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.instruments import Instruments
@@ -41,6 +31,7 @@ from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS, RELEASED
 from traced_tools.otel.prometheus import iter_metrics
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 USED = (
     names.INPUT_TOKENS_USED,

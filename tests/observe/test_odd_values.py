@@ -15,17 +15,17 @@ from tests.modes import MODES, run
 from tests.observe.exported import exported_by
 from traced_tools import (
     Advisor,
-    AdvisorChainError,
     AssistantMessage,
     ChatClient,
     ChatOptions,
     ContentCapture,
-    GenaiPrices,
     TelemetryOptions,
     ToolCall,
     Usage,
 )
+from traced_tools.core import GenaiPrices
 from traced_tools.core.enums import CONVENTIONS
+from traced_tools.errors import AdvisorChainError
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry

@@ -19,23 +19,21 @@ from traced_tools import (
     AuditAdvisor,
     AuditTrail,
     ChatClient,
-    ChatMemoryError,
     ContentCapture,
-    InMemoryChatMemoryRepository,
     MemoryAdvisor,
-    MessageWindowChatMemory,
     ToolCall,
-    ToolCallingManager,
     ToolContext,
     tool,
 )
 from traced_tools.core.identity import actor, actor_chain, check_principal
-from traced_tools.events import Event, RunStarted
+from traced_tools.errors import ChatMemoryError
 from traced_tools.mcp import McpApp, McpServer
+from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory
 from traced_tools.models import ChatResponse
-from traced_tools.observe import content, names
+from traced_tools.observe import Event, RunStarted, content, names
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 CALL = ToolCall("whose", {}, id="c1")
 

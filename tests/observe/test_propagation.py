@@ -34,8 +34,8 @@ from traced_tools import (
     LoopLimits,
     TelemetryOptions,
     ToolCall,
-    perform,
 )
+from traced_tools.flow import perform
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, OpenAIEmbeddingModel
 from traced_tools.observe import names

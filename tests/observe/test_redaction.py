@@ -168,9 +168,9 @@ def test_only_the_captured_part_of_a_long_conversation_is_built(monkeypatch: pyt
     made: list[Any] = []
 
     class Counted(shapes.InputMessages):
-        def __getitem__(self, index: Any) -> Any:
-            made.append(index)
-            return super().__getitem__(index)
+        def _shape(self, message: Any, *rest: Any) -> Any:
+            made.append(message)
+            return super()._shape(message, *rest)
 
     monkeypatch.setattr(shapes, "InputMessages", Counted)
     telemetry = Telemetry(capture="SPAN_ONLY")

@@ -12,10 +12,10 @@ from tests.captured import Telemetry
 from tests.events.watching import Watching
 from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
-from traced_tools import Advisor, ChatClient, ToolCall, ToolInvocation, ToolResult, tool
-from traced_tools.events import Event, ToolDecided, ToolFinished
-from traced_tools.observe import names
+from traced_tools import Advisor, ChatClient, ToolCall, ToolResult, tool
+from traced_tools.observe import Event, ToolDecided, ToolFinished, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

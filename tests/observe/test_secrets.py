@@ -26,14 +26,14 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     ToolCall,
-    ToolCallingManager,
     ToolExecutionError,
-    ToolNotFoundError,
     UserMessage,
 )
+from traced_tools.errors import ToolNotFoundError
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 HOOKS_THAT_RAISE = ("advise", "advise_tool", "initialize", "before", "after", "finalize")
 

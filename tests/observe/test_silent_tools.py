@@ -20,22 +20,19 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
-    FunctionToolCallback,
     LoopLimits,
     ToolCall,
-    ToolDefinition,
-    ToolInvocation,
     ToolMessage,
-    ToolMetadata,
     ToolResult,
-    ToolResultPart,
     UserMessage,
     tool,
 )
+from traced_tools.core import ToolDefinition, ToolMetadata, ToolResultPart
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

@@ -25,10 +25,10 @@ from traced_tools import (
     LoopLimits,
     RateLimited,
     ToolCall,
-    ToolErrors,
     ToolExecutionError,
     tool,
 )
+from traced_tools.core import ToolErrors
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.observe import names

@@ -19,23 +19,20 @@ from traced_tools import (
     ApprovalRequest,
     Approve,
     AssistantMessage,
-    CallModel,
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
     ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolInvocation,
     ToolResult,
     tool,
 )
-from traced_tools.events import Event
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
-from traced_tools.models import ChatRequest, ChatResponse
-from traced_tools.observe import names
+from traced_tools.models import CallModel, ChatRequest, ChatResponse
+from traced_tools.observe import Event, names
 from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 

@@ -25,23 +25,20 @@ from traced_tools import (
     AuditAdvisor,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
-    ToolAnnotations,
     ToolCall,
-    ToolCallingManager,
-    ToolInvocation,
     ToolResult,
     UserMessage,
     tool,
 )
-from traced_tools.events import ToolDecided
+from traced_tools.core import ToolAnnotations
 from traced_tools.models import ChatResponse
-from traced_tools.observe import names
+from traced_tools.observe import ToolDecided, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 SMALL = Rule("small", then="allow", tool="add", where=lambda args: args["a"] < 100)

@@ -18,17 +18,16 @@ from traced_tools import (
     PolicyAdvisor,
     Rule,
     ToolCall,
-    ToolCallingManager,
     ToolContext,
-    ToolDefinition,
-    ToolMetadata,
     ToolResult,
     UserMessage,
     tool,
 )
+from traced_tools.core import ToolDefinition, ToolMetadata
 from traced_tools.models import ChatResponse
 from traced_tools.policy.conditions import ArgumentConditions
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 DEFAULTS = {"amount": 9000, "note": "", "tags": ["x"]}
 

@@ -26,15 +26,14 @@ from traced_tools import (
     Reject,
     Rule,
     ToolCall,
-    ToolInvocation,
     ToolResult,
     tool,
 )
 from traced_tools.core.enums import DECISIONS, Decision, PolicyDecision
 from traced_tools.core.policy_verdict import decision_with
-from traced_tools.events import ToolDecided
-from traced_tools.observe import names
+from traced_tools.observe import ToolDecided, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 SECRET = "my mother's maiden name"

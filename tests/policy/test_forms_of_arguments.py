@@ -19,22 +19,20 @@ from tests.policy.forms import KINDS, SCHEMA_KINDS, Kind, Recipient, Written, ca
 from traced_tools import (
     ApprovalAdvisor,
     ChatClient,
-    FunctionToolCallback,
-    InvalidArguments,
     Policy,
     PolicyAdvisor,
     Reject,
     Rule,
     ToolCall,
-    ToolCallback,
     ToolContext,
-    ToolDefinition,
-    ToolMetadata,
     ToolResult,
 )
+from traced_tools.core import ToolCallback, ToolDefinition, ToolMetadata
 from traced_tools.core.enums import REPAIRS
+from traced_tools.errors import InvalidArguments
 from traced_tools.policy.conditions import ArgumentConditions
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 from traced_tools.tools.callback import as_invocable
 
 DECISIONS = st.sampled_from(["allow", "deny", "require_approval"])

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from traced_tools import ConfigurationError, Policy, Rule, ToolAnnotations
+from traced_tools import ConfigurationError, Policy, Rule
+from traced_tools.core import ToolAnnotations
 from traced_tools.flow.flow import call as drive
 from traced_tools.policy.conditions import ArgumentConditions
 from traced_tools.policy.policy import Verdict

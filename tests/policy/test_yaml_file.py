@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.policy.test_policy import verdict
-from traced_tools import ConfigurationError, Policy, ToolAnnotations
+from traced_tools import ConfigurationError, Policy
+from traced_tools.core import ToolAnnotations
 from traced_tools.core.enums import POLICY_DECISIONS
 
 WHOLE = """\

@@ -7,20 +7,12 @@ from functools import cache
 from itertools import count
 from typing import Any
 
-from traced_tools import (
-    ChatClient,
-    FunctionToolCallback,
-    Message,
-    ToolCall,
-    ToolCallback,
-    ToolDefinition,
-    ToolMessage,
-    ToolSearchToolCallingAdvisor,
-    tool_callbacks,
-)
+from traced_tools import ChatClient, Message, ToolCall, ToolMessage, ToolSearchToolCallingAdvisor
+from traced_tools.core import ToolCallback, ToolDefinition
 from traced_tools.models import ChatRequest
 from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, tool_callbacks
 
 SEARCH = "search_tools"
 ANIMALS = (

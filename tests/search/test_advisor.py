@@ -36,28 +36,25 @@ from traced_tools import (
     ChatClientResponse,
     ChatOptions,
     EvaluationAdvisor,
-    ExecuteTools,
     LoopLimits,
     Policy,
     PolicyAdvisor,
     Rule,
     SystemMessage,
     ToolCall,
-    ToolDefinitionError,
-    ToolErrors,
     ToolMessage,
-    ToolMetadata,
-    ToolResultPart,
     ToolSearchToolCallingAdvisor,
     UserMessage,
     tool,
 )
-from traced_tools.errors import ToolExecutionError
+from traced_tools.core import ToolErrors, ToolMetadata, ToolResultPart
+from traced_tools.errors import ToolDefinitionError, ToolExecutionError
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatRequest
 from traced_tools.models.model_call import call_model
 from traced_tools.search import KeywordToolIndex, RegexToolIndex, ToolIndex, ToolMatch
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools
 
 # What the model is offered.
 

@@ -40,8 +40,7 @@ from traced_tools import (
 )
 from traced_tools.audit import AuditReader
 from traced_tools.core.enums import DETAILS
-from traced_tools.events import ToolsDiscovered
-from traced_tools.observe import names
+from traced_tools.observe import ToolsDiscovered, names
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.off import OFF
 from traced_tools.observe.settings import EARLIER, GENAI_CONVENTIONS

@@ -14,8 +14,9 @@ from sqlalchemy.schema import CreateTable
 
 from tests.markers import MARKER
 from tests.search.deciding import WordEmbeddings
-from traced_tools import ConfigurationError, ToolIndexError
+from traced_tools import ConfigurationError
 from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.errors import ToolIndexError
 from traced_tools.search import (
     InMemoryVectorStore,
     PgVectorStore,

@@ -13,9 +13,9 @@ import pytest
 
 from tests.approvals.made import kept, paused
 from tests.memory.made import said
-from traced_tools import SqlChatMemoryRepository
 from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.core import file_access
+from traced_tools.memory import SqlChatMemoryRepository
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 

@@ -10,10 +10,10 @@ import pytest
 from tests.approvals.made import kept, paused
 from tests.audit.trails import KEY, intent, write
 from tests.memory.made import said
-from traced_tools import SqlChatMemoryRepository
 from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.audit import AuditReader, AuditTrail, read_verified
 from traced_tools.core.approval import Approve
+from traced_tools.memory import SqlChatMemoryRepository
 from traced_tools.stores import engine
 
 SECRET = "pear-4711"

@@ -17,18 +17,11 @@ from typing import Any
 from tests.captured import LogTexts, Telemetry, total
 from tests.markers import MARKER
 from tests.waiting import PATIENCE, until
-from traced_tools import (
-    ChatClient,
-    FunctionToolCallback,
-    LoopLimits,
-    ToolCall,
-    ToolCallingAdvisor,
-    ToolCallingManager,
-    ToolContext,
-    ToolDefinition,
-    ToolMetadata,
-)
+from traced_tools import ChatClient, LoopLimits, ToolCall, ToolContext
+from traced_tools.core import ToolDefinition, ToolMetadata
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, ToolCallingManager
 
 NO_LIMITS = LoopLimits(max_tool_calls=None, max_calls_per_tool=None, max_repeated_calls=None)
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.modes import run
-from traced_tools import (
-    ChatClient,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolMetadata,
-)
+from traced_tools import ChatClient, ToolCall, ToolContext
+from traced_tools.core import ToolDefinition, ToolMetadata
 from traced_tools.testing import ScriptedChatModel
 
 

@@ -14,27 +14,18 @@ from pydantic import BaseModel, Field, RootModel, field_validator
 
 from tests.captured import Telemetry
 from tests.modes import ASYNC_MODES, MODES, run
-from traced_tools import (
-    AugmentedArguments,
-    ChatClient,
-    ChatClientResponse,
-    FunctionToolCallback,
-    InvalidArguments,
-    StaticToolCallbackResolver,
-    ToolAnnotations,
-    ToolCall,
-    ToolCallback,
-    ToolContext,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolMetadata,
-    ToolNotFoundError,
-    augmented,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import ChatClient, ChatClientResponse, ToolCall, ToolContext, tool
+from traced_tools.core import ToolAnnotations, ToolCallback, ToolDefinition, ToolMetadata
+from traced_tools.errors import InvalidArguments, ToolDefinitionError, ToolNotFoundError
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import (
+    AugmentedArguments,
+    FunctionToolCallback,
+    StaticToolCallbackResolver,
+    augmented,
+    tool_callbacks,
+)
 
 
 class Thinking(BaseModel):

@@ -23,8 +23,6 @@ from traced_tools import (
     CacheToolAdvisor,
     ChatClient,
     ChatClientResponse,
-    ExecuteTools,
-    InvalidArguments,
     LoopLimits,
     Message,
     Policy,
@@ -32,21 +30,17 @@ from traced_tools import (
     Reject,
     RetryToolAdvisor,
     Rule,
-    ToolAnnotations,
     ToolCall,
-    ToolCallingManager,
-    ToolDefinition,
-    ToolInvocation,
-    ToolMetadata,
     ToolResult,
     UserMessage,
-    augmented,
     tool,
 )
-from traced_tools.events import ToolDecided
+from traced_tools.core import ToolAnnotations, ToolDefinition, ToolMetadata
+from traced_tools.errors import InvalidArguments
 from traced_tools.models import ChatResponse
-from traced_tools.observe import names
+from traced_tools.observe import ToolDecided, names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, ToolCallingManager, ToolInvocation, augmented
 from traced_tools.tools.invocation import CallNext
 
 

@@ -25,21 +25,20 @@ from traced_tools import (
     LoopLimits,
     Message,
     Reject,
-    ResumeError,
     ToolCall,
-    ToolCallingManager,
     ToolContext,
-    ToolExecutionResult,
-    ToolInvocation,
     ToolMessage,
     ToolResult,
     Usage,
     UserMessage,
     tool,
 )
+from traced_tools.core import ToolExecutionResult
+from traced_tools.errors import ResumeError
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 pytestmark = pytest.mark.parametrize("how", ["execute_tool_calls", "aexecute_tool_calls"])

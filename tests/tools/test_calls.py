@@ -16,15 +16,8 @@ from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.sample_tools import add, fail
 from tests.tools.plain import Own, in_loop, nothing
-from traced_tools import (
-    ChatClient,
-    ToolCall,
-    ToolContext,
-    ToolErrors,
-    ToolExecutionError,
-    dump_messages,
-    load_messages,
-)
+from traced_tools import ChatClient, ToolCall, ToolContext, ToolExecutionError
+from traced_tools.core import ToolErrors, dump_messages, load_messages
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 

@@ -17,10 +17,11 @@ from tests.markers import MARKER
 from tests.modes import arun, run
 from tests.tools.batches import Stuck, attributes, client_of, ctrl_c, function_tool, nothing_logged, recorded
 from tests.waiting import PATIENCE, in_time, patiently, turns, until
-from traced_tools import Advisor, ToolCallingManager, ToolContext, ToolInvocation, ToolResult, WorkerPool, perform
+from traced_tools import Advisor, ToolContext, ToolResult
 from traced_tools.errors import Abandoned
+from traced_tools.flow import WorkerPool, perform
 from traced_tools.flow import steps as _steps
-from traced_tools.tools import retries
+from traced_tools.tools import ToolCallingManager, ToolInvocation, retries
 from traced_tools.tools.invocation import CallNext
 
 TIMEOUTS = pytest.mark.parametrize("timeout", [None, PATIENCE])

@@ -16,7 +16,10 @@ from tests.captured import Telemetry
 from tests.modes import arun, run
 from tests.tools.batches import attributes, client_of, function_tool, nothing_logged
 from tests.waiting import PATIENCE, in_time, patiently
-from traced_tools import ToolCall, ToolCallingManager, ToolErrors, ToolExecutionError, WorkerPool, tool
+from traced_tools import ToolCall, ToolExecutionError, tool
+from traced_tools.core import ToolErrors
+from traced_tools.flow import WorkerPool
+from traced_tools.tools import ToolCallingManager
 
 
 class Meeting:
@@ -303,8 +306,11 @@ def test_a_blocking_run_executes_tools_itself_in_addition_to_its_workers(
 
 FORKED = """
 import asyncio, gc, os, threading, warnings
-from traced_tools import ChatClient, ToolCall, ToolCallingAdvisor, ToolCallingManager, WorkerPool, tool
+from traced_tools import ChatClient, ToolCall, tool
+from traced_tools.flow import WorkerPool
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 barrier = threading.Barrier(2)

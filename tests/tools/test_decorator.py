@@ -15,18 +15,10 @@ from pydantic import BaseModel
 
 from tests.markers import MARKER
 from tests.stable_ids import stable_id
-from traced_tools import (
-    FunctionToolCallback,
-    TextPart,
-    ToolAnnotations,
-    ToolCallback,
-    ToolContext,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolMetadata,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import TextPart, ToolContext, tool
+from traced_tools.core import ToolAnnotations, ToolCallback, ToolDefinition, ToolMetadata
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools import FunctionToolCallback, tool_callbacks
 
 
 class Place(BaseModel):

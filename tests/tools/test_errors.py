@@ -16,23 +16,13 @@ from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.sweeps import sweep
 from tests.tools.schema.kinds import ASYNC_KINDS, KINDS, acting, noting
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    InvalidArguments,
-    ToolCall,
-    ToolCallback,
-    ToolCallingManager,
-    ToolErrors,
-    ToolExecutionError,
-    ToolMetadata,
-    ToolNotFoundError,
-    ToolTimeout,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, ToolCall, ToolExecutionError, UserMessage
+from traced_tools.core import ToolCallback, ToolErrors, ToolMetadata
+from traced_tools.errors import InvalidArguments, ToolNotFoundError, ToolTimeout
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager
 
 MISTAKES = ("exception", "time-out", "invalid", "malformed", "missing", "unknown")
 ARGUMENTS = {

@@ -15,19 +15,18 @@ from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
-    InvalidArguments,
     LoopLimitExceeded,
     LoopLimits,
     ModelError,
     ToolCall,
-    ToolDefinitionError,
-    ToolErrors,
     ToolExecutionError,
     tool,
-    tool_callbacks,
 )
+from traced_tools.core import ToolErrors
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel, capture_telemetry
+from traced_tools.tools import tool_callbacks
 
 
 def broken(x: int) -> int:

@@ -11,22 +11,12 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.modes import MODES, run
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ContentCapture,
-    FunctionToolCallback,
-    InvalidArguments,
-    ToolCall,
-    ToolCallingManager,
-    ToolErrors,
-    ToolExecutionError,
-    ToolMetadata,
-    UserMessage,
-)
+from traced_tools import AssistantMessage, ChatClient, ContentCapture, ToolCall, ToolExecutionError, UserMessage
+from traced_tools.core import ToolErrors, ToolMetadata
+from traced_tools.errors import InvalidArguments
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools import failure_log
+from traced_tools.tools import FunctionToolCallback, ToolCallingManager, failure_log
 
 LINE = "the tool look failed with NameError; the model gets the error and the run goes on"
 

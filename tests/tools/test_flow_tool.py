@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.modes import MODES, run
-from traced_tools import ChatClient, ToolCall, ToolContext, ToolMetadata, perform
+from traced_tools import ChatClient, ToolCall, ToolContext
+from traced_tools.core import ToolMetadata
+from traced_tools.flow import perform
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.flow_tool import FlowToolCallback
 

@@ -17,18 +17,15 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     ToolCall,
-    ToolCallback,
-    ToolCallingManager,
-    ToolErrors,
     ToolMessage,
-    ToolResultPart,
     Usage,
     UserMessage,
-    tool_callbacks,
 )
+from traced_tools.core import ToolCallback, ToolErrors, ToolResultPart
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, tool_callbacks
 from traced_tools.tools.batch import ExecuteTools
 
 each_mode = pytest.mark.parametrize("mode", MODES)

@@ -22,22 +22,12 @@ from tests.captured import Telemetry, context_of
 from tests.modes import MODES, run
 from tests.sample_tools import add, direct, fail
 from tests.tools.plain import Own, nothing, whoami
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    ToolCall,
-    ToolCallingManager,
-    ToolDefinitionError,
-    ToolErrors,
-    ToolExecutionError,
-    ToolExecutionResult,
-    ToolMessage,
-    ToolNotFoundError,
-    UserMessage,
-    tool_callbacks,
-)
+from traced_tools import AssistantMessage, ChatClient, ToolCall, ToolExecutionError, ToolMessage, UserMessage
+from traced_tools.core import ToolErrors, ToolExecutionResult
+from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ToolCallingManager, tool_callbacks
 
 ASKED = (UserMessage("?"),)
 HANDS = ("execute_tool_calls", "aexecute_tool_calls")

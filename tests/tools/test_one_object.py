@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.schema.schemas import TEXT, fields, objects, schemas, valid, values
-from traced_tools import ToolDefinitionError
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.schema.dialects import to_object_schema
 
 

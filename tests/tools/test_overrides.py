@@ -8,19 +8,11 @@ from typing import Any
 import pytest
 
 from tests.modes import MODES, run
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    FunctionToolCallback,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolInvocation,
-    ToolMetadata,
-    ToolResult,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolContext, ToolResult
+from traced_tools.core import ToolDefinition, ToolMetadata
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 TIMEOUTS = pytest.mark.parametrize("timeout", [None, 30.0], ids=["no time-out", "time-out"])

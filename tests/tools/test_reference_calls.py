@@ -13,23 +13,11 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.fixtures import ReferenceCall, bfcl_calls, bfcl_queries, bfcl_tools, livemcp_tools
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    FunctionToolCallback,
-    LoopLimits,
-    ToolCall,
-    ToolCallback,
-    ToolCallingManager,
-    ToolContext,
-    ToolDefinition,
-    ToolMetadata,
-    ToolResult,
-    UserMessage,
-    tool_callbacks,
-)
+from traced_tools import AssistantMessage, ChatClient, LoopLimits, ToolCall, ToolContext, ToolResult, UserMessage
+from traced_tools.core import ToolCallback, ToolDefinition, ToolMetadata
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback, ToolCallingManager, tool_callbacks
 
 KINDS = ("own", "function")
 INVALID, MENDED = 24, 3

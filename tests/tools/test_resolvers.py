@@ -14,26 +14,18 @@ from tests.captured import Telemetry
 from tests.modes import MODES, run
 from tests.sample_tools import add, direct
 from tests.stable_ids import stable_id
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
+from traced_tools import AssistantMessage, ChatClient, ToolCall, UserMessage, tool
+from traced_tools.core import ToolCallback, ToolCallbackResolver, ToolErrors, ToolExecutionResult
+from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
+from traced_tools.models import ChatResponse
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import (
     DelegatingToolCallbackResolver,
     EntryPointToolCallbackResolver,
     FunctionToolCallback,
     StaticToolCallbackResolver,
-    ToolCall,
-    ToolCallback,
-    ToolCallbackResolver,
     ToolCallingManager,
-    ToolDefinitionError,
-    ToolErrors,
-    ToolExecutionResult,
-    ToolNotFoundError,
-    UserMessage,
-    tool,
 )
-from traced_tools.models import ChatResponse
-from traced_tools.testing import ScriptedChatModel
 
 HANDS = ("execute_tool_calls", "aexecute_tool_calls")
 

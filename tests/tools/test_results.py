@@ -16,9 +16,10 @@ from tests.markers import MARKER
 from tests.modes import arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded
 from tests.waiting import patiently
-from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
+from traced_tools import Advisor, ToolResult, tool
 from traced_tools.core.messages import ImagePart, ToolMessage
 from traced_tools.core.result_conversion import MOST_ITEMS
+from traced_tools.tools import ToolCallingManager, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"

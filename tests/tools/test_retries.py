@@ -16,19 +16,10 @@ from tests.captured import Telemetry
 from tests.modes import arun, run
 from tests.tools.batches import Stuck, attributes, client_of, function_tool, recorded
 from tests.waiting import PATIENCE, patiently, until
-from traced_tools import (
-    Advisor,
-    LoopLimits,
-    ToolCall,
-    ToolContext,
-    ToolErrors,
-    ToolExecutionError,
-    ToolInvocation,
-    ToolMetadata,
-    ToolResult,
-    ToolTimeout,
-)
-from traced_tools.tools import retries
+from traced_tools import Advisor, LoopLimits, ToolCall, ToolContext, ToolExecutionError, ToolResult
+from traced_tools.core import ToolErrors, ToolMetadata
+from traced_tools.errors import ToolTimeout
+from traced_tools.tools import ToolInvocation, retries
 from traced_tools.tools.invocation import CallNext
 from traced_tools.tools.retries import Retries
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from traced_tools import FunctionToolCallback, ImagePart, TextPart, tool
+from traced_tools import ImagePart, TextPart, tool
 from traced_tools.core.result_conversion import ToolContent, content_of
+from traced_tools.tools import FunctionToolCallback
 from traced_tools.tools.schema.returned import returned_schema
 
 if TYPE_CHECKING:

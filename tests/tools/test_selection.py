@@ -16,24 +16,12 @@ from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.sample_tools import add
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ExecuteTools,
-    FunctionToolCallback,
-    ToolCall,
-    ToolCallback,
-    ToolCallbackProvider,
-    ToolContext,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolMetadata,
-    ToolNotFoundError,
-    tool,
-    tool_callbacks,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolContext, tool
+from traced_tools.core import ToolCallback, ToolDefinition, ToolMetadata
+from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolCallbackProvider, tool_callbacks
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 

@@ -26,16 +26,12 @@ from tests.tools.batches import (
     stuck_tool,
 )
 from tests.waiting import PATIENCE, in_time, patiently, turns, until
-from traced_tools import (
-    LoopLimits,
-    ToolCallingManager,
-    ToolContext,
-    ToolErrors,
-    ToolExecutionError,
-    ToolTimeout,
-    WorkerPool,
-)
+from traced_tools import LoopLimits, ToolContext, ToolExecutionError
+from traced_tools.core import ToolErrors
+from traced_tools.errors import ToolTimeout
+from traced_tools.flow import WorkerPool
 from traced_tools.flow import attempt as _attempt
+from traced_tools.tools import ToolCallingManager
 
 SOON = 0.01
 LATE = "traced_tools.tool.late_results"

@@ -18,21 +18,17 @@ from tests.modes import MODES, run
 from traced_tools import (
     AssistantMessage,
     ChatClient,
-    ExecuteTools,
-    FunctionToolCallback,
     LoopLimits,
     ToolCall,
-    ToolCallingManager,
     ToolContext,
-    ToolErrors,
     ToolExecutionError,
-    ToolMetadata,
     UserMessage,
     tool,
-    tool_callbacks,
 )
+from traced_tools.core import ToolErrors, ToolMetadata
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolCallingManager, tool_callbacks
 from traced_tools.tools.schema import callable_schema as schema
 from traced_tools.tools.schema.callable_schema import ArgumentSchema
 from traced_tools.tools.schema.signature import Signature

@@ -35,21 +35,11 @@ from pydantic_core import core_schema
 
 from tests.modes import MODES, run
 from tests.stable_ids import stable_id
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ExecuteTools,
-    FunctionToolCallback,
-    InvalidArguments,
-    ToolCall,
-    ToolContext,
-    ToolDefinition,
-    ToolInvocation,
-    ToolMetadata,
-    ToolResult,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ToolCall, ToolContext, ToolResult, tool
+from traced_tools.core import ToolDefinition, ToolMetadata
+from traced_tools.errors import InvalidArguments
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import ExecuteTools, FunctionToolCallback, ToolInvocation
 from traced_tools.tools.invocation import CallNext
 
 PLAIN = '{"to": "Eve", "amount": 9000}'

@@ -62,7 +62,7 @@ class _KeptApproval(Value):
     by: AnyText | None = Field(repr=False)
 
 
-class _Kept(Value):
+class _PausedApprovals(Value):
     """What is kept of a run that pauses."""
 
     approvals: tuple[_KeptApproval, ...]
@@ -132,11 +132,11 @@ class ApprovalAdvisor(Advisor):
             _KeptApproval(source=tool.source, definition=tool.definition, id=approval.id, by=approval.by)
             for tool, approval in standing.items()
         ]
-        return _Kept(approvals=tuple(approvals)).model_dump(mode="json")
+        return _PausedApprovals(approvals=tuple(approvals)).model_dump(mode="json")
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the approvals for the rest of the run that `run` resumes."""
-        approvals = _Kept.model_validate_json(json.dumps(state)).approvals
+        approvals = _PausedApprovals.model_validate_json(json.dumps(state)).approvals
         self._of_runs[run] = {
             _Subject(entry.source, entry.definition): _StandingApproval(entry.id, entry.by) for entry in approvals
         }

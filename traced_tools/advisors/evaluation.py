@@ -66,7 +66,7 @@ class _KeptVerdict(Value):
         return self.answer.response(attempts).replace(evaluations=evaluations)
 
 
-class _Kept(Value):
+class _PausedEvaluation(Value):
     """What is kept of a run that pauses.
 
     Attributes:
@@ -130,11 +130,11 @@ class EvaluationAdvisor(Advisor):
         self.order = order
         self.name = name
         self._streamed: dict[str, RestartMark] = {}
-        self._paused: WeakKeyDictionary[RunContext, _Kept] = WeakKeyDictionary()
+        self._paused: WeakKeyDictionary[RunContext, _PausedEvaluation] = WeakKeyDictionary()
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an answer until one passes."""
-        run, paused = request.run, self._paused.pop(request.run, _Kept())
+        run, paused = request.run, self._paused.pop(request.run, _PausedEvaluation())
         attempts, judged = Attempts(request, request, paused.attempts), paused.judged
         best = None if paused.best is None else paused.best.response(attempts)
         mark = self._streamed[run.id] = RestartMark()
@@ -143,7 +143,7 @@ class EvaluationAdvisor(Advisor):
                 response = attempts.add(await call_next(attempts.next_request()))
                 if response.pending:
                     verdict = None if best is None else _KeptVerdict.of(best)
-                    self._paused[run] = _Kept(attempts=attempts.kept(), judged=judged, best=verdict)
+                    self._paused[run] = _PausedEvaluation(attempts=attempts.kept(), judged=judged, best=verdict)
                     return response
                 if not _is_final(response):
                     if best is not None and response.stop_reason not in _NO_LIMITS:
@@ -155,9 +155,9 @@ class EvaluationAdvisor(Advisor):
                 judged += 1
                 if best is None or _score(response) >= _score(best):
                     best = response
-                limit = None if judged == self.max_attempts else self._limit(request)
-                if limit is not None or judged == self.max_attempts:
-                    return _conclude(best, attempts, response, limit or "answered")
+                stop_reason = "answered" if judged == self.max_attempts else self._limit(request)
+                if stop_reason is not None:
+                    return _conclude(best, attempts, response, stop_reason)
                 observe_answer_retry(run, self.name, "evaluation")
                 attempts.correct(response, self._feedback(response.evaluations))
                 mark.restart()
@@ -171,7 +171,7 @@ class EvaluationAdvisor(Advisor):
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the attempts of the run that `run` resumes."""
-        self._paused[run] = _Kept.model_validate_json(json.dumps(state))
+        self._paused[run] = _PausedEvaluation.model_validate_json(json.dumps(state))
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
         """Mark the first chunk of each further attempt."""

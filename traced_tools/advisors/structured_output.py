@@ -26,7 +26,7 @@ _CUT_OFF: Final = "the answer was cut off at the maximum length: answer more bri
 _NO_ANSWER: Final = InvalidOutput(("there is no final answer",), ("there is no final answer",))
 
 
-class _Kept(Value):
+class _PausedOutput(Value):
     """What is kept of a run that pauses.
 
     Attributes:
@@ -82,12 +82,12 @@ class StructuredOutputAdvisor(Advisor):
         self._plain = output_format(output, enforced=False)
         self._enforced = output_format(output, enforced=True)
         self._streamed: dict[str, _StreamedOutput] = {}
-        self._paused: WeakKeyDictionary[RunContext, _Kept] = WeakKeyDictionary()
+        self._paused: WeakKeyDictionary[RunContext, _PausedOutput] = WeakKeyDictionary()
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Ask for an output until an answer is valid."""
         form, run = self._choose_format(request), request.run
-        paused = self._paused.pop(run, _Kept())
+        paused = self._paused.pop(run, _PausedOutput())
         attempts = Attempts(request, _asking(request, form), paused.attempts)
         streamed = self._streamed[run.id] = _StreamedOutput(form)
         attempt, last = paused.made, ChatClientResponse(run) if paused.last is None else paused.last.response(attempts)
@@ -99,7 +99,7 @@ class StructuredOutputAdvisor(Advisor):
                     observe_answer_retry(run, self.name, "invalid_output")
                 response = attempts.add(await call_next(attempts.next_request()))
                 if response.pending:
-                    self._paused[run] = _Kept(
+                    self._paused[run] = _PausedOutput(
                         attempts=attempts.kept(),
                         made=attempt,
                         last=KeptAnswer.of(last) if attempt else None,
@@ -133,7 +133,7 @@ class StructuredOutputAdvisor(Advisor):
 
     def restore(self, run: RunContext, state: Mapping[str, Any]) -> None:
         """Take the attempts of the run that `run` resumes."""
-        self._paused[run] = _Kept.model_validate_json(json.dumps(state))
+        self._paused[run] = _PausedOutput.model_validate_json(json.dumps(state))
 
     def _choose_format(self, request: ChatClientRequest) -> OutputFormat[Any]:
         enforces = self._native

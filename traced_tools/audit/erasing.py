@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -101,25 +101,31 @@ def targets(
             )
         for chain_id, sequence, recorded_at, hash_, body, fields in _records(opened_store, run_id, call_id):
             is_in_trail = True
-            texts = [name for name, value in fields.items() if _is_content(value)]
-            selected = tuple(name for name in texts if selection is None or name in selection)
-            if not selected:
-                continue
-            place = f"record {sequence} of the chain {printable_id(chain_id)}"
-            is_erasable = all(commits_to_text(fields[name]) for name in selected)
-            if fields.get("schema_version") != ERASABLE_VERSION or not is_erasable:
-                raise AuditError(
-                    f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
-                    "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
-                )
-            target = Target(chain_id, sequence, recorded_at, hash_, selected)
-            _without_target_texts(target, body)
-            erasable.append(target)
+            if texts := _selected_texts(fields, selection):
+                _check_erasable(f"record {sequence} of the chain {printable_id(chain_id)}", fields, texts)
+                target = Target(chain_id, sequence, recorded_at, hash_, texts)
+                _without_target_texts(target, body)
+                erasable.append(target)
     if not is_in_trail:
         raise AuditError(
             f"the audit store has no {'run' if call_id is None else 'such call in the run'} {run_id[:64]!a}"
         )
     return erasable
+
+
+def _selected_texts(fields: Mapping[str, Any], selection: Set[str] | None) -> tuple[str, ...]:
+    """Return the names of the fields of a record that hold texts, of those in the selection; None selects all."""
+    texts = [name for name, value in fields.items() if _is_content(value)]
+    return tuple(name for name in texts if selection is None or name in selection)
+
+
+def _check_erasable(place: str, fields: Mapping[str, Any], texts: Iterable[str]) -> None:
+    """Raise `AuditError` if the hash of a record covers its texts."""
+    if fields.get("schema_version") != ERASABLE_VERSION or not all(commits_to_text(fields[name]) for name in texts):
+        raise AuditError(
+            f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
+            "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
+        )
 
 
 def _records(store: ReadConnection, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:

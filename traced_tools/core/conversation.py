@@ -55,28 +55,40 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """
     if _are_paired(messages) or all(message.role in ("system", "tool") for message in messages):
         return messages
-    rounds: dict[int, tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]] = {}
-    loose: list[tuple[int, ToolResultPart]] = []
-    for index, message in enumerate(messages):
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
-            rounds[index] = message.tool_calls, answers_to(message.tool_calls, results)
-    paired_ids = {id(answer) for _, answers in rounds.values() for answer in answers}
-    for index, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
-            loose += [(index, result) for result in message.results if id(result) not in paired_ids]
+    exchanges = _exchanges(messages)
+    loose = _loose_results(messages, exchanges.values())
     paired: list[Message] = []
     for index, message in enumerate(messages):
         if not isinstance(message, ToolMessage):
             paired.append(message)
-        if index in rounds:
-            calls, answers = rounds[index]
+        if index in exchanges:
+            calls, answers = exchanges[index]
             strays = [
                 _take_loose(loose, call, index, answer) or answer or _unknown_result(call)
                 for call, answer in zip(calls, answers, strict=True)
             ]
             paired[-1:] = _with_ids(paired[-1], index, strays)
     return tuple(paired)
+
+
+def _exchanges(messages: Sequence[Message]) -> dict[int, Exchange]:
+    """Return the calls of each answer by its place, with the results directly after it that are theirs."""
+    exchanges: dict[int, Exchange] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            results = _get_results(messages[index + 1 : _end_of_results(messages, index)])
+            exchanges[index] = message.tool_calls, answers_to(message.tool_calls, results)
+    return exchanges
+
+
+def _loose_results(messages: Sequence[Message], exchanges: Iterable[Exchange]) -> list[tuple[int, ToolResultPart]]:
+    """Return the results that no call directly before them has, with the places of their messages."""
+    paired_ids = {id(answer) for _, answers in exchanges for answer in answers}
+    loose: list[tuple[int, ToolResultPart]] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            loose += [(index, result) for result in message.results if id(result) not in paired_ids]
+    return loose
 
 
 def _with_ids(answer: Message, index: int, results: Sequence[ToolResultPart]) -> tuple[Message, Message]:

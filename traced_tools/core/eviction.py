@@ -91,17 +91,6 @@ class Never(Eviction):
         return "Never()"
 
 
-class Always(Eviction):
-    """Evicts every entry, so that each use begins with a new one."""
-
-    def evicted(self, last_used: Mapping[Any, float], key: Hashable) -> Iterable[Any]:
-        """Return all keys."""
-        return tuple(last_used)
-
-    def __repr__(self) -> str:
-        return "Always()"
-
-
 class EvictingStore(Generic[K, V]):
     """Entries by key, which a rule evicts. Threads can share it; in a forked child it has the entries of its parent.
 

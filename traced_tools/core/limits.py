@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.conversation import NOT_RUN, exchanges_of_run
 from traced_tools.core.enums import StopReason
-from traced_tools.core.messages import ImagePart, Message, ToolCall, Usage, UsageSum
+from traced_tools.core.messages import Message, ToolCall, ToolResultPart, Usage, UsageSum
 from traced_tools.core.unwrapping import unwrap_arguments
+
+if TYPE_CHECKING:
+    from traced_tools.core.tool_result import ToolResult
 
 _COUNTS = (
     *("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens"),
@@ -80,18 +83,6 @@ def _expect_count(argument: str, value: object) -> None:
 
 
 DEFAULT_LIMITS = LoopLimits()
-
-
-class VisibleResult(Protocol):
-    """A tool result as the model sees it."""
-
-    @property
-    def content(self) -> str:
-        """The text."""
-
-    @property
-    def images(self) -> Sequence[ImagePart]:
-        """The images."""
 
 
 class _Repetition:
@@ -179,7 +170,7 @@ class LimitTally:
         """Return how long the run has taken until now."""
         return time.monotonic() - self._began
 
-    def record_result(self, call: ToolCall, result: VisibleResult) -> None:
+    def record_result(self, call: ToolCall, result: ToolResult | ToolResultPart) -> None:
         """Record the result of a call that ran; if it differs from the last one, restart the count of identical calls.
 
         Only a digest of the result is stored.
@@ -255,7 +246,7 @@ def _tokens(usage: Usage | None) -> int:
     return 0 if usage is None else usage.total_tokens or 0
 
 
-def _digest(result: VisibleResult) -> int:
+def _digest(result: ToolResult | ToolResultPart) -> int:
     """Return a 64-bit hash of a result; `hash()` is keyed and fast."""
     if not result.images:
         return hash(result.content)

@@ -489,16 +489,24 @@ def _content_as_parts(
     if "parts" in changes:
         raise TypeError(f"parts cannot be combined with {' or '.join(kinds)}")
     parts_of_kinds = {kind: tuple(_parts_of_kind(kind, changes[kind])) for kind in kinds if kind in changes}
-    placed: list[tuple[str, Any]] = [(_part_kind(part), part) for part in message.parts]
-    place = {kind: kinds.index(kind) for kind in kinds}
     parts: list[Any] = []
-    for kind in kinds:
-        if kind in parts_of_kinds and kind not in [present for present, _ in placed]:
+    for kind, part in _parts_by_kind(message.parts, parts_of_kinds, kinds):
+        if kind in changes:  # all parts of the kind are where the first one was
+            parts += parts_of_kinds.pop(kind, ())
+        else:
+            parts.append(part)
+    return {**{name: value for name, value in changes.items() if name not in kinds}, "parts": tuple(parts)}
+
+
+def _parts_by_kind(parts: Iterable[object], new: Iterable[str], kinds: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return parts with their kinds; of a new kind without parts, its place among the others, in the order of kinds."""
+    placed: list[tuple[str, Any]] = [(_part_kind(part), part) for part in parts]
+    place = {kind: kinds.index(kind) for kind in kinds}
+    for kind in new:
+        if kind not in [present for present, _ in placed]:
             later = next((at for at, (present, _) in enumerate(placed) if place[present] > place[kind]), len(placed))
             placed.insert(later, (kind, None))
-    for kind, part in placed:
-        parts += parts_of_kinds.pop(kind) if kind in parts_of_kinds else [] if kind in changes else [part]
-    return {**{name: value for name, value in changes.items() if name not in kinds}, "parts": tuple(parts)}
+    return placed
 
 
 def _part_kind(part: object) -> str:

@@ -1,26 +1,5 @@
 """`traced-tools demo`, and the scenario that plays every kind of telemetry that runs emit."""
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from traced_tools._lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from traced_tools.demo.scenario.history import write_history as write_history
-    from traced_tools.demo.scenario.outcomes import OUTCOMES as OUTCOMES
-    from traced_tools.demo.scenario.scenario import Scenario as Scenario
-
-_EXPORTS = {
-    "OUTCOMES": "traced_tools.demo.scenario.outcomes",
-    "Scenario": "traced_tools.demo.scenario.scenario",
-    "write_history": "traced_tools.demo.scenario.history",
-}
-
-__all__ = [
-    "OUTCOMES",
-    "Scenario",
-    "write_history",
-]
-
-__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

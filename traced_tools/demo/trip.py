@@ -7,18 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 
-from traced_tools import (
-    Advisor,
-    ChatClient,
-    ChatClientRequest,
-    ChatClientResponse,
-    SystemMessage,
-    ToolInvocation,
-    ToolResult,
-    tool,
-)
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, SystemMessage, ToolResult, tool
 from traced_tools.models import ChatModel
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.tools import ToolInvocation
 
 QUESTION = "Plan a weekend in Lisbon for two from Oslo, 12 to 14 June 2026, for at most 900 euros, and book the hotel."
 SYSTEM = "You plan trips. Look things up before you answer, several at once where you can. Be brief."

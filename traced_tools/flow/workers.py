@@ -66,9 +66,9 @@ class WorkerPool:
         """
         future: Future[T] = Future()
         context = copy_context()
-        context.run(_IN_WORKER.set, True)
+        context.run(_IN_WORKER.set, True)  # in the copy: code that the job starts on an event loop inherits it, too
         job = (future, partial(context.run, function))
-        with self._lock:
+        with self._lock:  # as in `_leaves`: no job is queued for a thread that has just decided to leave
             if self._waiting <= 0 and (self._threads < self._size or beyond):
                 self._start(job)
             else:
@@ -116,6 +116,8 @@ class WorkerPool:
             if future in self._given_up:
                 self._given_up.remove(future)
                 return True
+            # While more jobs are queued than threads are idle, even a surplus thread takes one: a busy worker may wait
+            # for that job.
             if self._threads > self._size and self._waiting >= 0:
                 self._threads -= 1
                 return True
@@ -159,7 +161,7 @@ async def wait_until_done(future: Future[Any], seconds: float | None = None) -> 
     wakeup: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not wakeup.done():
+        if not wakeup.done():  # this task may have been cancelled between the call and this turn of the loop
             wakeup.set_result(None)
 
     def wake_loop(_: Future[Any]) -> None:
@@ -246,6 +248,7 @@ class Canceller:
     def __exit__(self, *_: object) -> None:
         assert self._inside is not None
         task, self._inside = self._inside[1], None
+        # only the cancellation of `_cancel` is taken back; one by the application still counts
         cancelled = task.uncancel() if self._cancelled else task.cancelling()
         self.task_is_cancelled = cancelled > self._cancelled_before
 
@@ -256,6 +259,7 @@ class Canceller:
                 loop_and_task[0].call_soon_threadsafe(self._cancel, loop_and_task)
 
     def _cancel(self, loop_and_task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
+        # By now, the block may have ended, and another block of the same task may have begun: each has its own tuple.
         if self._inside is loop_and_task:
             self._cancelled = True
             loop_and_task[1].cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -52,37 +52,24 @@ class AdvisorChain:
         self.tool_advisors = advising_tools(self.advisors)
         self.approvers = approving(self.advisors)
         self._reviewers = reviewing(self.advisors)
-        self._around = tuple(advisor for advisor in self.advisors if overrides(advisor, Advisor, "advise"))
+        self._around = _overriding(self.advisors, "advise")
         self._on_chunk = tuple(
-            (advisor, advisor.on_chunk)
-            for advisor in reversed(self.advisors)
-            if overrides(advisor, Advisor, "on_chunk")
+            (advisor, advisor.on_chunk) for advisor in reversed(_overriding(self.advisors, "on_chunk"))
         )
-        self._keeping = _index_advisors(
-            advisor for advisor in self.advisors if overrides(advisor, Advisor, "paused_state")
-        )
+        self._keeping = _index_advisors(_overriding(self.advisors, "paused_state"))
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
             self._ask,
         )
         self._stages = self._entry_stages()
-        loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
-        place = next((at for at, advisor in enumerate(self.advisors) if isinstance(advisor, ToolLoopAdvisor)), 0)
-        self.transcripts = tuple(advisor for advisor in self.advisors[place:] if isinstance(advisor, TranscriptAdvisor))
-        inner_advisors = self.advisors[place:]
+        self._loop = _only_loop(self.advisors)
+        self.own_tools = () if self._loop is None else self._loop.own_tools
+        place = 0 if self._loop is None else self.advisors.index(self._loop)
+        outer, inner = self.advisors[:place], self.advisors[place:]
+        self.transcripts = tuple(advisor for advisor in inner if isinstance(advisor, TranscriptAdvisor))
         self.listeners = EventListeners(
-            event_listeners(inner_advisors),
-            event_listeners(self.advisors[:place]),
-            event_listeners(inner_advisors, deltas=True),
-            call_listeners(inner_advisors),
+            event_listeners(inner), event_listeners(outer), event_listeners(inner, deltas=True), call_listeners(inner)
         )
-        self._loop = loops[0] if loops else None
-        self.own_tools = loops[0].own_tools if loops else ()
-        if len(loops) > 1:
-            loop_names = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
-            raise AdvisorChainError(
-                f"a chain can have one tool loop; it has {len(loops)}: {loop_names}. Keep one of them"
-            )
 
     def review(self, run: RunContext, tools: ToolSet) -> None:
         """Have the advisors review the tools of a run that begins, and those that the tool loop adds to them."""
@@ -237,40 +224,74 @@ class AdvisorChain:
         # a chunk that announces a restart of the answer was dropped: the next chunk that leaves its stage announces it
         if stage and 0 < restart <= stage:
             chunk, restart = _mark_restart(chunk), 0
+        delivered: ChatClientResponse | None = chunk
         changes: tuple[tuple[int, str], ...] = ()
-        telemetry = request.run.telemetry
+        if self._on_chunk:
+            delivered, restart, changes = self._pass_hooks(request, chunk, stage, restart)
+        if delivery is not None:
+            delivery.restart = restart
+            if text or changes:
+                # a plain str for the common chunk, so that the text of an answer is one `"".join`
+                delivery.passed.append((stage, text, changes) if changes or stage else text)
+        return delivered
+
+    def _pass_hooks(
+        self, request: ChatClientRequest, chunk: ChatClientResponse, stage: int, restart: int
+    ) -> tuple[ChatClientResponse | None, int, tuple[tuple[int, str], ...]]:
+        """Pass a chunk through the `on_chunk` methods after `stage`, and return what leaves them.
+
+        `restart` is the position of the method that dropped the announcement of a restart; 0 if none has.
+
+        Returns:
+            The chunk, or None if a method drops it; the position as in `restart` after the chunk; and the texts that
+            methods have changed, with their positions.
+        """
+        changes: tuple[tuple[int, str], ...] = ()
         for position, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
-            began = 0 if advisor is self._loop else perf_counter_ns()  # the time of the loop is the package's own
-            try:
-                result: Any = on_chunk(chunk)
-            except Exception as error:
-                began = began or perf_counter_ns()
-                observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
-                raise
-            if began:
-                telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
+            result = self._call_hook(request, advisor, on_chunk, chunk)
             if result is None:
-                changes += ((position, ""),)
-                if _restarts(chunk):
-                    restart = position
-                break
+                return None, position if _restarts(chunk) else restart, (*changes, (position, ""))
             if result is not chunk:
-                if not isinstance(result, ChatClientResponse):
-                    must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
-                    raise TypeError(f"{must}, not {type(result).__name__}")
-                changes += ((position, result.text),)
+                changes = (*changes, (position, result.text))
                 chunk = _mark_restart(result) if _restarts(chunk) else result
             if position == restart:
                 chunk, restart = _mark_restart(chunk), 0
-        else:
-            result = chunk
-        if delivery is not None and restart != delivery.restart:
-            delivery.restart = restart
-        if delivery is not None and (text or changes):
-            # a plain str for the common chunk, so that the text of an answer is one `"".join`
-            delivery.passed.append((stage, text, changes) if changes or stage else text)
-        delivered: ChatClientResponse | None = result
-        return delivered
+        return chunk, restart, changes
+
+    def _call_hook(
+        self,
+        request: ChatClientRequest,
+        advisor: Advisor,
+        on_chunk: Callable[[ChatClientResponse], object],
+        chunk: ChatClientResponse,
+    ) -> ChatClientResponse | None:
+        """Call the `on_chunk` of an advisor, and report its time, unless it is the loop: its time is the package's."""
+        telemetry, began = request.run.telemetry, perf_counter_ns()
+        try:
+            result = on_chunk(chunk)
+        except Exception as error:
+            observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
+            raise
+        if advisor is not self._loop:
+            telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
+        if result is not None and not isinstance(result, ChatClientResponse):
+            must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
+            raise TypeError(f"{must}, not {type(result).__name__}")
+        return result
+
+
+def _overriding(advisors: Sequence[Advisor], method: str) -> tuple[Advisor, ...]:
+    """Return the advisors that have a method of their own of this name."""
+    return tuple(advisor for advisor in advisors if overrides(advisor, Advisor, method))
+
+
+def _only_loop(advisors: Sequence[Advisor]) -> ToolLoopAdvisor | None:
+    """Return the tool loop, if there is one; raise `AdvisorChainError` if there are several."""
+    loops = [advisor for advisor in advisors if isinstance(advisor, ToolLoopAdvisor)]
+    if len(loops) > 1:
+        loop_names = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
+        raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {loop_names}. Keep one of them")
+    return loops[0] if loops else None
 
 
 def _index_advisors(advisors: Iterable[Advisor]) -> dict[tuple[str, int], Advisor]:

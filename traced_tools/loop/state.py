@@ -28,7 +28,7 @@ from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import ResumeError
 from traced_tools.run.context import RunContext
-from traced_tools.run.resumption import Pause
+from traced_tools.run.resumption import RunPause
 from traced_tools.tools.approval import check_decision, check_unchanged
 
 STATE_VERSION: Final = 1
@@ -307,7 +307,7 @@ class RunState(Value):
     def of(
         cls,
         run: RunContext,
-        pause: Pause,
+        pause: RunPause,
         request: tuple[Message, ...],
         traceparent: str | None = None,
         *,
@@ -427,7 +427,7 @@ class RunState(Value):
             if call.tool in tools:
                 check_unchanged(call.call_id, call.tool, call.definition_digest, call.source, tools[call.tool])
 
-    def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
+    def pause(self, tools: Mapping[str, ToolCallback]) -> RunPause:
         """Return where the run paused.
 
         Args:
@@ -448,7 +448,7 @@ class RunState(Value):
         results = _order_results(self.answer, self.results, pending)
         leaves = tuple(leaf for pending_call in pending.values() for leaf in pending_call.leaves())
         earlier = ToolExecutionResult((), False, results, pending=leaves)
-        return Pause(self.added, self.answer, earlier, self.iteration)
+        return RunPause(self.added, self.answer, earlier, self.iteration)
 
 
 WaitingCall.model_rebuild()  # it refers to `RunState`

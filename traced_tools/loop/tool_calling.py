@@ -28,7 +28,7 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
-from traced_tools.run.resumption import Pause, Resumption
+from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.flow_tool import check_nested
 from traced_tools.tools.manager import ToolCallingManager
@@ -292,13 +292,16 @@ class _Loop:
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
-        results = [item for item in result.results if item.call_id in waiting_ids] if waiting_ids else result.results
-        is_partial = result.pending and not result.ended_by
-        run.results.extend([item for item in results if item.pending is None] if is_partial else results)
+        results = result.results
+        if waiting_ids:
+            results = [item for item in results if item.call_id in waiting_ids]
         if result.pending:
+            # a result that still waits is none yet, unless an advisor ends the run with it
+            run.results.extend(item for item in results if result.ended_by or item.pending is None)
             messages = _messages_after(run.first_request or (), history)
-            run.pause = Pause(messages, response.message, result, response.iteration)
+            run.pause = RunPause(messages, response.message, result, response.iteration)
             return result
+        run.results.extend(results)
         if waiting_ids and not advisor.keep_history:
             parts = [item.part() for item in results]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))

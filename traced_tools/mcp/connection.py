@@ -36,10 +36,10 @@ from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.answering import Answering
-from traced_tools.mcp.client_scope import count_omitted_server, count_omitted_tools
 from traced_tools.mcp.listing import OmittedTool
 from traced_tools.mcp.messages import UnreadableMessage
 from traced_tools.mcp.questions import Ask
+from traced_tools.mcp.scopes import count_omitted_server, count_omitted_tools
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
 from traced_tools.mcp.transports import HeadersFailed, Transport

@@ -17,9 +17,9 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import INVALID_SPAN, Span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope
 from traced_tools.mcp.messages import UnreadableMessage
 from traced_tools.mcp.results import describe_unreadable_blocks
+from traced_tools.mcp.scopes import McpEndpoint, McpRequestScope
 from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry

@@ -100,10 +100,13 @@ def _schema_of_object(schema: Any) -> dict[str, Any] | None:
     kind = schema.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         return None
-    nulls = {key for key in ("properties", "required") if key in schema and schema[key] is None}
-    if kind != "object" or "type" not in schema or nulls:
-        schema = {**{key: value for key, value in schema.items() if key not in nulls}, "type": "object"}
-    properties, required = schema.get("properties", {}), schema.get("required", [])
+    # without null for what may be omitted, and with the type that may be omitted, or be one of several
+    members = {
+        key: value for key, value in schema.items() if value is not None or key not in ("properties", "required")
+    }
+    properties, required = members.get("properties", {}), members.get("required", [])
     if not isinstance(properties, dict) or not all(isinstance(value, dict | bool) for value in properties.values()):
         return None
-    return schema if isinstance(required, list) and all(isinstance(name, str) for name in required) else None
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        return None
+    return {**members, "type": "object"}

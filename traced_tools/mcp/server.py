@@ -58,9 +58,9 @@ from traced_tools.mcp.client_approver import ClientApprover, answer_in
 from traced_tools.mcp.dispatcher import PROPAGATORS, send_without_span
 from traced_tools.mcp.progress import ProgressSender
 from traced_tools.mcp.request_states import LIFETIME, RequestStates
+from traced_tools.mcp.scopes import McpServerScope
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
-from traced_tools.mcp.server_scope import McpServerScope
 from traced_tools.mcp.toolset import McpToolset
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe import names

@@ -21,8 +21,8 @@ from traced_tools.core.tool_input import INPUT_METHODS
 from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
 from traced_tools.flow.steps import perform
 from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
-from traced_tools.mcp.client_scope import count_omitted_tools
 from traced_tools.mcp.naming import McpToolNames
+from traced_tools.mcp.scopes import count_omitted_tools
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.run_telemetry import current_telemetry
 
@@ -31,7 +31,7 @@ try:
     from traced_tools.mcp.connection import MAX_TOOLS, Connection
     from traced_tools.mcp.pinning import PinFile
     from traced_tools.mcp.tool import make_tool
-    from traced_tools.mcp.transports import Era, Headers, HttpTransport, StdioTransport, Transport
+    from traced_tools.mcp.transports import Era, Headers, StdioTransport, StreamableHttpTransport, Transport
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "httpx2"):
         raise
@@ -52,7 +52,7 @@ Filter = Callable[[str, "Tool"], bool]
 
 
 @dataclass(frozen=True, eq=False)
-class _Server:
+class _ToolsetServer:
     """One server of a toolset, and which of its tools are offered, and how."""
 
     transport: Transport
@@ -97,7 +97,7 @@ class McpToolset:
         ConfigurationError: if two servers have the same name.
     """
 
-    _servers: tuple[_Server, ...]
+    _servers: tuple[_ToolsetServer, ...]
 
     def __init__(self, *toolsets: McpToolset) -> None:
         expect_each("toolsets", toolsets, McpToolset, "a McpToolset")
@@ -229,7 +229,7 @@ class McpToolset:
                 `stdio` does.
         """
         expect("url", url, str, "a str")
-        transport = HttpTransport(_checked_name(name), url, headers, _checked_era(era))
+        transport = StreamableHttpTransport(_checked_name(name), url, headers, _checked_era(era))
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
         return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required
@@ -266,7 +266,7 @@ class McpToolset:
             raise ConfigurationError(f"context_keys contains {keys}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
-        server = _Server(
+        server = _ToolsetServer(
             transport,
             chooses,
             prefix,
@@ -301,7 +301,7 @@ class McpToolset:
         for server in self._servers:
             yield PartCheck(f"mcp: {server.name}", partial(perform, self._check, server))
 
-    async def _check(self, server: _Server) -> None:
+    async def _check(self, server: _ToolsetServer) -> None:
         self._check_open()
         tools = await join_portal(self._connection(server).listed_now)
         if server.pins is not None:
@@ -351,7 +351,7 @@ class McpToolset:
         return [*offered.values()]
 
     def _make_callback(
-        self, server: _Server, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
+        self, server: _ToolsetServer, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
     ) -> ToolCallback | None:
         """Return a tool for the loop; None if it cannot be offered, which the log says."""
         if tool.name.startswith(_QUESTIONS):  # a rule that allows the questions of a server must not allow a tool
@@ -375,7 +375,7 @@ class McpToolset:
         count_omitted_tools(current_telemetry(None), server.name, "invalid", 1)
         return None
 
-    def _connection(self, server: _Server) -> Connection:
+    def _connection(self, server: _ToolsetServer) -> Connection:
         if server.name not in self._connections:
             self._connections[server.name] = Connection(
                 server.transport,

@@ -32,8 +32,8 @@ from mcp_types import (
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.workers import in_thread
-from traced_tools.mcp.client_scope import McpEndpoint
 from traced_tools.mcp.messages import UnreadableMessage, read_message
+from traced_tools.mcp.scopes import McpEndpoint
 from traced_tools.mcp.sdk_functions import with_globals
 from traced_tools.observe.failures import error_type
 
@@ -191,7 +191,7 @@ def _standard_error() -> TextIO:
         return open(os.devnull, "w")
 
 
-class HttpTransport:
+class StreamableHttpTransport:
     """A server at a URL.
 
     Args:

@@ -88,14 +88,11 @@ class MemoryAdvisor(TranscriptAdvisor):
         instructions = [message for message in request.messages if isinstance(message, SystemMessage)]
         conversation = [message for message in request.messages if not isinstance(message, SystemMessage)]
         session = session_of(request.run.id, self)
-        is_begun = session is not None
         if session is None:
-            session = MemorySession(self, self.memory, request.run, self._on_failure)
-            self._check_alone(session)
-        session.iteration = request.iteration
-        await (session.go_on(conversation) if is_begun else session.begin(conversation))
-        if not is_begun and session.superseded:
-            refuse_superseded(request.run, session.superseded, request.tools)
+            session = await self._begin(request, conversation)
+        else:
+            session.iteration = request.iteration
+            await session.go_on(conversation)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))
@@ -114,6 +111,16 @@ class MemoryAdvisor(TranscriptAdvisor):
         if not is_inside:  # inside the loop, `complete` does so
             await session.flush()
         return response
+
+    async def _begin(self, request: ChatClientRequest, conversation: Sequence[Message]) -> MemorySession:
+        """Return a session that has taken the conversation of the first request of a run."""
+        session = MemorySession(self, self.memory, request.run, self._on_failure)
+        self._check_alone(session)
+        session.iteration = request.iteration
+        await session.begin(conversation)
+        if session.superseded:
+            refuse_superseded(request.run, session.superseded, request.tools)
+        return session
 
     def _check_alone(self, session: MemorySession) -> None:
         """Raise an error if another advisor of the chain keeps the conversation in the same repository."""

@@ -202,7 +202,7 @@ def _with_compaction(
     removed = [entry for entry in before.entries if entry.id not in remaining]
     covered = [*removed, *(remaining[entry_id] for entry_id in after.cuts if entry_id in remaining)]
     last = 1 if before.compacted is None else before.compacted.through
-    through = max(last, *(entry.position or 0 for entry in covered)) if covered else last
+    through = max([last, *(entry.position or 0 for entry in covered)])
     remaining_ids = [
         entry.id for entry in remaining.values() if entry.position is not None and entry.position <= through
     ]

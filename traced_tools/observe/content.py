@@ -20,12 +20,13 @@ from traced_tools.core.enums import CAPTURE_MODES, CaptureMode, Conventions
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
 from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
-from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate_utf8
+from traced_tools.observe.truncation import BoundedJson, Item, LongList, truncate_json, truncate_utf8
 
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.attributes import Attributes
-    from traced_tools.observe.stages.subjects import ObservedTool, ObservedTools
+    from traced_tools.observe.stages.subjects import ObservedTools
 
 Redactor = Callable[[str, Any], Any]
 """Given an attribute's name and its value as plain JSON, returns what may be captured of it; None for nothing."""
@@ -33,6 +34,8 @@ Redactor = Callable[[str, Any], Any]
 
 MayCapture = Callable[[str], bool]
 """Whether arguments and results of the tool of that name may be captured."""
+Items = dict[tuple[int, bool], tuple[object, Item]]
+"""Messages, results and definitions as items of lists, by their identity and by whether their texts may be captured."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ _redacting: ContextVar[bool] = ContextVar("traced_tools_redacting", default=Fals
 
 def _redact(redact: Redactor, name: str, value: object) -> object:
     """Return what a redactor leaves of a value; a run inside the redactor captures no contents."""
-    plain = [*value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    plain = [*value] if isinstance(value, Sequence | LongList) and not isinstance(value, str) else value
     token = _redacting.set(True)
     try:
         return redact(name, plain)
@@ -119,7 +122,7 @@ def _by_environment() -> ContentCapture | None:
 # What may be captured. Every sink asks here: spans, log-based events, typed events, the audit trail and the log.
 
 
-def may_capture(tool: ObservedTool | None) -> bool:
+def may_capture(tool: ToolCallback | None) -> bool:
     """Whether arguments, results, stated reasons and exception texts of a tool may be captured.
 
     They may not if the tool is unknown, since the call may be meant for a tool with capture disabled, or if its
@@ -133,7 +136,7 @@ def may_capture_name(tool: str, tools: ObservedTools) -> bool:
     return tool in tools.by_name
 
 
-def may_capture_in_log(tool: ObservedTool | None, content: RunContent | None) -> bool:
+def may_capture_in_log(tool: ToolCallback | None, content: RunContent | None) -> bool:
     """Whether debugging may log the text of a tool's exception as it is: not if the run's redactor decides about it."""
     return content is None and may_capture(tool)
 
@@ -147,7 +150,7 @@ class RunContent:
         conventions: the conventions whose shapes messages have.
     """
 
-    __slots__ = ("_captured", "_withheld", "capture", "conventions", "failed")
+    __slots__ = ("_captured", "_items", "_withheld", "capture", "conventions", "failed")
 
     def __init__(
         self, capture: ContentCapture, failed: Callable[[Exception, str], None], conventions: Conventions
@@ -157,11 +160,25 @@ class RunContent:
         self.conventions = conventions
         self._captured: set[str] = set()
         self._withheld: set[str] = set()
+        self._items: dict[str, Items] = {}
 
-    def register_tools(self, tools: Iterable[ObservedTool]) -> None:
+    def register_tools(self, tools: Iterable[ToolCallback]) -> None:
         """Record which of the run's tools may be captured."""
+        before = len(self._captured) + len(self._withheld)
         for tool in tools:
             (self._captured if may_capture(tool) else self._withheld).add(tool.definition.name)
+        if len(self._captured) + len(self._withheld) > before:
+            self._items = {}  # they may have contents that may not be captured anymore
+
+    def replace_items(self, name: str) -> tuple[Items, Items]:
+        """Return where the encoded items of a further list go, and those of the list before it.
+
+        Args:
+            name: the attribute that is a list.
+        """
+        before, items = self._items.get(name, {}), Items()
+        self._items[name] = items
+        return items, before
 
     def may_capture_calls_of(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be captured, by its name: not if the run does not know it."""
@@ -297,7 +314,7 @@ def offer_digest(digest: Digest) -> None:
     _of_trail = _of_trail or digest
 
 
-def recorded_person(by: str | None, tool: ObservedTool | None, content: RunContent | None) -> str | None:
+def recorded_person(by: str | None, tool: ToolCallback | None, content: RunContent | None) -> str | None:
     """Return who decided about a call as telemetry may record it: the name if it may be captured, else a pseudonym.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, overload
@@ -28,6 +28,7 @@ from traced_tools.core.messages import (
 )
 from traced_tools.observe import names
 from traced_tools.observe.content import MayCapture, may_capture_after
+from traced_tools.observe.truncation import Item, LongList
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Conventions
@@ -46,55 +47,82 @@ def conversation_makers(conversation: ConversationInput, answer: ModelOutput | N
     may_capture = content.may_capture_calls_of
     return {
         names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(conversation.messages) or None,
-        names.INPUT_MESSAGES: lambda: InputMessages(
-            conversation.messages, content.may_capture_calls_of, content.capture.max_bytes
-        ),
+        names.INPUT_MESSAGES: lambda: InputMessages(conversation.messages, content),
         names.OUTPUT_MESSAGES: lambda: (
             None if answer is None else output_messages(answer, may_capture, content.conventions)
         ),
-        names.TOOL_DEFINITIONS: lambda: tool_definitions(conversation.tools.definitions) or None,
+        names.TOOL_DEFINITIONS: lambda: (
+            ToolDefinitions(definitions, content) if (definitions := conversation.tools.definitions) else None
+        ),
     }
 
 
-class InputMessages(Sequence[Shape]):
-    """A conversation without what stands above it, each message made when it is looked at: most never are.
+class RepeatedList(LongList):
+    """A list most of which each model call of a run captures again, so that each of its items is encoded once.
+
+    Args:
+        name: the attribute.
+        content: what may be captured, which keeps the items of the last list.
+    """
+
+    def __init__(self, name: str, content: RunContent) -> None:
+        self._items, self._items_before = content.replace_items(name)
+
+    def _item(self, source: object, make: Callable[..., Shape], most: int, may_capture_text: bool = True) -> Item:
+        """Return the item of a part, made by `make(source, may_capture_text)` unless the last list had it."""
+        key = (id(source), may_capture_text)
+        entry = self._items.get(key) or self._items_before.get(key)
+        if entry is None:
+            entry = (source, Item(make(source, may_capture_text), most))  # with the source, whose id no other one gets
+        self._items[key] = entry
+        return entry[1]
+
+
+class InputMessages(RepeatedList):
+    """A conversation without what stands above it.
 
     Of a batch of results each is a message of its own, since some readers see but the last one of a message. Calls and
     results that may not be captured lack their content, and so does an answer that repeats such a result.
 
     Args:
         messages: the conversation.
-        may_capture: whether arguments and results of the tool of that name may be captured.
-        most: the most bytes of an image.
+        content: what may be captured.
     """
 
-    def __init__(self, messages: Iterable[Message], may_capture: MayCapture, most: int = 2**31) -> None:
-        self._parts = [part for message in messages for part in _spread(message)]
-        self._may_capture = may_capture
-        self._most = most
+    def __init__(self, messages: Sequence[Message], content: RunContent) -> None:
+        super().__init__(names.INPUT_MESSAGES, content)
+        self._messages = messages
+        self._may_capture = content.may_capture_calls_of
+        self._most = content.capture.max_bytes
 
-    def __len__(self) -> int:
-        return len(self._parts)
+    def __iter__(self) -> Iterator[Shape]:
+        for position, message in enumerate(self._messages):
+            may_capture_text = self._may_capture_text(position)
+            for part in _spread(message):
+                yield self._shape(part, may_capture_text)
 
-    @overload
-    def __getitem__(self, index: int) -> Shape: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Shape]: ...
-    def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        message = self._parts[index]
+    def newest_first(self, most: int) -> Iterator[Item]:
+        """Yield the messages, the last one first."""
+        for position in range(len(self._messages) - 1, -1, -1):
+            may_capture_text = self._may_capture_text(position)
+            for part in reversed(_spread(self._messages[position])):
+                yield self._item(part, self._shape, most, may_capture_text)
+
+    def _shape(self, message: UserMessage | AssistantMessage | ToolResultPart, may_capture_text: bool) -> Shape:
         if isinstance(message, ToolResultPart):
             return {"role": "tool", "parts": [_result(message, self._may_capture)]}
-        parts = message.parts if self._may_capture_text(index % len(self), message) else ()
+        parts = message.parts if may_capture_text else ()
         return {"role": message.role, "parts": [_part(part, self._may_capture, self._most) for part in parts]}
 
-    def _may_capture_text(self, index: int, message: UserMessage | AssistantMessage) -> bool:
+    def _may_capture_text(self, position: int) -> bool:
+        message = self._messages[position]
         if not isinstance(message, AssistantMessage):
             return True
-        before = takewhile(lambda part: isinstance(part, ToolResultPart), reversed(self._parts[:index]))
-        results = [part for part in before if isinstance(part, ToolResultPart)]
-        return may_capture_after(results, message.text, self._may_capture)
+        before = (self._messages[earlier] for earlier in range(position - 1, -1, -1))
+        results = takewhile(lambda other: isinstance(other, ToolMessage | SystemMessage), before)
+        parts = (part for other in results if isinstance(other, ToolMessage) for part in other.results)
+        withheld = [part for part in parts if not self._may_capture(part.name)]
+        return not withheld or may_capture_after(withheld, message.text, self._may_capture)
 
 
 class MemoryRecords(Sequence[Shape]):
@@ -158,17 +186,28 @@ def system_instructions(messages: Iterable[Message]) -> list[Shape]:
     return [_text(message.text) for message in messages if isinstance(message, SystemMessage)]
 
 
-def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
-    """Return the tool definitions that a model is sent; copied, since a redactor may change what it gets."""
-    return [
-        {
-            "type": "function",
-            "name": definition.name,
-            "description": definition.description,
-            "parameters": deepcopy(definition.input_schema),
-        }
-        for definition in tools
-    ]
+class ToolDefinitions(RepeatedList):
+    """The tool definitions that a model is sent.
+
+    Args:
+        tools: the definitions.
+        content: what may be captured.
+    """
+
+    def __init__(self, tools: Sequence[ToolDefinition], content: RunContent) -> None:
+        super().__init__(names.TOOL_DEFINITIONS, content)
+        self._tools = tools
+
+    def __iter__(self) -> Iterator[Shape]:
+        return (deepcopy(_definition(tool)) for tool in self._tools)  # a redactor may change what it gets
+
+    def newest_first(self, most: int) -> Iterator[Item]:
+        """Yield the definitions, the last one first."""
+        return (self._item(tool, _definition, most) for tool in reversed(self._tools))
+
+
+def _definition(tool: ToolDefinition, _: bool = True) -> Shape:
+    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.input_schema}
 
 
 def from_json(text: str) -> object:

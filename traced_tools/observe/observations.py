@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from traced_tools.core.enums import Decision, Hook, TimeKind
+    from traced_tools.core.limits import LoopLimits
     from traced_tools.core.messages import ToolCall
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.core.totals import Totals
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.observe.stages.subjects import (
-        ConversationInput,
-        ModelInput,
-        ObservedLimits,
-        ObservedModel,
-        ObservedTool,
-    )
+    from traced_tools.observe.stages.subjects import ConversationInput, ModelInput, ObservedModel
     from traced_tools.observe.time_ledger import TimeLedger
     from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
 
@@ -63,7 +59,7 @@ class ObservedRun(Protocol):
         """What the run has used so far."""
 
     @property
-    def limits(self) -> ObservedLimits:
+    def limits(self) -> LoopLimits:
         """How far the run may go."""
 
 
@@ -153,7 +149,7 @@ def observe_rate_limit_wait(run: ObservedRun, model: ObservedModel, seconds: flo
 def observe_tool_call(
     run: ObservedRun,
     call: ToolCall,
-    tool: ObservedTool | None,
+    tool: ToolCallback | None,
     iteration: int,
     place: tuple[int, int],
     *,
@@ -187,7 +183,7 @@ def observe_tool_call(
 
 
 def observe_approval(
-    run: ObservedRun, tool: ObservedTool, call_id: str, iteration: int, ledger: TimeLedger | None
+    run: ObservedRun, tool: ToolCallback, call_id: str, iteration: int, ledger: TimeLedger | None
 ) -> ApprovalObservation:
     """Return the observation of the wait for a decision about a call; the tool call's own has the events of it."""
     observed: ApprovalObservation = OFF

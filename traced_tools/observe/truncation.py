@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 16
@@ -33,6 +35,41 @@ class BoundedJson(NamedTuple):
     cut: bool
 
 
+class Item:
+    """An item of a list, encoded once, however often lists that have it are truncated.
+
+    Args:
+        value: the item.
+        most: the maximum bytes of the lists.
+
+    Attributes:
+        whole: the item as it is; None if it has to be truncated whatever is beside it.
+        size: the bytes of `whole`; more than a list may have if it is None.
+
+    Raises:
+        TypeError: the value contains something that JSON cannot represent.
+    """
+
+    __slots__ = ("size", "value", "whole")
+
+    def __init__(self, value: object, most: int) -> None:
+        self.value = value
+        self.whole = _whole(value, most)
+        self.size = most + 1 if self.whole is None else _size(self.whole.text)
+
+
+class LongList(ABC):
+    """A list whose last items are made first, because truncation may leave no others."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[object]:
+        """Yield the items in order."""
+
+    @abstractmethod
+    def newest_first(self, most: int) -> Iterator[Item]:
+        """Yield the items, to be truncated to at most `most` bytes, the last one first."""
+
+
 def truncate_json(value: object, most: int) -> BoundedJson:
     """Return `value` in at most `most` bytes of JSON: first its texts are truncated, then items are removed.
 
@@ -41,8 +78,10 @@ def truncate_json(value: object, most: int) -> BoundedJson:
     Raises:
         TypeError: the value contains something that JSON cannot represent.
     """
+    if isinstance(value, LongList):
+        return _newest(value.newest_first(most), most)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return _newest(value, most)
+        return _newest((Item(item, most) for item in reversed(value)), most)
     return _part(value, most)
 
 
@@ -54,28 +93,40 @@ def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
     return data[:most].decode("utf-8", "ignore"), True
 
 
-def _newest(items: Sequence[object], most: int) -> BoundedJson:
-    """Return `items` if they fit, else the last items that fit; older items are truncated more than newer ones."""
-    newest = _fit_from_end(items, most, _whole)
-    if len(newest) < len(items):
-        newest = _fit_from_end(items, most, _share if len(items) > 1 else _part)
-    cut = len(newest) < len(items) or any(item.cut for item in newest)
-    return BoundedJson([item.value for item in newest], f"[{', '.join(item.text for item in newest)}]", cut)
-
-
-def _fit_from_end(
-    items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]
-) -> list[BoundedJson]:
-    """Fit items from the end of the list and stop at the first that doesn't fit. Return the fitted items in order."""
-    fitting: list[BoundedJson] = []
-    room = most - 2
-    for item in reversed(items):
-        bounded = fit(item, room)
-        if bounded is None or (room := room - _size(bounded.text) - 2) < -2:
+def _newest(newest_first: Iterator[Item], most: int) -> BoundedJson:
+    """Return a list if it fits, else the last items that fit; older items are truncated more than newer ones."""
+    whole: list[Item] = []
+    room = room_of_others = most - 2
+    untouched = 0  # the items that leave half of the bytes to the items before them: they are not truncated
+    for item in newest_first:
+        if item.size > room:
             break
-        fitting.append(bounded)
-    fitting.reverse()
-    return fitting
+        if untouched == len(whole) and item.size <= room // 2:
+            untouched, room_of_others = untouched + 1, room - item.size - 2
+        whole.append(item)
+        room -= item.size + 2
+    else:
+        return _list((item.whole for item in whole), cut=False)
+    others = [*whole[untouched:], item, *islice(newest_first, 1)]
+    fit = _part if untouched == 0 and len(others) == 1 else _share
+    fitting = _fit(chain(others, newest_first), room_of_others, fit)
+    return _list(chain((item.whole for item in whole[:untouched]), fitting), cut=True)
+
+
+def _list(newest_first: Iterable[BoundedJson | None], *, cut: bool) -> BoundedJson:
+    items = [item for item in newest_first if item is not None]
+    items.reverse()
+    return BoundedJson([item.value for item in items], f"[{', '.join([item.text for item in items])}]", cut)
+
+
+def _fit(items: Iterator[Item], room: int, fit: Callable[[object, int], BoundedJson | None]) -> Iterator[BoundedJson]:
+    """Yield items, each as `fit` returns it for the bytes that are left, until the first that doesn't fit."""
+    for item in items:
+        bounded = fit(item.value, room)
+        if bounded is None or (size := _size(bounded.text)) > room:
+            return
+        yield bounded
+        room -= size + 2
 
 
 def _share(value: object, room: int) -> BoundedJson | None:

@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics._internal.measurement_consumer import SynchronousMeasurementConsumer
 from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
 
 from traced_tools.core.checks import expect
@@ -19,7 +20,6 @@ from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadlin
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
-from traced_tools.otel.forking import restart_metrics
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, RegisteredCollector, make_registry
 
 if TYPE_CHECKING:
@@ -172,9 +172,7 @@ class Telemetry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
 
     def __repr__(self) -> str:
@@ -188,7 +186,7 @@ class Telemetry:
     def _leave_to_parent(self) -> None:
         """In a forked child, count from zero and close the socket; the parent exports its counts and serves on it."""
         for provider, _ in self._providers:
-            restart_metrics(provider)
+            _restart_metrics(provider)
         self._start_threads()
         self._lock = threading.RLock()
         self._inherited = True
@@ -232,3 +230,20 @@ def _quietly(action: Callable[[], object]) -> bool:
 def _log_type(action: Callable[..., object], error: Exception) -> None:
     """Log only the type of an error, because its text may quote content."""
     _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
+
+
+def _restart_metrics(provider: object) -> None:
+    """Empty the aggregations of a meter provider in a forked child, because the parent exports what it has counted.
+
+    The instruments stay, and create their series anew, with start times after the fork.
+
+    Args:
+        provider: a provider of any signal; only meter providers have aggregations.
+    """
+    consumer = getattr(provider, "_measurement_consumer", None)
+    if isinstance(provider, MeterProvider) and isinstance(consumer, SynchronousMeasurementConsumer):
+        readers = [*consumer._reader_storages]
+        consumer._lock = threading.Lock()  # a thread of the parent may hold the inherited lock, and is not in the child
+        consumer._reader_storages = {}
+        for reader in readers:
+            consumer.add_metric_reader(reader)

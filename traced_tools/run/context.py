@@ -21,9 +21,10 @@ from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListen
 
 if TYPE_CHECKING:
     from traced_tools.core.approval import NestedPause
+    from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
-    from traced_tools.run.resumption import Pause, Resumption
+    from traced_tools.run.resumption import Resumption, RunPause
     from traced_tools.run.streamed_text import Delivery
 
 
@@ -45,13 +46,6 @@ class DecidesApprovals(Protocol):
 
     def decide_approval(self, request: Any) -> Any:
         """Decide about one call; see `ToolAdvice.decide_approval`."""
-
-
-class FindsTools(Protocol):
-    """Finds tools by name; see `ToolCallbackResolver`."""
-
-    def resolve(self, name: str) -> Any:
-        """Return the tool with this name, or None if there is none."""
 
 
 class KeepsTranscript(Protocol):
@@ -200,7 +194,7 @@ class RunContext:
         tool_advisors: tuple[AdvisesTools, ...] = (),
         approvers: tuple[DecidesApprovals, ...] = (),
         listeners: EventListeners = NO_LISTENERS,
-        resolver_fallback: FindsTools | None = None,
+        resolver_fallback: ToolCallbackResolver | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
         enforces_schema: EnforcesSchema | None = None,
         transcripts: tuple[KeepsTranscript, ...] = (),
@@ -253,7 +247,7 @@ class RunContext:
         self.trace_id: str | None = None
         self.interrupted: ToolMessage | None = None
         self.resumption: Resumption | None = None
-        self.pause: Pause | None = None
+        self.pause: RunPause | None = None
         self.first_request: tuple[Message, ...] | None = None
         self.discovered_tools: tuple[str, ...] = ()
         self.tool_names: Collection[str] = ()

@@ -13,7 +13,7 @@ from traced_tools.core.tool_result import ToolExecutionResult
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class RunPause:
     """Where a run ended because calls of an answer wait for approval or input.
 
     Attributes:
@@ -62,7 +62,7 @@ class PausedRun(Protocol):
     def nested_runs(self) -> Sequence[tuple[str, WaitingRun]]:
         """Return the runs that calls of the run wait for, each with the name of the tool that has begun it."""
 
-    def pause(self, tools: Mapping[str, ToolCallback]) -> Pause:
+    def pause(self, tools: Mapping[str, ToolCallback]) -> RunPause:
         """Return where the run paused; raises `ResumeError` if the tool of a waiting call is not what it was."""
 
 

@@ -43,7 +43,7 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
     Args:
         index: finds the tools, such as `KeywordToolIndex()`. It belongs to this advisor.
         max_results: how many tools a search finds at most, unless the model asks for another number, up to 10.
-        eviction: decides which sessions forget what they have discovered: `Lru`, `Ttl`, `Composite`, `Never`, `Always`.
+        eviction: decides which sessions forget what they have discovered: `Lru`, `Ttl`, `Composite`, `Never`.
         catalogue_eviction: decides which catalogues, each the tools of some requests, are removed from the index.
         tool_name: the name of the search tool.
         system_suffix: a text that is appended to the system message, such as advice on when to search.

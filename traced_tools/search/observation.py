@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from traced_tools.observe.stages.observation import Observation
 
 if TYPE_CHECKING:
-    from traced_tools.observe.stages.subjects import ObservedTool
+    from traced_tools.core.tool_definition import ToolCallback
 
 
 class ToolSearchObservation(Observation):
@@ -29,7 +29,7 @@ class ToolSearchObservation(Observation):
 
     __slots__ = ("discovered", "iteration", "kind", "matches", "max_results", "query", "search_tool")
 
-    def __init__(self, kind: str, query: str, max_results: int, iteration: int, search_tool: ObservedTool) -> None:
+    def __init__(self, kind: str, query: str, max_results: int, iteration: int, search_tool: ToolCallback) -> None:
         self.kind = kind
         self.query = query
         self.max_results = max_results

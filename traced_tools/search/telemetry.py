@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from traced_tools.observe.off import OFF
-from traced_tools.search.emitter import ToolSearchEventEmitter, emit_discovery
+from traced_tools.observe.typed_events.types import ToolsDiscovered
 from traced_tools.search.observation import ToolSearchObservation
 from traced_tools.search.scope import RetrievalScope, count_discoveries, record_withheld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.observations import ObservedRun
-    from traced_tools.observe.stages.subjects import ObservedTool
+    from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
 
 
 def observe_tool_search(
-    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ObservedTool
+    run: ObservedRun, kind: str, query: str, max_results: int, iteration: int, search_tool: ToolCallback
 ) -> ToolSearchObservation:
     """Return the observation of one search for tools; the arguments are those of `ToolSearchObservation`."""
     telemetry, events = run.telemetry, run.events
@@ -26,7 +27,7 @@ def observe_tool_search(
         observed = ToolSearchObservation(kind, query, max_results, iteration, search_tool)
         observed.report_to(
             RetrievalScope(telemetry, observed) if telemetry.enabled else OFF,
-            ToolSearchEventEmitter(events, observed) if events.wanted else OFF,
+            _ToolSearchEventEmitter(events, observed) if events.wanted else OFF,
         )
     return observed
 
@@ -43,7 +44,7 @@ def observe_discovery(run: ObservedRun, kind: str, tools: Sequence[str], iterati
     if run.telemetry.enabled:
         count_discoveries(run.telemetry, kind, len(tools))
     if run.events.wanted:
-        emit_discovery(run.events, kind, tools, iteration, searched=False)
+        _emit_discovery(run.events, kind, tools, iteration, searched=False)
 
 
 def observe_withheld_tools(run: ObservedRun, kind: str, withheld: int, tokens_saved: Callable[[], int]) -> None:
@@ -57,3 +58,32 @@ def observe_withheld_tools(run: ObservedRun, kind: str, withheld: int, tokens_sa
     """
     if run.telemetry.enabled:
         record_withheld(run.telemetry, kind, withheld, tokens_saved)
+
+
+class _ToolSearchEventEmitter:
+    """Emits the event of a search that discovers tools."""
+
+    __slots__ = ("_events", "_observed")
+
+    def __init__(self, events: RunEventDispatcher, observed: ToolSearchObservation) -> None:
+        self._events = events
+        self._observed = observed
+
+    def began(self) -> None:
+        """Emit nothing: the call of the search tool has its own events."""
+
+    def found(self) -> None:
+        """Emit which tools were discovered, if any were."""
+        observed = self._observed
+        if observed.discovered:
+            _emit_discovery(self._events, observed.kind, observed.discovered, observed.iteration, searched=True)
+
+    def ended(self) -> None:
+        """Emit nothing."""
+
+
+def _emit_discovery(
+    events: RunEventDispatcher, kind: str, tools: Sequence[str], iteration: int, *, searched: bool
+) -> None:
+    """Emit that tools were discovered, by a search or because the model called them."""
+    events.dispatch(ToolsDiscovered, iteration, {"tools": tuple(tools), "index": kind, "searched": searched})

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, PendingCall, Reject, nested_id
 from traced_tools.core.enums import Decision
-from traced_tools.core.messages import (
-    ToolCall,
-    ToolResultPart,
-)
+from traced_tools.core.messages import ToolCall, ToolResultPart
 from traced_tools.core.tool_definition import definition_digest
 from traced_tools.core.tool_input import GivenInput, Provide
 from traced_tools.core.tool_result import ToolResult
@@ -30,7 +26,6 @@ from traced_tools.tools.refusals import (
     denied_result,
     ended_result,
     interrupted_result,
-    rejected_result,
     waiting_result,
 )
 from traced_tools.tools.schema.values import read_only
@@ -166,36 +161,27 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             ResumeError: for a decision that the call does not wait for. For an approval of a call that waited, or input
                 for it, also if its tool is gone or has another definition or source.
         """
+        # all checks come first: two calls may have the same id, and a refused decision must leave both as they are
         if self._decide_nested(call_id or "", decision):
             return
         pending = self._pending.get(call_id or "")
-        questions = None if pending is None else pending.input
-        check_decision(call_id or "", None if questions is None else questions.requests, decision)
+        requests = None if pending is None or pending.input is None else pending.input.requests
+        check_decision(call_id or "", requests, decision)
         if pending is not None and isinstance(decision, Approve | Provide):
             digest, tool = definition_digest(pending.definition), self._tools.by_name.get(pending.tool)
             check_unchanged(pending.call_id, pending.tool, digest, pending.source, tool)
         for index in self._places(call_id):
             call = self.calls[index]
-            if isinstance(decision, Reject):
-                code, rule = (None, None) if pending is None else (pending.rule, pending.policy_rule)
-                result = rejected_result(call.id or "", call.name, decision, code, rule)
-                self._set(index, ended_result(result, pending, decision.reason))
-            elif isinstance(decision, Denied):
-                result = denied_result(call.id or "", call.name, decision.reason, decision.code, None)
-                result = result if pending is None else replace(result, rule=pending.policy_rule)
-                self._set(index, ended_result(result, pending, decision.reason))
-            elif isinstance(decision, Provide):
-                assert pending is not None and questions is not None
-                self._inputs[index] = GivenInput(questions, decision, pending.arguments)
-                self._keep_approval(index, pending)
-            elif decision.scope != "call":
-                raise ValueError(_ONLY_CALL)
-            elif decision.arguments is not None:
-                instead = ToolCall(call.name, decision.arguments).arguments
-                self._approve(index, Approval(decision.by, decision.code, instead=instead))
-            else:
-                arguments = None if pending is None else pending.arguments
-                self._approve(index, Approval(decision.by, decision.code, arguments))
+            match decision:
+                case Approve():
+                    self._approve(index, _approval(call, decision, pending))
+                case Provide() if pending is not None and pending.input is not None:
+                    self._inputs[index] = GivenInput(pending.input, decision, pending.arguments)
+                    self._keep_approval(index, pending)
+                case Reject() | Denied():
+                    self._set(index, ended_result(call, decision, pending))
+                case _:
+                    raise TypeError("decision must be an Approve, a Reject, a Denied or a Provide")
 
     def _decide_nested(self, call_id: str, decision: CallDecision | Denied) -> bool:
         """Record a decision about a call of a nested run; return False if no nested run waits for the call."""
@@ -297,6 +283,11 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return waves
 
     @property
+    def places(self) -> list[int]:
+        """The positions of the calls among all calls of the answer, from 0."""
+        return [index for index, _ in self._batch]
+
+    @property
     def is_performed(self) -> bool:
         """Whether the step was performed, at least in part."""
         return bool(self._under_way)
@@ -315,6 +306,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return tool is not None and tool.metadata.sequential and index not in self._refusals
 
     def _execution(self, index: int, now: float) -> ToolExecution:
+        # by position, because a class that is called with names makes a dictionary of them first
         return ToolExecution(
             self._run,
             self._tools,
@@ -340,8 +332,9 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def _open_question(self, index: int) -> ToolResult | None:
         """Return the result of a call that still waits for input; None for another call."""
         pending = self._pending.get(self.calls[index].id or "")
-        is_open = pending is not None and pending.input is not None and index not in self._inputs
-        return waiting_result(pending) if pending is not None and is_open else None
+        if pending is None or pending.input is None or index in self._inputs:
+            return None
+        return waiting_result(pending)
 
     def _are_all_decided(self) -> bool:
         return all(execution.is_decided for execution in self._under_way)
@@ -378,3 +371,16 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
     def __repr__(self) -> str:
         return f"<ExecuteTools: {len(self.calls)} calls>"
+
+
+def _approval(call: ToolCall, decision: Approve, pending: PendingCall | None) -> Approval:
+    """Return the approval of a call, for the arguments with which it has waited.
+
+    Raises:
+        ValueError: if the decision is about more than the call.
+    """
+    if decision.scope != "call":
+        raise ValueError(_ONLY_CALL)
+    if decision.arguments is not None:
+        return Approval(decision.by, decision.code, instead=ToolCall(call.name, decision.arguments).arguments)
+    return Approval(decision.by, decision.code, None if pending is None else pending.arguments)

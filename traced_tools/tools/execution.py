@@ -12,13 +12,13 @@ A tool that asks for input, or whose agent waits, pauses its run as a call does 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from time import perf_counter, perf_counter_ns, time
+from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from traced_tools.core.approval import Approve, DecidedPause, Denied, NestedPause, Reject, Undecided
+from traced_tools.core.approval import Approve, DecidedPause, NestedPause
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.enums import Decision, Repair, ToolOutcome
 from traced_tools.core.messages import ToolCall, ToolResultPart
@@ -40,20 +40,21 @@ from traced_tools.errors import (
 )
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
-from traced_tools.flow.steps import AwaitOthers, Pause, perform
+from traced_tools.flow.steps import Pause
 from traced_tools.observe.content import may_capture_in_log
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
-from traced_tools.observe.observations import observe_approval, observe_hook, observe_tool_call
+from traced_tools.observe.observations import observe_hook, observe_tool_call
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.observe.time_ledger import TimeLedger
-from traced_tools.tools.approval import Approval, ApprovalRequest
+from traced_tools.tools.approval import Approval
 from traced_tools.tools.augmented_tool import AugmentedTool, SeparatedArguments, own_tool
 from traced_tools.tools.binding import ArgumentBinding
+from traced_tools.tools.call_approval import CallApproval
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.flow_tool import AgentToolCallback
 from traced_tools.tools.invocation import ToolInvocation
-from traced_tools.tools.refusals import interrupted_result, rejected_result
+from traced_tools.tools.refusals import interrupted_result
 from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
@@ -88,13 +89,10 @@ class ToolExecution:
         bound: the arguments that an approver or a driver has seen, before any advisor changed them; None if neither has
             seen them.
         continuation: the input, or the nested run, with which the call goes on; None for a call that begins.
-
-    Attributes:
-        is_held: whether the call is decided and waits for the others.
     """
 
     # What few calls need is set on the class: a call is made for each tool of each answer.
-    is_held = False
+    _approval: CallApproval | None = None
     _additional: SeparatedArguments | None = None
     _decided_pause: DecidedPause | None = None
     _advised: ToolInvocation | None = None
@@ -127,23 +125,22 @@ class ToolExecution:
         self._iteration = iteration
         self._refusal = refusal
         self._queued_at = queued_at
-        self._edit = approved if approved is not None and approved.instead is not None else None
-        self._approved = approved if self._edit is None else None
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._is_delivered = continuation is not None  # when the call began
         self._source = call.arguments
         self._bound = bound
         self._continuation = continuation
-        self._answers: dict[str, Approval | ToolResult] = {}
-        self._may_run = may_run
         needs_none = self._tool is None or self._tool.metadata.requires_approval is False
-        is_plain = not run.tool_advisors and needs_none and self._edit is None and may_run is None
+        has_edit = approved is not None and approved.instead is not None
+        is_plain = not run.tool_advisors and needs_none and not has_edit and may_run is None
         # the application may raise an error when it receives additional arguments, so that the tool does not run
         self._is_plain = is_plain and not isinstance(self._tool, AugmentedTool)
         # a single call without advisors and listeners has nothing to separate: all its time is the tool's
         separates = not self._is_plain or place[1] > 1 or run.events.wanted
         self.ledger: Final = TimeLedger() if separates and run.telemetry.enabled else None
+        if not self._is_plain or approved is not None:
+            self._approval = CallApproval(run, self._tool, self.ledger, approved, may_run)
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -158,8 +155,8 @@ class ToolExecution:
                 observed.stated(self._additional.intent)
                 observed.repaired(self._additional.repairs)
             observed.repaired(self._repairs)
-            if self._approved is not None:
-                observed.approved(self._approved.by, self._approved.code)
+            if self._approval is not None and (granted := self._approval.granted) is not None:
+                observed.approved(granted.by, granted.code)
             if isinstance(refusal, InvalidArguments):
                 result = self._invalid_result(refusal, observed)
             elif isinstance(refusal, Exception):  # of a validator of additional arguments
@@ -182,18 +179,19 @@ class ToolExecution:
                             tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
-            self._result = result
+            self._result = result  # first, because a listener may interrupt the run, which then needs the result
             observed.decided(result)
             if (error := self._error_for_run(result)) is not None:
                 observed.fails_run(error)
-        if error is not None:
+        if error is not None:  # outside the block, which would record the error as one of its own
             raise error from None
         return result
 
     @property
     def is_decided(self) -> bool:
         """Whether the call is decided: it has a result, or its tool may run and waits for the other calls."""
-        return self.is_held or (self._result is not None and self._result.pending is None)
+        is_held = self._approval is not None and self._approval.is_held
+        return is_held or (self._result is not None and self._result.pending is None)
 
     def result_so_far(self) -> ToolResultPart:
         """Return the present result of the call for the model, for a run that is interrupted."""
@@ -246,9 +244,8 @@ class ToolExecution:
             self._separate()
             self._repairs = self._binding.bind(self._source, self._bound)
         except InvalidArguments as problem:
-            if self._edit is None or self._edit.instead is None:
-                return problem
-            return self._admit_edited(self._edit, self._edit.instead)
+            edit = None if self._approval is None else self._approval.take_edit()
+            return problem if edit is None else self._admit_edited(edit)
         except Exception as problem:  # of a validator of additional arguments
             return problem
         return None
@@ -259,11 +256,11 @@ class ToolExecution:
             self._additional = self._tool.separate(self._call.arguments)
             self._source = self._additional.own
 
-    def _admit_edited(self, approved: Approval, instead: str) -> InvalidArguments | None:
+    def _admit_edited(self, arguments: str) -> InvalidArguments | None:
         """Bind the arguments that an approver set instead of those of the model, which are invalid."""
-        self._approved, self._edit, self._source = approved, None, instead
+        self._source = arguments
         try:
-            self._repairs = self._binding.bind(instead)
+            self._repairs = self._binding.bind(arguments)
         except InvalidArguments as problem:
             return problem
         return None
@@ -271,9 +268,10 @@ class ToolExecution:
     def _invalid_result(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
-        if self._approved is not None and self._approved.instead is not None:  # not the model's mistake
+        granted = None if self._approval is None else self._approval.granted
+        if granted is not None and granted.instead is not None:  # not the model's mistake
             text = f"{NOT_RUN}the arguments that were approved instead of its own are invalid."
-            result = replace(result, content=text, by=self._approved.by)
+            result = replace(result, content=text, by=granted.by)
             observed.invalid(result)
             return result
         observed.invalid(result)  # before the text is made, because the application's `message` function may fail
@@ -283,12 +281,10 @@ class ToolExecution:
 
     def _invocation(self, context: ToolContext) -> ToolInvocation:
         """Return the call as the outermost advisor sees it."""
-        assert self._tool is not None
+        assert self._tool is not None and self._approval is not None
         name, (arguments, values), definition = self._call.name, self._binding.shown(), self._tool.definition
         metadata, index = self._tool.metadata, self._place[0]
-        if self._approved is not None and self._approved.arguments is None:
-            self._approved = replace(self._approved, arguments=arguments)
-        self._bound = arguments
+        self._approval.begin(arguments)
         return ToolInvocation(
             name,
             arguments,
@@ -299,7 +295,7 @@ class ToolExecution:
             metadata,
             index,
             None if self._additional is None else self._additional.intent,
-            self._is_approved(arguments),
+            self._approval.covers(arguments),
             callback=own_tool(self._tool),
         )._holding(values)
 
@@ -363,8 +359,9 @@ class ToolExecution:
         except InvalidArguments as problem:
             observed.advised(call, is_changed=True)
             return self._invalid_result(problem, observed)
+        assert self._approval is not None
         arguments, values = self._binding.shown()
-        return replace(call, arguments=arguments, approved=self._is_approved(arguments))._holding(values)
+        return replace(call, arguments=arguments, approved=self._approval.covers(arguments))._holding(values)
 
     # Approve.
 
@@ -387,26 +384,25 @@ class ToolExecution:
             observed: the observation of the call.
             checking: the advisors that the call must pass again if the approver changes its arguments.
         """
-        if not self._is_approved(call.arguments) and (self._edit is not None or await self._requires_approval(call)):
-            answer = self._edit or self._answers.get(call.arguments) or await self._ask(call)
-            self._answers[call.arguments] = answer  # an advisor that runs the call again doesn't ask again
-            if isinstance(answer, ToolResult):
-                return answer
-            self._approved = answer
-            observed.approved(answer.by, answer.code)
-            if (instead := answer.instead) is not None:
-                edited = self._validate(call.replace(arguments=instead), observed)
+        approval = self._approval
+        assert approval is not None  # only a plain call has none
+        decision = await approval.decide(call)
+        if isinstance(decision, ToolResult):
+            return decision
+        if decision is not None:
+            observed.approved(decision.by, decision.code)
+            if decision.instead is not None:
+                edited = self._validate(call.replace(arguments=decision.instead), observed)
                 if isinstance(edited, ToolResult):
                     return edited
-                self._approved = replace(answer, arguments=edited.arguments)
+                approval.granted = replace(decision, arguments=edited.arguments)
                 return await self._advise(checking, replace(edited, approved=True)._holding(edited._values), observed)
         # a call with a continuation has begun, so it goes on without the rest of a held batch
-        if self._may_run is not None and self._continuation is None:
-            self.is_held = True
-            await AwaitOthers()
-            if not self._may_run():
-                return self._pending_result(self._request(call), call.code, "it waits until other calls are decided.")
-        observed.advised(call, is_changed=call.arguments != self._bound)
+        if approval.may_run is not None and self._continuation is None:
+            waiting = await approval.wait_for_others(call)
+            if waiting is not None:
+                return waiting
+        observed.advised(call, is_changed=call.arguments != approval.bound)
         self._advised = call
         result = await self._attempt(call.arguments, call.context, observed)
         return self._record_permission(result, call.code, call.rule, call.policy)
@@ -421,105 +417,21 @@ class ToolExecution:
         """Return the result of a call that ran, with why advisors, policies and approvers permitted it."""
         if result.decision != "allowed":
             return result
-        if (approved := self._approved) is not None:
-            code = approved.code or code
-            # the source is the edit if the arguments of the model were invalid
-            is_edit = approved.instead is not None and (
-                self._source is approved.instead or approved.arguments != self._bound
-            )
-            edited = approved.arguments if is_edit else None
-            reasons: dict[str, Any] = {"reason_code": code, "rule": rule, "policy": policy}
-            return replace(result, decision="approved", by=approved.by, edited=edited, **reasons)
+        if self._approval is not None and (granted := self._approval.granted) is not None:
+            edited = self._approval.edited_arguments(self._source)
+            reasons: dict[str, Any] = {"reason_code": granted.code or code, "rule": rule, "policy": policy}
+            return replace(result, decision="approved", by=granted.by, edited=edited, **reasons)
         by = self._continuation.provided.by if isinstance(self._continuation, GivenInput) else None
         if code is rule is by is None and policy is None:
             return result
         return replace(result, reason_code=code, rule=rule, policy=policy, by=by)
-
-    async def _requires_approval(self, call: ToolInvocation) -> bool:
-        requirement = call.metadata.requires_approval
-        if call.approval_reason is not None or isinstance(requirement, bool):
-            return call.approval_reason is not None or requirement is True
-        try:
-            return await perform(requirement, call.args) is not False
-        except Exception as error:
-            kind = error_type(error)  # its text may quote arguments
-            _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
-            return True
-
-    async def _ask(self, call: ToolInvocation) -> Approval | ToolResult:
-        """Ask the approvers, the outermost first, until one decides; return the result if the call may not run."""
-        request = self._request(call)
-        if not self._run.approvers:
-            return self._pending_result(request, call.code)
-        assert self._tool is not None
-        telemetry, iteration = self._run.telemetry, self._iteration
-        with observe_approval(self._run, self._tool, self._id, iteration, self.ledger) as waiting:
-            for approver in self._run.approvers:
-                place = approver.name, approver.order, iteration
-                with observe_hook(telemetry, "decide_approval", *place, ledger=self.ledger, kind="approval"):
-                    answer: Any = approver.decide_approval(request)
-                    if hasattr(answer, "__await__"):
-                        answer = await answer
-                if not isinstance(answer, Approve | Reject | Undecided | Denied):
-                    must = "an Approve, a Reject, an Undecided or a Denied"
-                    raise TypeError(
-                        f"decide_approval of {approver.name} must return {must}, not {type(answer).__name__}"
-                    )
-                if not isinstance(answer, Undecided):
-                    break
-            if isinstance(answer, Approve):
-                waiting.decided("approved", answer.by, answer.code or call.code)
-                instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
-                return Approval(answer.by, answer.code, call.arguments, instead)
-            if isinstance(answer, Undecided):
-                result = self._pending_result(request, call.code)
-            elif isinstance(answer, Reject):
-                result = rejected_result(self._id, call.name, answer, call.code, call.rule)
-            else:
-                result = call.denied(answer.reason, code=answer.code, rule=call.rule)
-            waiting.decided(result.decision, result.by, result.reason_code)
-        return result if isinstance(answer, Undecided) else replace(result, advisor=approver.name)
-
-    def _request(self, call: ToolInvocation) -> ApprovalRequest:
-        return ApprovalRequest(
-            call_id=self._id,
-            tool=call.name,
-            arguments=call.arguments,
-            bound=self._bound,
-            definition=call.definition,
-            source=call.metadata.source,
-            reason=call.approval_reason,
-            rule=call.approval_code,
-            policy_rule=call.rule,
-            policy=call.policy,
-            intent=call.intent,
-            requested_at=time(),
-            held=self.is_held and not self._is_approved(call.arguments),
-            run=self._run,
-        )
-
-    def _pending_result(
-        self, request: ApprovalRequest, code: str | None, reason: str = "it waits for approval."
-    ) -> ToolResult:
-        return ToolResult(
-            self._id,
-            request.tool,
-            f"{NOT_RUN}{reason}",
-            decision="pending",
-            reason_code=code,
-            rule=request.policy_rule,
-            pending=request.pending(),
-        )
-
-    def _is_approved(self, arguments: str) -> bool:
-        """Return whether the call has an approval for these canonical arguments."""
-        return self._approved is not None and self._approved.arguments == arguments
 
     # Attempt.
 
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
+        # the input answers a question about certain arguments: with others, the tool begins anew and may ask again
         if self._continuation is not None and self._continuation.arguments == self._binding.shown()[0]:
             if isinstance(self._continuation, DecidedPause):
                 self._decided_pause = self._continuation
@@ -575,19 +487,32 @@ class ToolExecution:
         except Exception as error:
             failure = unwrap_stop_iteration(error)
         except BaseException:
-            self.cancel()
+            self.cancel()  # the run ends, but the tool may go on in its thread, and reads `cancelled`
             raise
         finally:
             observed.stopped()
         # not inside the `except`: later errors would have the tool's error, and its text, as their context
         self._has_run = returned is not None
-        if failure is None and call.paused:
-            *_, paused = call.paused.values()
-            waiting = ", ".join(dict.fromkeys(pending.tool for pending in paused.calls))
+        return self._attempt_result(context, call.paused, returned, failure)
+
+    def _attempt_result(
+        self,
+        context: ToolContext,
+        paused: Mapping[str, NestedPause],
+        returned: ConvertedValue | None,
+        failure: Exception | None,
+    ) -> ToolResult:
+        """Return the result of an attempt that has ended, with what its tool returned or raised.
+
+        `paused` has the nested runs that wait for a decision, by the ids of their states.
+        """
+        if failure is None and paused:
+            *_, pause = paused.values()
+            waiting = ", ".join(dict.fromkeys(pending.tool for pending in pause.calls))
             if isinstance(own_tool(self._tool), AgentToolCallback):
-                reason = f"the agent {paused.run.agent!r} waits for a decision about its call of {waiting}."
-                return self._waiting_result(context, reason, nested=paused)
-            failure = NestedRunWaits(paused.run.agent, waiting, is_kept=paused.run.is_kept)
+                reason = f"the agent {pause.run.agent!r} waits for a decision about its call of {waiting}."
+                return self._waiting_result(context, reason, nested=pause)
+            failure = NestedRunWaits(pause.run.agent, waiting, is_kept=pause.run.is_kept)
         if failure is None:
             assert returned is not None
             return self._success_result(returned)
@@ -633,8 +558,11 @@ class ToolExecution:
         nested: NestedPause | None = None,
     ) -> ToolResult:
         """Return the result of a call whose tool has begun, and waits for input or for an agent."""
-        approval = None if self._approved is None else Approve(by=self._approved.by, code=self._approved.code)
-        request = self._request(self._advised or self._invocation(context))
+        if self._approval is None:  # a plain call had no use for one before
+            self._approval = CallApproval(self._run, self._tool, self.ledger)
+        request = self._approval.request(self._advised or self._invocation(context))
+        granted = self._approval.granted
+        approval = None if granted is None else Approve(by=granted.by, code=granted.code)
         pending = replace(request.pending(), held=False, input=input, nested=nested, approval=approval)
         text = f"{UNKNOWN_OUTCOME}{reason}"
         return ToolResult(self._id, self._call.name, text, outcome="input_required", pending=pending)

@@ -157,19 +157,8 @@ class ToolCallingManager:
             tools = await self.completed(run, tools, calls)
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(tool_call.name) for tool_call in calls]))
-        pending = {} if earlier is None else {pending_call.call_id: pending_call for pending_call in earlier.waiting}
-        places = [index for index, tool_call in enumerate(calls) if earlier is None or tool_call.id in pending]
-        step = ExecuteTools(
-            run,
-            calls if earlier is None else tuple(calls[index] for index in places),
-            tools,
-            iteration,
-            max_concurrency=self._max_concurrency,
-            most_characters=None if may_be_direct else self._max_result_characters,
-            hold=self._hold,
-            places=[(index, len(calls)) for index in places],
-            pending=pending,
-        )
+        most_characters = None if may_be_direct else self._max_result_characters
+        step = self._step(run, calls, tools, iteration, most_characters, earlier)
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
         ledger = run.telemetry.ledger if run.telemetry.enabled else None
@@ -188,13 +177,38 @@ class ToolCallingManager:
             if ledger is not None and mark is not None:
                 ledger.return_to(mark)
                 step.book(ledger, perf_counter_ns() - began)
-        for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
-            # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
-            if result.pending is None and (result.outcome is not None or result.decision == "answered"):
-                run.tally.record_result(tool_call, result)
+        _record_results(run, step, results)
         if earlier is not None:
-            results = _merge_earlier(run, earlier, dict(zip(places, results, strict=False)), decisions)
+            results = _merge_earlier(run, earlier, dict(zip(step.places, results, strict=False)), decisions)
         return self._conclude(run, messages, message, results, may_be_direct=may_be_direct)
+
+    def _step(
+        self,
+        run: RunContext,
+        calls: tuple[ToolCall, ...],
+        tools: ToolSet,
+        iteration: int,
+        most_characters: int | None,
+        earlier: ToolExecutionResult | None,
+    ) -> ExecuteTools:
+        """Return the step that runs the calls of an answer; after a pause, those of them that have waited."""
+        places = [(index, len(calls)) for index in range(len(calls))]
+        pending: dict[str, PendingCall] = {}
+        if earlier is not None:
+            pending = {call.call_id: call for call in earlier.waiting}
+            places = [(index, size) for index, size in places if calls[index].id in pending]
+            calls = tuple(calls[index] for index, _ in places)
+        return ExecuteTools(
+            run,
+            calls,
+            tools,
+            iteration,
+            max_concurrency=self._max_concurrency,
+            most_characters=most_characters,
+            hold=self._hold,
+            places=places,
+            pending=pending,
+        )
 
     def _conclude(
         self,
@@ -206,23 +220,19 @@ class ToolCallingManager:
         may_be_direct: bool,
     ) -> ToolExecutionResult:
         """Return the results of an answer as the loop goes on with them, with the conversation up to them."""
-        most = self._max_result_characters
-        is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
-        if may_be_direct and not is_direct and most is not None:
-            results = [result.limited(most) for result in results]
+        is_direct = may_be_direct and all(map(_is_answer, results))
+        if may_be_direct and not is_direct:
+            results = _limited(results, self._max_result_characters)
         ended_by = next((result for result in results if result.ends_run), None)
         # if an advisor ended the run, nobody decides about the calls that wait
-        waiting = [] if ended_by else [result.pending for result in results if result.pending is not None]
-        pending = tuple(chain.from_iterable(call.leaves() for call in waiting)) if waiting else ()
+        pending = () if ended_by else _waiting_calls(results)
         parts = [result.part() for result in results if ended_by or result.pending is None]
         if run.limits.max_consecutive_errors is not None and not pending:
             run.tally.record_iteration(all(part.is_error for part in parts))
         tool_messages = (tool_message_of(parts),) if parts else ()
         history = (*messages, message, *tool_messages)
-        if messages is run.complete and not pending:  # so that the history isn't scanned again
-            run.complete = history
-            if messages is run.paired:
-                run.paired = history
+        if not pending:
+            _extend_complete(run, messages, history)
         return ToolExecutionResult(history, is_direct, results, ended_by, pending)
 
     async def completed(self, run: RunContext, tools: ToolSet, calls: Iterable[ToolCall]) -> ToolSet:
@@ -420,6 +430,38 @@ class ToolCallingManager:
                 last_response: Any = response
                 raise LoopLimitExceeded(run.tally.broken, last_response, run.tally.broken_by, result)
             return result
+
+
+def _record_results(run: RunContext, step: ExecuteTools, results: Sequence[ToolResult]) -> None:
+    """Count the results for the limits of equal calls and of failures."""
+    for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
+        # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
+        if result.pending is None and (result.outcome is not None or result.decision == "answered"):
+            run.tally.record_result(tool_call, result)
+
+
+def _is_answer(result: ToolResult) -> bool:
+    """Return whether the result of a tool that returns directly can be the answer of the run."""
+    return result.ok or result.decision == "answered"
+
+
+def _limited(results: Sequence[ToolResult], most_characters: int | None) -> Sequence[ToolResult]:
+    """Return results that the model reads, each truncated to `most_characters`; None for no limit."""
+    return results if most_characters is None else [result.limited(most_characters) for result in results]
+
+
+def _waiting_calls(results: Sequence[ToolResult]) -> tuple[PendingCall, ...]:
+    """Return the calls that wait, with those of nested runs in place of the calls that began these runs."""
+    waiting = [result.pending for result in results if result.pending is not None]
+    return tuple(chain.from_iterable(call.leaves() for call in waiting)) if waiting else ()
+
+
+def _extend_complete(run: RunContext, messages: Sequence[Message], history: tuple[Message, ...]) -> None:
+    """Record that a history is complete if its beginning `messages` is, so that it isn't scanned again."""
+    if messages is run.complete:
+        run.complete = history
+        if messages is run.paired:
+            run.paired = history
 
 
 def _executed_message(executed: ToolExecutionResult) -> AssistantMessage:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from traced_tools.core.approval import PendingCall, Reject
+from traced_tools.core.approval import Denied, PendingCall, Reject
 from traced_tools.core.checks import check_by, expect
 from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.enums import SUPERSEDED
@@ -55,18 +55,26 @@ def refuse_superseded(run: RunContext, calls: Sequence[ToolCall], tools: ToolSet
             observed.decided(denied_result(call.id or "", call.name, reason, SUPERSEDED, None))
 
 
-def ended_result(result: ToolResult, pending: PendingCall | None, reason: str) -> ToolResult:
-    """Return the result of a call that a decision ends, with the verdict of the policy that it waited under.
+def ended_result(call: ToolCall, decision: Reject | Denied, pending: PendingCall | None) -> ToolResult:
+    """Return the result of a call that a decision ends.
 
-    If its tool has begun and waited, its outcome is unknown.
+    Args:
+        call: the call.
+        decision: the decision. If the tool of the call has begun and waited, its outcome is unknown.
+        pending: the call as it has waited, with the rule and the verdict of a policy that it waited under; None if it
+            has not waited.
     """
+    code, rule = (None, None) if pending is None else (pending.rule, pending.policy_rule)
+    if isinstance(decision, Reject):
+        result = rejected_result(call.id or "", call.name, decision, code, rule)
+    else:
+        result = replace(denied_result(call.id or "", call.name, decision.reason, decision.code, None), rule=rule)
     if pending is None:
         return result
-    result = replace(result, policy=pending.policy)
-    if not pending.has_begun:
-        return result
-    reason_text = "its agent waited" if pending.input is None else "it asked for input and did not get any"
-    return replace(result, content=f"{UNKNOWN_OUTCOME}{reason_text}: {reason}")
+    if pending.has_begun:
+        why = "its agent waited" if pending.input is None else "it asked for input and did not get any"
+        result = replace(result, content=f"{UNKNOWN_OUTCOME}{why}: {decision.reason}")
+    return replace(result, policy=pending.policy)
 
 
 def waiting_result(call: PendingCall) -> ToolResult:

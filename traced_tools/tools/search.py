@@ -1,13 +1,8 @@
 """The former place of `traced_tools.search`. The next release removes it."""
 
-from __future__ import annotations
+import lazy_loader
 
-from traced_tools._lazy import lazy_exports
+from traced_tools._moved import with_moved
 
-_MOVED = (
-    *("Always", "Composite", "DecisionToolIndex", "Eviction", "HybridToolIndex", "InMemoryVectorStore"),
-    *("KeywordToolIndex", "Lru", "Never", "PgVectorStore", "RegexToolIndex", "ToolIndex", "ToolMatch", "ToolVector"),
-    *("Ttl", "VectorStore", "VectorToolIndex"),
-)
-
-__getattr__, __dir__ = lazy_exports(__name__, {}, dict.fromkeys(_MOVED, "traced_tools.search"))
+_getattr, __dir__, __all__ = lazy_loader.attach(__name__)
+__getattr__ = with_moved(__name__, _getattr)

@@ -8,23 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.bench.memory.facts import TURNS, Fact, Plan, plan
-from traced_tools import (
-    ChatClient,
+from traced_tools import ChatClient, MemoryAdvisor, Message, ToolCall, tool
+from traced_tools.core import dump_messages
+from traced_tools.memory import (
     ChatMemory,
     CompactingChatMemory,
     CompactionTrigger,
     CutToolResults,
     InMemoryChatMemoryRepository,
     KeepTurns,
-    MemoryAdvisor,
-    Message,
+    MemorySession,
+    MemoryView,
     MessageWindowChatMemory,
     Summarize,
-    ToolCall,
-    dump_messages,
-    tool,
 )
-from traced_tools.memory import MemorySession, MemoryView
 from traced_tools.memory.tokens import estimate_tokens
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel

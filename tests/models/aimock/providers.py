@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.models.aimock.server import KEY, Aimock
-from traced_tools import AuthenticationError, InvalidRequest, InvalidResponse, ModelError, RateLimited
+from traced_tools import AuthenticationError, ModelError, RateLimited
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import (
     AnthropicChatModel,
     GeminiChatModel,

@@ -14,7 +14,8 @@ from tests.models.aimock.server import Aimock
 from tests.modes import MODES
 from tests.sweeps import sweep
 from tests.waiting import PATIENCE, patiently
-from traced_tools import AuthenticationError, InvalidResponse, ModelError, ModelTimeout
+from traced_tools import AuthenticationError, ModelError, ModelTimeout
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import EmbeddingResponse, OllamaEmbeddingModel
 from traced_tools.models.http.embedding import HttpEmbeddingModel
 

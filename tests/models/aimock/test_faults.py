@@ -15,16 +15,8 @@ from tests.models.aimock.server import Aimock
 from tests.modes import MODES, STREAMING_MODES
 from tests.sweeps import sweep
 from tests.waiting import PATIENCE
-from traced_tools import (
-    AuthenticationError,
-    ChatClient,
-    ChatClientResponse,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    ModelTimeout,
-    RateLimited,
-)
+from traced_tools import AuthenticationError, ChatClient, ChatClientResponse, ModelError, ModelTimeout, RateLimited
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models.http.retries import RetryPolicy
 
 FINE = {"match": {}, "response": {"content": "fine"}}

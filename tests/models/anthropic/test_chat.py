@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 
 from tests import modes
 from tests.models import recorded
-from traced_tools import (
-    AssistantMessage,
-    ChatClient,
-    LoopLimits,
-    ModelError,
-    ProviderPart,
-    RateLimited,
-    ReasoningPart,
-    TextPart,
-    ToolCall,
-    Usage,
-)
+from traced_tools import AssistantMessage, ChatClient, LoopLimits, ModelError, RateLimited, TextPart, ToolCall, Usage
+from traced_tools.core import ProviderPart, ReasoningPart
 from traced_tools.models import AnthropicChatModel, ChatResponse
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.folding import ChunkFold

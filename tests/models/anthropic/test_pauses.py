@@ -10,7 +10,8 @@ import pytest
 
 from tests import modes
 from tests.modes import MODES, STREAMING_MODES
-from traced_tools import ChatClient, ChatClientResponse, ChatOptions, InvalidResponse, ModelError, Usage
+from traced_tools import ChatClient, ChatClientResponse, ChatOptions, ModelError, Usage
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import AnthropicChatModel, FallbackModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 

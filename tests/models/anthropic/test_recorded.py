@@ -14,18 +14,9 @@ from hypothesis import strategies as st
 from tests.fixtures import Exchange, exchanges, wire_cases
 from tests.models import recorded
 from tests.models.recorded import RecordedTool
-from traced_tools import (
-    ChatClient,
-    ChatClientRequestSpec,
-    ChatOptions,
-    InvalidRequest,
-    ProviderPart,
-    ReasoningPart,
-    TextPart,
-    ToolCall,
-    ToolDefinition,
-    UserMessage,
-)
+from traced_tools import ChatClient, ChatClientRequestSpec, ChatOptions, TextPart, ToolCall, UserMessage
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import AnthropicChatModel, ChatRequest, ChatResponse
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.http.model import HttpChatModel

@@ -12,16 +12,13 @@ from traced_tools import (
     ChatOptions,
     ConfigurationError,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolDefinition,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition, ToolResultPart
 from traced_tools.models import ChatRequest
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 

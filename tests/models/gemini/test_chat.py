@@ -12,20 +12,9 @@ from hypothesis import strategies as st
 
 from tests import modes
 from tests.models import recorded
-from traced_tools import (
-    AuthenticationError,
-    ChatClient,
-    ImagePart,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-    ProviderPart,
-    RateLimited,
-    ReasoningPart,
-    TextPart,
-    ToolCall,
-    Usage,
-)
+from traced_tools import AuthenticationError, ChatClient, ImagePart, ModelError, RateLimited, TextPart, ToolCall, Usage
+from traced_tools.core import ProviderPart, ReasoningPart
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import ChatRequest, ChatResponse, GeminiChatModel
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.gemini import partial_calls

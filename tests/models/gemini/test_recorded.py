@@ -21,13 +21,13 @@ from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
     ChatOptions,
-    InvalidRequest,
     Message,
     SystemMessage,
     ToolCall,
-    ToolDefinition,
     UserMessage,
 )
+from traced_tools.core import ToolDefinition
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import ChatResponse, GeminiChatModel
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.gemini.chat import GeminiChatCodec

@@ -13,19 +13,14 @@ from traced_tools import (
     ConfigurationError,
     ImagePart,
     Message,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolDefinition,
-    ToolDefinitionError,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
-    dump_messages,
-    load_messages,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition, ToolResultPart, dump_messages, load_messages
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.models import ChatRequest, GeminiChatModel
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.gemini.chat import GeminiChatCodec

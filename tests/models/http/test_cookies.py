@@ -10,7 +10,8 @@ import pytest
 
 from tests import modes
 from tests.modes import BLOCKING_MODES, MODES
-from traced_tools import ChatClient, InvalidRequest
+from traced_tools import ChatClient
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.testing import ReplayServer
 

@@ -14,7 +14,8 @@ from httpx_sse import SSEError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traced_tools import InvalidResponse, ModelTimeout
+from traced_tools import ModelTimeout
+from traced_tools.errors import InvalidResponse
 from traced_tools.models.http.framing import Framing, JsonLines, ResponseBody, ServerSentEvents
 
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"

@@ -12,15 +12,8 @@ import pytest
 
 from tests import modes
 from tests.modes import MODES
-from traced_tools import (
-    AuthenticationError,
-    ChatClient,
-    ConfigurationError,
-    InvalidResponse,
-    ModelError,
-    ModelTimeout,
-    RateLimited,
-)
+from traced_tools import AuthenticationError, ChatClient, ConfigurationError, ModelError, ModelTimeout, RateLimited
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import AnthropicChatModel, GeminiChatModel, OpenAIChatModel
 from traced_tools.models.http import framing
 from traced_tools.models.http.options import Timeouts

@@ -17,7 +17,8 @@ import pytest
 from tests import modes
 from tests.modes import BLOCKING_MODES, MODES
 from tests.waiting import PATIENCE, patiently
-from traced_tools import ChatClient, InvalidResponse, ModelError
+from traced_tools import ChatClient, ModelError
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import OpenAIChatModel
 
 trustme = pytest.importorskip("trustme", reason="needs trustme and h2 (the extra dev)")

@@ -15,13 +15,12 @@ from traced_tools import (
     ChatClient,
     ChatOptions,
     ConfigurationError,
-    InvalidRequest,
-    InvalidResponse,
     ModelError,
     ModelTimeout,
     RateLimited,
     UserMessage,
 )
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.observe import names

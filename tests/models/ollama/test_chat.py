@@ -18,17 +18,15 @@ from traced_tools import (
     ImagePart,
     Message,
     ModelError,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolDefinition,
-    ToolDefinitionError,
     ToolMessage,
-    ToolResultPart,
     Usage,
     UserMessage,
 )
+from traced_tools.core import ReasoningPart, ToolDefinition, ToolResultPart
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.models import ChatRequest, ChatResponse, OllamaChatModel
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.folding import ChunkFold

@@ -9,14 +9,8 @@ import pytest
 
 from tests.models import recorded
 from tests.modes import run
-from traced_tools import (
-    AuthenticationError,
-    ChatClient,
-    ConfigurationError,
-    InvalidRequest,
-    InvalidResponse,
-    ModelError,
-)
+from traced_tools import AuthenticationError, ChatClient, ConfigurationError, ModelError
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import OllamaChatModel
 from traced_tools.testing import ReplayServer, Reply
 

@@ -20,12 +20,11 @@ from traced_tools import (
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolDefinition,
-    ToolDefinitionError,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ToolDefinition, ToolResultPart
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.parsing import decode_answer
 from traced_tools.testing import ReplayServer

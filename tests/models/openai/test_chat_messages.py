@@ -12,15 +12,13 @@ from traced_tools import (
     AssistantMessage,
     ConfigurationError,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolResultPart
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.servers import resolve_server

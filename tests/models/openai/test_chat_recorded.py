@@ -21,25 +21,23 @@ from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
     ChatOptions,
-    FunctionToolCallback,
     ImagePart,
-    InvalidRequest,
-    InvalidResponse,
     Message,
     ModelError,
     SystemMessage,
     TextPart,
     ToolCall,
     ToolContext,
-    ToolDefinition,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ToolDefinition, ToolResultPart
+from traced_tools.errors import InvalidRequest, InvalidResponse
 from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.testing import Reply
+from traced_tools.tools import FunctionToolCallback
 
 PROVIDERS = {
     "groq-chat": "groq",

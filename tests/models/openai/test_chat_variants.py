@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tests.models.openai.completions import CODEC, DONE, STOP, chunks_of, codec_of, decoded, delta, folded
 from tests.models.recorded import folded as asked
 from tests.models.recorded import without_made_up_ids
-from traced_tools import AssistantMessage, ImagePart, InvalidResponse, ProviderPart, ReasoningPart, TextPart, ToolCall
+from traced_tools import AssistantMessage, ImagePart, TextPart, ToolCall
+from traced_tools.core import ProviderPart, ReasoningPart
+from traced_tools.errors import InvalidResponse
 from traced_tools.models import OpenAIChatModel
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.testing import ReplayServer, Reply

@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 
 from tests import modes
 from tests.models import recorded
-from traced_tools import (
-    ChatClient,
-    ImagePart,
-    InvalidRequest,
-    ModelError,
-    ProviderPart,
-    ReasoningPart,
-    TextPart,
-    ToolCall,
-    Usage,
-)
+from traced_tools import ChatClient, ImagePart, ModelError, TextPart, ToolCall, Usage
+from traced_tools.core import ProviderPart, ReasoningPart
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import ChatChunk, ChatResponse, OpenAIResponsesModel
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.openai.responses import OpenAIResponsesCodec

@@ -19,14 +19,12 @@ from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
     ChatOptions,
-    InvalidRequest,
     Message,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
-    ToolDefinition,
     UserMessage,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import ChatResponse, OpenAIResponsesModel
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions

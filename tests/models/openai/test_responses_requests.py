@@ -11,17 +11,14 @@ from traced_tools import (
     ChatOptions,
     ConfigurationError,
     ImagePart,
-    ProviderPart,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolCall,
-    ToolDefinition,
-    ToolDefinitionError,
     ToolMessage,
-    ToolResultPart,
     UserMessage,
 )
+from traced_tools.core import ProviderPart, ReasoningPart, ToolDefinition, ToolResultPart
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.models import ChatRequest, OpenAIResponsesModel
 from traced_tools.models.openai.responses import OpenAIResponsesCodec
 

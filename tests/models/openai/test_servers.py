@@ -9,14 +9,8 @@ import httpx
 import pytest
 
 from tests.models.openai.completions import codec_of, encoded
-from traced_tools import (
-    AuthenticationError,
-    ConfigurationError,
-    InvalidRequest,
-    ModelError,
-    RateLimited,
-    UserMessage,
-)
+from traced_tools import AuthenticationError, ConfigurationError, ModelError, RateLimited, UserMessage
+from traced_tools.errors import InvalidRequest
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from traced_tools import FunctionToolCallback, ToolCallback, ToolContext, ToolDefinition, ToolMetadata
+from traced_tools import ToolContext
+from traced_tools.core import ToolCallback, ToolDefinition, ToolMetadata
+from traced_tools.tools import FunctionToolCallback
 
 SCHEMA = {
     "type": "object",

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, create_model
 
 from tests.fixtures import bfcl_tools, livemcp_tools
-from traced_tools import (
-    AugmentedArguments,
-    ToolDefinition,
-    ToolDefinitionError,
-    ToolMetadata,
-    augmented,
-    tool_callbacks,
-)
+from traced_tools.core import ToolDefinition, ToolMetadata
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools import AugmentedArguments, augmented, tool_callbacks
 from traced_tools.tools.schema.additional import AdditionalArguments, members_of, object_of
 from traced_tools.tools.schema.arguments import ArgumentValidationError
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema

@@ -14,16 +14,12 @@ from tests.sweeps import check_each
 from tests.tools.schema import kinds
 from tests.tools.schema.kinds import KINDS, TYPED_KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
-from traced_tools import (
-    ChatClient,
-    FunctionToolCallback,
-    InvalidArguments,
-    ToolCall,
-    ToolCallback,
-    ToolMetadata,
-)
+from traced_tools import ChatClient, ToolCall
+from traced_tools.core import ToolCallback, ToolMetadata
+from traced_tools.errors import InvalidArguments
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 from traced_tools.tools.callback import as_invocable
 from traced_tools.tools.schema.arguments import BoundArguments
 

@@ -26,7 +26,7 @@ from tests.tools.schema.schemas import (
     values,
     without_nulls,
 )
-from traced_tools import ToolDefinitionError
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.schema.dialects import inline_references, to_strict_schema
 
 

@@ -9,7 +9,9 @@ import pytest
 from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.sweeps import check_each
-from traced_tools import ChatClient, ToolDefinition, ToolDefinitionError, ToolMetadata
+from traced_tools import ChatClient
+from traced_tools.core import ToolDefinition, ToolMetadata
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.models import ChatRequest
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.testing import ScriptedChatModel

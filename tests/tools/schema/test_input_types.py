@@ -29,9 +29,10 @@ from tests.tools.schema.input_types import (
     Point,
     Unit,
 )
-from traced_tools import ChatClient, FunctionToolCallback, ToolCall, ToolContext, ToolDefinitionError, ToolParam
-from traced_tools.errors import InvalidArguments
+from traced_tools import ChatClient, ToolCall, ToolContext, ToolParam
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 
 
 def of_type(annotation: Any, *, alone: bool = False) -> FunctionToolCallback:

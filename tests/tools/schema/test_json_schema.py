@@ -398,3 +398,19 @@ def test_a_schema_whose_references_double_is_not_followed_for_ever() -> None:
     check = SchemaCheck({"$defs": {**doubling, "d40": {}}, "$ref": "#/$defs/d0"})
     assert not check.usable
     assert check.problems({"a": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("keyword", "leaf", "value"),
+    [
+        ("unevaluatedProperties", {"properties": {"a": {}}}, {"a": 1}),
+        ("unevaluatedItems", {"items": {}}, [1]),
+    ],
+)
+def test_nested_unevaluated_keywords_are_not_followed_for_ever(keyword: str, leaf: Any, value: Any) -> None:
+    """Each of them validates the schemas beside it again, so their work doubles with each level."""
+    schema = leaf
+    for _ in range(40):
+        schema = {keyword: False, "anyOf": [schema]}
+    (problem,) = SchemaCheck({"properties": {"below": schema}}).problems({"below": value})
+    assert problem.text == "could not be checked; send simpler values"

@@ -11,8 +11,10 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 from tests.markers import MARKER
-from traced_tools import FunctionToolCallback, ToolDefinition, ToolDefinitionError, ToolParam, tool
-from traced_tools.errors import InvalidArguments
+from traced_tools import ToolParam, tool
+from traced_tools.core import ToolDefinition
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
+from traced_tools.tools import FunctionToolCallback
 
 
 def made(function: Any, **settings: Any) -> FunctionToolCallback:

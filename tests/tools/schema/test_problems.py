@@ -38,7 +38,8 @@ from typing_extensions import TypedDict
 
 from tests.markers import MARKER
 from tests.stable_ids import stable_id
-from traced_tools import FunctionToolCallback, InvalidArguments
+from traced_tools.errors import InvalidArguments
+from traced_tools.tools import FunctionToolCallback
 
 
 class Colour(enum.Enum):

@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[imp
 from tests.fixtures import json_schema_groups
 from tests.sweeps import check_each
 from tests.tools.schema.schemas import JSON, NODE, TEXT, bomb, documents, fields, keywords, valid, values
-from traced_tools import ToolDefinitionError
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.schema.dialects import inline_references, to_strict_schema
 
 

@@ -17,8 +17,10 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
 
 from tests.markers import MARKER
-from traced_tools import FunctionToolCallback, ToolContext, ToolDefinition, ToolDefinitionError, ToolParam
-from traced_tools.errors import InvalidArguments
+from traced_tools import ToolContext, ToolParam
+from traced_tools.core import ToolDefinition
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
+from traced_tools.tools import FunctionToolCallback
 
 
 class Unit(enum.Enum):

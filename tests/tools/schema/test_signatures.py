@@ -16,8 +16,9 @@ import pytest
 
 from tests.markers import MARKER
 from tests.stable_ids import stable_id
-from traced_tools import FunctionToolCallback, ToolContext, ToolDefinitionError
-from traced_tools.errors import InvalidArguments
+from traced_tools import ToolContext
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
+from traced_tools.tools import FunctionToolCallback
 
 if TYPE_CHECKING:
     from there import Nowhere  # type: ignore[import-not-found]

@@ -15,17 +15,12 @@ from tests.markers import MARKER, everything
 from tests.modes import MODES, run
 from tests.tools.schema.kinds import KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
-from traced_tools import (
-    ChatClient,
-    FunctionToolCallback,
-    InvalidArguments,
-    ToolCall,
-    ToolCallback,
-    ToolMessage,
-    ToolMetadata,
-)
+from traced_tools import ChatClient, ToolCall, ToolMessage
+from traced_tools.core import ToolCallback, ToolMetadata
 from traced_tools.core.enums import REPAIRS
+from traced_tools.errors import InvalidArguments
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import FunctionToolCallback
 from traced_tools.tools.callback import as_invocable
 from traced_tools.tools.schema.arguments import BoundArguments
 

@@ -1,4 +1,4 @@
-"""Exports records as JSON Lines, CSV or Parquet."""
+"""Exports records as JSON Lines or CSV."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import IO, Any, Final, Literal
 from unicodedata import category, normalize
 
 from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.records import PRINCIPAL, AuditRecord, body_of, person_of, timestamp
-from traced_tools.audit.schema import REPEATED, REPEATED_NUMBERS
+from traced_tools.audit.schema import REPEATED
 from traced_tools.errors import ConfigurationError
 
-ExportFormat = Literal["jsonl", "csv", "parquet"]
+ExportFormat = Literal["jsonl", "csv"]
 
 _NAMED: Final = (
     *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
@@ -33,13 +32,11 @@ COLUMNS: Final = (
     *(f"{name}_{part}" for name in _CONTENTS for part in ("digest", "size")),
     *("previous", "hash", "body"),
 )
-"""The columns of CSV and Parquet. A row is a record; its `body` is the whole record."""
+"""The columns of CSV. A row is a record; its `body` is the whole record."""
 _FORMULA: Final = "=+-@\N{MINUS SIGN}"
 """The first characters of a formula. Full-width, small and superscript forms count as these (Unicode's NFKC)."""
 _FILLERS: Final = " \u115f\u1160\u2800\u3164\uffa0"
 """Characters that are printable and look blank."""
-_BATCH: Final = 5_000
-"""Records per Parquet row group."""
 
 
 def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]) -> int:
@@ -48,12 +45,11 @@ def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]
     Args:
         records: the records, such as from `AuditReader.records()`.
         format: `jsonl`: one line per record, its body with an additional field `hash`. `csv`: one row per record; a
-            value that a spreadsheet may read as a formula gets an apostrophe in front. `parquet`: the same columns
-            with types, written with pyarrow.
+            value that a spreadsheet may read as a formula gets an apostrophe in front.
         file: a file that is open for writing bytes.
 
     Raises:
-        ConfigurationError: for an unknown format, or for parquet without pyarrow.
+        ConfigurationError: for an unknown format.
     """
     if format not in _WRITERS:
         raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}")
@@ -102,23 +98,9 @@ def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
         text.detach()
 
 
-def _write_parquet(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
-    pyarrow, parquet = _pyarrow()
-    schema = _schema(pyarrow)
-    count = 0
-    rows = _rows(records)
-    with parquet.ParquetWriter(file, schema) as writer:
-        while batch := list(islice(rows, _BATCH)):
-            typed = [{name: _typed_value(name, row) for name in COLUMNS} for row in batch]
-            writer.write_table(pyarrow.Table.from_pylist(typed, schema=schema))
-            count += len(batch)
-    return count
-
-
 _WRITERS: Final[dict[str, Callable[[Iterable[AuditRecord], IO[bytes]], int]]] = {
     "jsonl": _write_jsonl,
     "csv": _write_csv,
-    "parquet": _write_parquet,
 }
 
 
@@ -169,38 +151,3 @@ def _time(time: object) -> object:
         return timestamp(time) if isinstance(time, int) else time
     except (ValueError, OverflowError):
         return time
-
-
-def _typed_value(name: str, row: dict[str, Any]) -> object:
-    """Return a value in the type of its column; None if it has another type."""
-    value = row[name]
-    if name == "duration":
-        return float(value) if type(value) in (int, float) else None
-    if name in _NUMBERS:
-        return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-_NUMBERS: Final = (
-    *("sequence", "time", "batch_size", "attempts"),
-    *REPEATED_NUMBERS,
-    *(f"{name}_size" for name in _CONTENTS),
-)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        from pyarrow import parquet
-    except ImportError:
-        raise ConfigurationError("parquet needs pyarrow: pip install 'traced_tools[parquet]'") from None
-    return pyarrow, parquet
-
-
-def _schema(pyarrow: Any) -> Any:
-    kinds = {name: pyarrow.int64() for name in _NUMBERS} | {"time": pyarrow.timestamp("ns", "UTC")}
-    kinds["duration"] = pyarrow.float64()
-    return pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])

@@ -155,16 +155,7 @@ Lines = set[tuple[str, int, str]] | None
 
 def _check_receipt(receipt: str | bytes, signatures: Signatures, lines: Lines) -> list[dict[str, Any]]:
     """Return the fields of the call's records."""
-    text = receipt.decode("utf-8", "replace") if isinstance(receipt, bytes) else receipt
-    document = parsed(text)
-    if document is None or document.keys() != {"receipt", "chains", *_IDENTITY}:
-        raise _InvalidReceipt("it is not a receipt")
-    if not _is_canonical(document, text.strip()):  # readers differ in which value of a repeated key they use
-        raise _InvalidReceipt("it is not canonical JSON")
-    if type(document["receipt"]) is not int or document["receipt"] != _VERSION:
-        raise _InvalidReceipt("its version is unknown")
-    if not isinstance(document["chains"], list):
-        raise _InvalidReceipt("it is not a receipt")
+    document = _read_receipt(receipt)
     call: list[dict[str, Any]] = []
     chain_ids: set[str] = set()
     for chain in document["chains"]:
@@ -180,6 +171,21 @@ def _check_receipt(receipt: str | bytes, signatures: Signatures, lines: Lines) -
     if not any(record["kind"] == "intent" for record in call):
         raise _InvalidReceipt("it has no intent of the call")
     return call
+
+
+def _read_receipt(receipt: str | bytes) -> dict[str, Any]:
+    """Return the members of a receipt, whose chains are not checked yet; raise `_InvalidReceipt` if it is not one."""
+    text = receipt.decode("utf-8", "replace") if isinstance(receipt, bytes) else receipt
+    document = parsed(text)
+    if document is None or document.keys() != {"receipt", "chains", *_IDENTITY}:
+        raise _InvalidReceipt("it is not a receipt")
+    if not _is_canonical(document, text.strip()):  # readers differ in which value of a repeated key they use
+        raise _InvalidReceipt("it is not canonical JSON")
+    if type(document["receipt"]) is not int or document["receipt"] != _VERSION:
+        raise _InvalidReceipt("its version is unknown")
+    if not isinstance(document["chains"], list):
+        raise _InvalidReceipt("it is not a receipt")
+    return document
 
 
 def _identity(fields: Mapping[str, Any]) -> str:

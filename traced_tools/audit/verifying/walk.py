@@ -320,15 +320,8 @@ class _Walk:
         fields = parsed(body)
         if fields is None:
             return Problem("changed", chain_id, place, "its body is not a record")
-        if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
-            return self._problem_of_misplaced_record(chain_id, place, fields)
-        digest = hashlib.sha256(body.encode()).hexdigest()
-        if digest != hash_ and not is_hash_of_erasable(hash_, fields, body):
-            return Problem("changed", chain_id, place, "its hash is not that of its body")
-        if fields.get("previous") != chain.head:
-            return self._problem_of_unlinked_record(chain_id, place, hash_)
-        if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
-            return Problem("changed", chain_id, place, text)
+        if (problem := self._problem_of_fields(chain, place, row, fields)) is not None:
+            return problem
         if kind == "checkpoint" and (problem := self._check_checkpoint(chain, fields)) is not None:
             return problem
         erasable = fields["schema_version"] == ERASABLE_VERSION
@@ -342,6 +335,20 @@ class _Walk:
         self.records += 1
         if place in chain.expected:
             self._compare(chain, chain.expected[place])
+        return None
+
+    def _problem_of_fields(self, chain: _Chain, place: int, row: Any, fields: dict[str, Any]) -> Problem | None:
+        """Return why a record is not the next of its chain, or not what its hash and its columns say; None if it is."""
+        chain_id, _, time, kind, hash_, body = row[:_OWN]
+        if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
+            return self._problem_of_misplaced_record(chain_id, place, fields)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        if digest != hash_ and not is_hash_of_erasable(hash_, fields, body):
+            return Problem("changed", chain_id, place, "its hash is not that of its body")
+        if fields.get("previous") != chain.head:
+            return self._problem_of_unlinked_record(chain_id, place, hash_)
+        if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
+            return Problem("changed", chain_id, place, text)
         return None
 
     def _check_checkpoint(self, chain: _Chain, fields: dict[str, Any]) -> Problem | None:
@@ -469,11 +476,7 @@ class _Walk:
             unattested := [str(chain_id) for chain_id in self.chains if chain_id not in self.attested_outside]
         ):
             yield f"chains that no line outside the store lists, whose end may be cut off: {listed(unattested)}"
-        if self.late or self.lost:
-            yield f"gap records report intents written late: {self.late}, and records never written: {self.lost}"
-        yield from self.gaps[:_MOST_GAPS]
-        if (more := len(self.gaps) - _MOST_GAPS) > 0:
-            yield f"and {more} more gaps"
+        yield from self._gap_notes()
         if self.problem is None:
             yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:
@@ -484,6 +487,13 @@ class _Walk:
             yield f"checkpoints of the store without a whole line outside it: {self.unlined}"
         if self.signatures.unchecked:
             yield f"signatures not checked, because traced_tools[signing] is not installed: {self.signatures.unchecked}"
+
+    def _gap_notes(self) -> Iterator[str]:
+        if self.late or self.lost:
+            yield f"gap records report intents written late: {self.late}, and records never written: {self.lost}"
+        yield from self.gaps[:_MOST_GAPS]
+        if (more := len(self.gaps) - _MOST_GAPS) > 0:
+            yield f"and {more} more gaps"
 
     def _unsigned_chains(self) -> Iterator[str]:
         for chain_id, chain in self.chains.items():

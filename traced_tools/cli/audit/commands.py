@@ -153,7 +153,7 @@ def verify(
 @options.selecting_calls
 def export(
     *,
-    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
+    format: Annotated[str, typer.Option(help="jsonl or csv.")],
     store: options.Store = _STORE,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="The output file.  [default: stdout]")] = None,
     selection: options.CallOptions,
@@ -162,8 +162,6 @@ def export(
     with exit_statuses("audit", printing=output is None):
         call_filter = selection.filter(store)
         records = find_records(AuditReader(store), call_filter)
-        if output is None and format == "parquet" and sys.stdout.isatty():
-            _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
         if output is not None and _is_trail_file(store, output):
             _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
         records = _with_first_read(records)

@@ -15,7 +15,7 @@ import typer
 from traced_tools.cli.audit.formatting import escape
 from traced_tools.cli.dashboards import files
 from traced_tools.cli.dashboards.exporting import export_dashboards
-from traced_tools.cli.dashboards.files import Schema
+from traced_tools.cli.dashboards.files import BoardSchema
 from traced_tools.cli.dashboards.limits import DEFAULTS, Limits
 from traced_tools.errors import ConfigurationError
 
@@ -36,7 +36,7 @@ app = typer.Typer(
 @app.command()
 def export(
     dir: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files. It is created if missing.")],
-    schema: Annotated[Schema, typer.Option(help=_SCHEMA)] = Schema.CLASSIC,
+    schema: Annotated[BoardSchema, typer.Option(help=_SCHEMA)] = BoardSchema.CLASSIC,
     runbooks: Annotated[
         str | None, typer.Option(metavar="URL", help="The page of your runbooks, to which the alerts link.")
     ] = None,
@@ -122,7 +122,7 @@ def import_boards(
     from traced_tools.cli.dashboards.grafana import Grafana, ImportFailed  # here, so that other commands start faster
 
     try:
-        boards = [json.loads(path.read_bytes()) for path in files.boards(Schema.CLASSIC)]
+        boards = [json.loads(path.read_bytes()) for path in files.boards(BoardSchema.CLASSIC)]
         with Grafana(grafana_url, token) as grafana:
             grafana.create_folder()
             for board in boards:

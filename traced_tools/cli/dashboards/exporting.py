@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from traced_tools.cli.dashboards import files
-from traced_tools.cli.dashboards.files import Schema
+from traced_tools.cli.dashboards.files import BoardSchema
 from traced_tools.cli.dashboards.limits import (
     DEFAULTS,
     Limits,
@@ -25,7 +25,7 @@ _WIDTH: Final = 1000
 def export_dashboards(
     dir: str | PathLike[str],
     *,
-    schema: Schema = Schema.CLASSIC,
+    schema: BoardSchema = BoardSchema.CLASSIC,
     limits: Limits = DEFAULTS,
     runbooks: str | None = None,
     grafana: str | None = None,

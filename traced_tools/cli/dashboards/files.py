@@ -8,7 +8,7 @@ from pathlib import Path
 from traced_tools.errors import ConfigurationError
 
 
-class Schema(StrEnum):
+class BoardSchema(StrEnum):
     """A schema of Grafana's dashboards; its value is the name of its folder."""
 
     CLASSIC = "classic"
@@ -21,7 +21,7 @@ def folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "dashboards"
 
 
-def boards(schema: Schema) -> list[Path]:
+def boards(schema: BoardSchema) -> list[Path]:
     """Return the files of the boards.
 
     Raises:

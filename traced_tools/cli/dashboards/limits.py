@@ -91,6 +91,13 @@ _COMPARED: Final[Mapping[str, str]] = {
     "daily_cost": "DailyCostExceeded",
 }
 """The alert that compares its value with a limit."""
+_QUOTED: Final = (
+    *((option, alert, "expr", ") > {}") for option, alert in _COMPARED.items()),
+    ("daily_cost", "DailyCostExceeded", "description", "is ${}"),
+    ("cost_factor", "CostBurn", "expr", "{} * quantile"),
+    ("cost_factor", "CostBurn", "description", "over {} times"),
+)
+"""The texts of alerts that quote a limit: the limit, the alert, its expression or an annotation, and the text there."""
 _THRESHOLDS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "run_success": (("tt-home", 1), ("tt-slo", 1)),
     "run_latency": (("tt-slo", 4),),
@@ -140,23 +147,12 @@ def with_limits_in_rules(content: Any, limits: Limits, runbooks: str | None, gra
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
     recordings = {rule["record"]: rule for rule in rules if "record" in rule}
     for option, old, new in _changes(limits):
-        if (alert := alerts.get(_COMPARED.get(option, ""))) is not None:
-            alert["expr"] = _replace_once(alert["expr"], f") > {_text(old)}", f") > {_text(new)}")
+        _change_quotes(alerts, option, _text(old), _text(new))
         if option in _OBJECTIVES:
             _change_objective(alerts, recordings, *_OBJECTIVES[option], 1 - old, 1 - new)
         if option == "slow_run_seconds":
             for rule in rules:
                 rule.update(_map_texts(rule, lambda text: text.replace(_text(old), _text(new))))  # noqa: B023
-        if option == "daily_cost" and alerts:
-            notes = alerts["DailyCostExceeded"]["annotations"]
-            notes["description"] = _replace_once(notes["description"], f"is ${_text(old)}", f"is ${_text(new)}")
-        if option == "cost_factor" and alerts:
-            alert = alerts["CostBurn"]
-            alert["expr"] = _replace_once(alert["expr"], f"{_text(old)} * quantile", f"{_text(new)} * quantile")
-            notes = alert["annotations"]
-            notes["description"] = _replace_once(
-                notes["description"], f"over {_text(old)} times", f"over {_text(new)} times"
-            )
     for alert in alerts.values():
         notes = alert["annotations"]
         if runbooks is not None:
@@ -190,6 +186,14 @@ def _changes(limits: Limits) -> Iterator[tuple[str, float, float]]:
         old, new = getattr(DEFAULTS, field.name), getattr(limits, field.name)
         if old != new:
             yield field.name, old, new
+
+
+def _change_quotes(alerts: Mapping[str, Any], option: str, old: str, new: str) -> None:
+    """Change a limit where the alerts of a file quote it."""
+    for quoted, name, field, text in _QUOTED:
+        if quoted == option and name in alerts:
+            holder = alerts[name] if field == "expr" else alerts[name]["annotations"]
+            holder[field] = _replace_once(holder[field], text.format(old), text.format(new))
 
 
 def _change_objective(

@@ -79,12 +79,12 @@ def _check_server(server: str, headers: Mapping[str, str]) -> ServerDescription 
     try:
         from traced_tools.mcp.answering import Answering
         from traced_tools.mcp.connection import Connection
-        from traced_tools.mcp.transports import HttpTransport, StdioTransport, Transport
+        from traced_tools.mcp.transports import StdioTransport, StreamableHttpTransport, Transport
     except ModuleNotFoundError:
         raise ConfigurationError("MCP servers need an extra: pip install 'traced_tools[mcp]'") from None
     transport: Transport
     if server.startswith(("http://", "https://")):
-        transport = HttpTransport(_NAME, server, headers)
+        transport = StreamableHttpTransport(_NAME, server, headers)
     else:
         program, *arguments = _split(server)
         transport = StdioTransport(_NAME, program, arguments, None, None)

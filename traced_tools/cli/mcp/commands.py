@@ -23,7 +23,7 @@ _COMMAND: Final = "mcp"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients.")
 
 
-class Transport(StrEnum):
+class ServingTransport(StrEnum):
     """How clients are connected."""
 
     STDIO = "stdio"
@@ -44,7 +44,9 @@ def serve(
             help="What is served: an object of a Python module, such as a list of functions, or an `McpServer`.",
         ),
     ],
-    transport: Annotated[Transport, typer.Option(help="Standard input and output, or HTTP at /mcp.")] = Transport.STDIO,
+    transport: Annotated[
+        ServingTransport, typer.Option(help="Standard input and output, or HTTP at /mcp.")
+    ] = ServingTransport.STDIO,
     host: Annotated[str, typer.Option(help="The address to listen at, with HTTP.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port to listen at, with HTTP; 0 for a free one.")
@@ -61,7 +63,7 @@ def serve(
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None  # a token read from a file ends with a line feed
         with _printing_to_stderr():
             served = _load_object(tools)
-        if transport is Transport.HTTP and token is None and host not in serving.LOOPBACK:
+        if transport is ServingTransport.HTTP and token is None and host not in serving.LOOPBACK:
             exit_with(_COMMAND, FAILED, f"anybody who reaches {host} could call the tools: set {TOKEN_VARIABLE}")
         try:
             serving.serve(

@@ -11,7 +11,7 @@ from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 
-class SpendingPolicy(Advisor):
+class BudgetPolicy(Advisor):
     """Refuses tool calls that cost money."""
 
     name, order = "spending_policy", 350

@@ -21,12 +21,12 @@ from traced_tools.core.tool_errors import ToolErrors
 from traced_tools.demo.scenario import tools
 from traced_tools.demo.scenario.advisors import (
     BrokenMemory,
+    BudgetPolicy,
     Cache,
     PrivacyPolicy,
     Referee,
     SlowMemory,
     SlowRedactor,
-    SpendingPolicy,
 )
 from traced_tools.demo.scenario.models import LARGE, LOCAL, REASONING, SMALL, TimedChatModel
 from traced_tools.demo.scenario.stage import AGENTS, VERSION, ScenarioRun
@@ -58,7 +58,7 @@ BOOKKEEPER: Final = "bookkeeper"
 
 
 @dataclass(frozen=True)
-class Signal:
+class OutcomeSeries:
     """The metric series that exist, with a value above 0, if and only if an outcome has occurred.
 
     Attributes:
@@ -89,7 +89,7 @@ class Outcome:
     name: str
     brief: str
     share: int
-    signal: Signal
+    signal: OutcomeSeries
     play: Callable[[ScenarioRun], None]
 
 
@@ -103,7 +103,7 @@ def _outcome(
     """Register the decorated function as the outcome with its name; its docstring is the brief."""
 
     def register(play: Callable[[ScenarioRun], None]) -> Callable[[ScenarioRun], None]:
-        OUTCOMES[play.__name__] = Outcome(play.__name__, play.__doc__ or "", share, Signal(metric, labels), play)
+        OUTCOMES[play.__name__] = Outcome(play.__name__, play.__doc__ or "", share, OutcomeSeries(metric, labels), play)
         return play
 
     return register
@@ -277,12 +277,12 @@ def late_result(run: ScenarioRun) -> None:
 
 
 @_outcome(
-    names.TOOL_DECISIONS, {names.ADVISOR_NAME: SpendingPolicy.name, names.REASON_CODE: "over_budget"}, share=2
+    names.TOOL_DECISIONS, {names.ADVISOR_NAME: BudgetPolicy.name, names.REASON_CODE: "over_budget"}, share=2
 )  # fmt: skip
 def denied_by_spending_policy(run: ScenarioRun) -> None:
     """An advisor refuses a call with a reason code."""
     turns = [run.asks("book_hotel"), "Please book it yourself."]
-    run.ends(run.prompt(turns, tools=[tools.book_hotel], advisors=[SpendingPolicy()]), "answered")
+    run.ends(run.prompt(turns, tools=[tools.book_hotel], advisors=[BudgetPolicy()]), "answered")
 
 
 @_outcome(

@@ -12,7 +12,7 @@ from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.demo.scenario.models import ScenarioEmbedder
 from traced_tools.errors import InputRequired
-from traced_tools.mcp.client_scope import McpEndpoint, McpRequestScope
+from traced_tools.mcp.scopes import McpEndpoint, McpRequestScope
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import current_telemetry
 from traced_tools.tools.callback import FunctionToolCallback

@@ -257,15 +257,19 @@ class GeminiChunkDecoder:
             contents += [("", "", (self._partial.part(),))] if reason == "tool_call" else []
             self._partial = None
         if event.usage_metadata is not None:
-            # each event has the counts so far; a count that a server omits or sends as zero at the end is known before
-            counts = self._counts = self._counts or {}
-            for name, count in vars(event.usage_metadata).items():
-                if count or (count is not None and name not in counts):
-                    counts[name] = count
+            self._count(event.usage_metadata)
         has_usage = self._counts is not None and self.done
         usage = GeminiUsage.model_construct(None, **self._counts or {}).to_usage() if has_usage else None
         native = None if reason is None else unknown_reason(candidate.finish_reason, reason)
         return build_chunks(contents, (), usage, reason, event.response_id, event.model_version, native)
+
+    def _count(self, metadata: GeminiUsage) -> None:
+        """Take the counts of an event, which are those of the answer so far."""
+        counts = self._counts = self._counts or {}
+        for name, count in vars(metadata).items():
+            # a server may omit a count at the end, or send zero, that it has sent before
+            if count or (count is not None and name not in counts):
+                counts[name] = count
 
     def _decode_part(self, part: Part) -> ChunkContent:
         """Return the content of a part. A call that arrives in pieces is returned when it is complete."""

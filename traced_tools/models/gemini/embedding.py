@@ -61,7 +61,7 @@ class GeminiEmbeddingModel(HttpEmbeddingModel):
         return EmbeddingResponse([embedding.values for embedding in answer.embeddings], usage=usage)
 
 
-class _Embedding(Wire):
+class _GeminiEmbedding(Wire):
     """One vector."""
 
     values: Numbers
@@ -72,5 +72,5 @@ class _GeminiEmbeddings(Body):
 
     model_config = CAMEL
 
-    embeddings: Annotated[tuple[_Embedding, ...], FAIL_FAST]
+    embeddings: Annotated[tuple[_GeminiEmbedding, ...], FAIL_FAST]
     usage_metadata: GeminiUsage | None = None

@@ -82,7 +82,7 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
         usage = None if answer.usage is None else answer.usage.to_usage()
         return EmbeddingResponse(self._sort_vectors(answer.data), usage=usage, model=answer.model)
 
-    def _sort_vectors(self, items: Sequence[_Embedding]) -> list[tuple[float, ...]]:
+    def _sort_vectors(self, items: Sequence[_OpenAIEmbedding]) -> list[tuple[float, ...]]:
         """Return the vectors ordered by index; an item without an index has its position as index."""
         indices = [position if item.index is None else item.index for position, item in enumerate(items)]
         if sorted(indices) != list(range(len(items))):
@@ -101,7 +101,7 @@ def _unpack_base64(embedding: object) -> object:
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
-class _Embedding(Wire):
+class _OpenAIEmbedding(Wire):
     """One vector. Some servers omit `index` if it is 0, others always."""
 
     index: int | None = None
@@ -111,6 +111,6 @@ class _Embedding(Wire):
 class _OpenAIEmbeddings(Body):
     """The body of an answer."""
 
-    data: Annotated[tuple[_Embedding, ...], FAIL_FAST]
+    data: Annotated[tuple[_OpenAIEmbedding, ...], FAIL_FAST]
     model: str | None = None
     usage: CompletionUsage | None = None

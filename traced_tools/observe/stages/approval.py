@@ -9,7 +9,7 @@ from traced_tools.observe.stages.observation import Observation
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
-    from traced_tools.observe.stages.subjects import ObservedTool
+    from traced_tools.core.tool_definition import ToolCallback
 
 
 class ApprovalObservation(Observation):
@@ -30,7 +30,7 @@ class ApprovalObservation(Observation):
 
     __slots__ = ("by", "call_id", "decision", "iteration", "name", "reason_code", "tool")
 
-    def __init__(self, tool: ObservedTool, call_id: str, iteration: int) -> None:
+    def __init__(self, tool: ToolCallback, call_id: str, iteration: int) -> None:
         self.tool = tool
         self.name = tool.definition.name
         self.call_id = safe_identifier(call_id)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from traced_tools.observe.failures import stop_reason_of
 from traced_tools.observe.stages.observation import Observation
-from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedLimits, ObservedModel
+from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedModel
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import StopReason
+    from traced_tools.core.limits import LoopLimits
     from traced_tools.core.totals import Totals
     from traced_tools.observe.agent_version import AgentDigests
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -48,7 +49,7 @@ class RunObservation(Observation):
     def __init__(
         self,
         telemetry: RunTelemetry,
-        limits: ObservedLimits,
+        limits: LoopLimits,
         totals: Totals,
         model: ObservedModel,
         conversation: ConversationInput,

@@ -1,6 +1,6 @@
-"""The subjects of observations: what an observation needs of a model, a tool, a result, a question and an answer.
+"""The subjects of observations: what an observation needs of a model, a question and an answer.
 
-These are protocols, so that nothing that observes depends on the classes that are observed.
+These are protocols, so that nothing that observes depends on the classes of rooms below.
 """
 
 from __future__ import annotations
@@ -11,30 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.options import ChatOptions
     from traced_tools.core.policy_verdict import PolicyVerdict
-    from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
-
-
-class ObservedLimits(Protocol):
-    """The limits of a run that its span records."""
-
-    @property
-    def max_iterations(self) -> int | None:
-        """The most iterations of the loop."""
-
-    @property
-    def max_tool_calls(self) -> int | None:
-        """The most tool calls."""
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The most tokens."""
-
-    @property
-    def max_seconds(self) -> float | None:
-        """The longest duration in seconds."""
+    from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 
 
 class ObservedEntry(Protocol):
@@ -69,18 +48,6 @@ class ObservedModel(Protocol):
         """The port that is asked."""
 
 
-class ObservedTool(Protocol):
-    """A tool."""
-
-    @property
-    def definition(self) -> ToolDefinition:
-        """What the model knows of the tool."""
-
-    @property
-    def metadata(self) -> ToolMetadata:
-        """What the loop knows of the tool."""
-
-
 class ObservedTools(Protocol):
     """The tools of a request."""
 
@@ -89,63 +56,11 @@ class ObservedTools(Protocol):
         """What the model knows of each tool."""
 
     @property
-    def by_name(self) -> Mapping[str, ObservedTool]:
+    def by_name(self) -> Mapping[str, ToolCallback]:
         """The tools by name."""
 
-    def __iter__(self) -> Iterator[ObservedTool]:
+    def __iter__(self) -> Iterator[ToolCallback]:
         """Iterate over the tools."""
-
-
-class ObservedResult(Protocol):
-    """The result of a tool call; see `ToolResult`."""
-
-    @property
-    def content(self) -> str:
-        """What the model reads."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of what the model reads and sees."""
-
-    @property
-    def cut(self) -> bool:
-        """Whether `content` is only a part of what the tool returned."""
-
-    @property
-    def decision(self) -> Decision:
-        """What was decided about the call."""
-
-    @property
-    def outcome(self) -> ToolOutcome | None:
-        """How the tool ended; None if it did not run."""
-
-    @property
-    def error_type(self) -> str | None:
-        """Class of the error, or the code of what is wrong."""
-
-    @property
-    def error(self) -> Exception | None:
-        """The exception that the tool raised, or that stands for what went wrong."""
-
-    @property
-    def advisor(self) -> str | None:
-        """The advisor that decided, if one did."""
-
-    @property
-    def reason_code(self) -> str | None:
-        """Why it was decided so: a code set in code."""
-
-    @property
-    def rule(self) -> str | None:
-        """The policy's rule that decided, if one did."""
-
-    @property
-    def policy(self) -> PolicyVerdict | None:
-        """The verdict of the policy that decided, if one did."""
-
-    @property
-    def by(self) -> str | None:
-        """The person or service that decided, if the application named one."""
 
 
 class AdvisedCall(Protocol):

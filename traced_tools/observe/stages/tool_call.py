@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import Decision, PolicyDecision, ToolOutcome
     from traced_tools.core.messages import ToolCall
-    from traced_tools.core.tool_definition import ToolDefinition
-    from traced_tools.observe.stages.subjects import AdvisedCall, ObservedResult, ObservedTool
+    from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
+    from traced_tools.core.tool_result import ToolResult
+    from traced_tools.observe.stages.subjects import AdvisedCall
     from traced_tools.observe.time_ledger import TimeLedger
     from traced_tools.observe.typed_events.types import ToolIntended
 
@@ -150,7 +151,7 @@ class ToolCallObservation(Observation):
     def __init__(
         self,
         call: ToolCall,
-        tool: ObservedTool | None,
+        tool: ToolCallback | None,
         iteration: int,
         place: tuple[int, int],
         *,
@@ -189,8 +190,8 @@ class ToolCallObservation(Observation):
         self.changed_arguments: str | None = None
         self.attempts = 0
         self._is_running = False
-        self.returned: ObservedResult | None = None
-        self.result: ObservedResult | None = None
+        self.returned: ToolResult | None = None
+        self.result: ToolResult | None = None
         self.failure: BaseException | None = None
 
     # The facts, in the order in which they become known.
@@ -262,7 +263,7 @@ class ToolCallObservation(Observation):
         late: Callable[[], None] = self._scope.late
         return late
 
-    def finished(self, result: ObservedResult) -> None:
+    def finished(self, result: ToolResult) -> None:
         """Record what came of the tool's last attempt, whatever the advisors make of it."""
         self._is_running = False
         self.returned = result
@@ -270,14 +271,14 @@ class ToolCallObservation(Observation):
         self._scope.finished()
         self._events.finished()
 
-    def invalid(self, result: ObservedResult) -> None:
+    def invalid(self, result: ToolResult) -> None:
         """Record that the arguments are invalid, before the text for the model is known, which may fail."""
         self.result = result
         if not self.attempts:
             self._fails_with(result)
             self._scope.decided()
 
-    def decided(self, result: ObservedResult) -> None:
+    def decided(self, result: ToolResult) -> None:
         """Record what became of the call."""
         self.result = result
         if self._is_running:  # the arguments were valid for the first attempt and are not for another one
@@ -292,7 +293,7 @@ class ToolCallObservation(Observation):
         """Record that the run ends with `error`, which is raised because of this call."""
         self._scope.fails_run(error)
 
-    def _fails_with(self, result: ObservedResult) -> None:
+    def _fails_with(self, result: ToolResult) -> None:
         self.failure = result.error
         self.error_type = None if result.error_type is None else safe_identifier(str(result.error_type))
 

@@ -76,6 +76,16 @@ def _convert(schema: Any, renames: bool) -> Any:
         current["$ref"] = f"#/$defs/{ref.removeprefix('#/definitions/')}"
     _split_dependencies(current)
     _split_tuple(current)
+    _convert_inner(current, renames)
+    _convert_bounds(current)
+    _convert_type(current)
+    _convert_required(current, schema)
+    is_same = current.keys() == schema.keys() and all(current[key] is value for key, value in schema.items())
+    return schema if is_same and isinstance(schema, dict) else current
+
+
+def _convert_inner(current: dict[str, Any], renames: bool) -> None:
+    """Convert the schemas that are directly in a schema; a list or an object of them without changes stays the same."""
     for keyword in SCHEMAS_BY_NAME:
         if isinstance(fields := current.get(keyword), Mapping):
             inner = {name: _convert(_field(field), renames) for name, field in fields.items()}
@@ -89,11 +99,6 @@ def _convert(schema: Any, renames: bool) -> Any:
     for keyword in SINGLE:
         if isinstance(inner_schema := current.get(keyword), Mapping):
             current[keyword] = _convert(inner_schema, renames)
-    _convert_bounds(current)
-    _convert_type(current)
-    _convert_required(current, schema)
-    is_same = current.keys() == schema.keys() and all(current[key] is value for key, value in schema.items())
-    return schema if is_same and isinstance(schema, dict) else current
 
 
 def _field(schema: Any) -> Any:

@@ -62,16 +62,16 @@ def to_json_value(value: Any, source: Any = _UNKNOWN) -> Any:
         return to_json_value(value.value, source)
     if isinstance(value, RootModel):
         return to_json_value(value.root, source)
-    if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+    if isinstance(value, BaseModel) or dataclasses.is_dataclass(kind):
         return {name: to_json_value(field, _part(source, name)) for name, field in _fields(value)}
-    if isinstance(value, Decimal):
-        return _decimal_to_number(value)
-    if hasattr(value, "get_secret_value"):
-        return to_json_value(value.get_secret_value(), source)
     return _other_to_json(value, source)
 
 
 def _other_to_json(value: Any, source: Any) -> Any:
+    if isinstance(value, Decimal):
+        return _decimal_to_number(value)
+    if hasattr(value, "get_secret_value"):
+        return to_json_value(value.get_secret_value(), source)
     if source is not _UNKNOWN and isinstance(value, ValidatorIterator):
         with suppress(ValueError):  # an item is invalid; the tool will get the same error
             return [to_json_value(item, source) for item in value]

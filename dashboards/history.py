@@ -12,11 +12,11 @@ from typing import Final
 
 from opentelemetry.trace import NoOpTracerProvider
 
+from dashboards.recording import MetricRecording
 from traced_tools.core.checks import expect, expect_positive, expect_whole
 from traced_tools.demo.scenario.scenario import Scenario, play
 from traced_tools.demo.scenario.stage import Stage
 from traced_tools.observe.run_telemetry import TelemetryOptions
-from traced_tools.otel.openmetrics import MetricRecording
 
 _INSTANCE: Final = "127.0.0.1:9464"
 _DAY, _HOUR = 86_400, 3600
@@ -54,7 +54,6 @@ def write_history(
 
     Raises:
         ValueError: the history is shorter than a step.
-        OSError: the file cannot be written.
     """
     expect("scenario", scenario, (Scenario, type(None)), "a Scenario or None")
     expect_positive("days", days)

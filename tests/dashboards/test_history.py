@@ -12,7 +12,8 @@ from statistics import fmean
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from traced_tools.demo import OUTCOMES, Scenario, write_history
+from dashboards.history import write_history
+from traced_tools.demo import OUTCOMES, Scenario
 
 END = 1_800_000_000
 STEP = 600

@@ -1,0 +1,9 @@
+from .approval import ApprovalAdvisor as ApprovalAdvisor
+from .cache_tool import CacheToolAdvisor as CacheToolAdvisor
+from .evaluation import EvaluationAdvisor as EvaluationAdvisor
+from .function import advisor as advisor
+from .log import LoggingAdvisor as LoggingAdvisor
+from .model_judge import ModelJudge as ModelJudge
+from .retry_tool import RetryToolAdvisor as RetryToolAdvisor
+from .safeguard import SafeguardAdvisor as SafeguardAdvisor
+from .structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor

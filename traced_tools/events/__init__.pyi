@@ -1,0 +1,10 @@
+from .exporter import EventExporter as EventExporter
+from .exporter import ExportFailed as ExportFailed
+from .exporters.console import ConsoleEventExporter as ConsoleEventExporter
+from .exporters.feed import EventFeed as EventFeed
+from .exporters.feed import Subscription as Subscription
+from .exporters.jsonl import JsonLinesExporter as JsonLinesExporter
+from .exporters.otlp import OtlpEventExporter as OtlpEventExporter
+from .exporters.webhook import WebhookExporter as WebhookExporter
+from .observer import ObserverAdvisor as ObserverAdvisor
+from .schema import json_schema as json_schema

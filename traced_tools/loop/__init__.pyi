@@ -1,0 +1,10 @@
+from .advisor import MEMORY_ORDER as MEMORY_ORDER
+from .advisor import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
+from .advisor import Advisor as Advisor
+from .advisor import BaseAdvisor as BaseAdvisor
+from .advisor import ToolLoopAdvisor as ToolLoopAdvisor
+from .advisor import TranscriptAdvisor as TranscriptAdvisor
+from .chain import AdvisorChain as AdvisorChain
+from .exchange import ChatClientRequest as ChatClientRequest
+from .exchange import ChatClientResponse as ChatClientResponse
+from .tool_calling import ToolCallingAdvisor as ToolCallingAdvisor

@@ -1,0 +1,1 @@
+from .log_filter import RunIdFilter as RunIdFilter

@@ -1,0 +1,12 @@
+from .advisor import ToolSearchToolCallingAdvisor as ToolSearchToolCallingAdvisor
+from .decision import DecisionToolIndex as DecisionToolIndex
+from .hybrid import HybridToolIndex as HybridToolIndex
+from .index import ToolIndex as ToolIndex
+from .index import ToolMatch as ToolMatch
+from .keyword import KeywordToolIndex as KeywordToolIndex
+from .pgvector import PgVectorStore as PgVectorStore
+from .regex import RegexToolIndex as RegexToolIndex
+from .vector import VectorToolIndex as VectorToolIndex
+from .vector_store import InMemoryVectorStore as InMemoryVectorStore
+from .vector_store import ToolVector as ToolVector
+from .vector_store import VectorStore as VectorStore

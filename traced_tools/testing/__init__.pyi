@@ -1,0 +1,9 @@
+from .reply import Delay as Delay
+from .reply import Fault as Fault
+from .reply import Reply as Reply
+from .reply import split as split
+from .scripted import ScriptedChatModel as ScriptedChatModel
+from .server import Received as Received
+from .server import ReplayServer as ReplayServer
+from .telemetry import CapturedTelemetry as CapturedTelemetry
+from .telemetry import capture_telemetry as capture_telemetry

@@ -1,0 +1,14 @@
+from .approval import ApprovalRequest as ApprovalRequest
+from .augmentation import augmented as augmented
+from .augmented_tool import AugmentedArguments as AugmentedArguments
+from .batch import ExecuteTools as ExecuteTools
+from .callback import FunctionToolCallback as FunctionToolCallback
+from .decorator import tool as tool
+from .invocation import ToolInvocation as ToolInvocation
+from .manager import ToolCallingManager as ToolCallingManager
+from .resolver import DelegatingToolCallbackResolver as DelegatingToolCallbackResolver
+from .resolver import EntryPointToolCallbackResolver as EntryPointToolCallbackResolver
+from .resolver import StaticToolCallbackResolver as StaticToolCallbackResolver
+from .schema.signature import ToolParam as ToolParam
+from .selection import ToolCallbackProvider as ToolCallbackProvider
+from .selection import tool_callbacks as tool_callbacks
