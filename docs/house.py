@@ -152,8 +152,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield from _table(SPINE, imported)
     yield ""
-    yield "The **annexes** are what some agents use. Each has its advisor and what it observes. The names and the metrics of all"
-    yield "telemetry are in `observe`, so that one place declares them."
+    yield "The **annexes** are what some agents use. Each has its advisor and what it observes. The names and the"
+    yield "metrics of all telemetry are in `observe`, so that one place declares them."
     yield ""
     yield from _table(ANNEXES, imported)
 

@@ -6,10 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from time import sleep
 from typing import TypeVar
 
 T = TypeVar("T")
 
+PAUSE = 0.001
+"""Seconds between two looks. Without a pause, the test takes the processor from what it waits for."""
 PATIENCE = 30.0
 """Seconds after which a test that waits has failed. Nothing waits that long, not even on a busy machine."""
 
@@ -45,6 +48,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it never holds"
+        sleep(PAUSE)
 
 
 async def turns(number: int = 10) -> None:

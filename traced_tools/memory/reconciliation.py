@@ -44,14 +44,8 @@ def split_request(
     Messages of the view are not appended again. If the conversation does not continue the view, only the last message
     of the user and the messages after it are appended.
     """
-    if (
-        len(conversation) == 1
-        and isinstance(conversation[0], UserMessage)
-        and not view.running.size
-        and view.turns
-        and view.turns[-1].is_answered
-    ):
-        return conversation, (), ()  # the common case: the caller passes the question only, so nothing is compared
+    if _is_only_question(view, conversation):  # the common case: nothing is compared
+        return conversation, (), ()
     view_messages = view.messages[len(view.inherited) :]  # an outer agent may have been asked the same
     if (end := _end_of_view(view_messages, conversation)) is not None:
         has_all = not view.left_out and not view.summary
@@ -64,6 +58,13 @@ def split_request(
     if exchanges and exchanges == _exchanges(conversation[:begin])[-len(exchanges) :]:
         return conversation[begin:], (), ()  # the same conversation, of which the view has less, or other tool calls
     return conversation[begin:], (), tuple(conversation[:begin])
+
+
+def _is_only_question(view: MemoryView, conversation: Sequence[Message]) -> bool:
+    """Return whether a caller passes only the next question, after a turn with an answer."""
+    if len(conversation) != 1 or not isinstance(conversation[0], UserMessage):
+        return False
+    return not view.running.size and bool(view.turns) and view.turns[-1].is_answered
 
 
 def _end_of_view(view_messages: Sequence[Message], conversation: Sequence[Message]) -> int | None:
@@ -262,15 +263,19 @@ def find_waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_neste
     for turn in turns:
         last = max(turn.entries, key=_position)
         if last.pause is not None and last.run_id == run_ids[-1]:
-            others = [other for other in turns if not (is_nested and other.number == turn.number)]
-            is_last = all(min(map(_position, other.entries)) <= _position(last) for other in others)
-            return turn if is_last else None
+            return None if _has_gone_on(turns, turn, last, is_nested=is_nested) else turn
     if is_nested:
         turns = [turn for turn in turns if turn.number != turns[-1].number or turn.last.run_id in run_ids]
     if not turns or turns[-1].last.run_id not in run_ids:
         return None
     # the run could not record that it paused, because the memory was down
     return turns[-1] if turns[-1].last.pause is not None or not turns[-1].last.placeholder else None
+
+
+def _has_gone_on(turns: Sequence[Turn], turn: Turn, last: MessageEntry, *, is_nested: bool) -> bool:
+    """Return whether another turn has begun since the last entry of a turn; see `find_waiting_turn`."""
+    others = [other for other in turns if not (is_nested and other.number == turn.number)]
+    return any(min(map(_position, other.entries)) > _position(last) for other in others)
 
 
 def with_running_turn(view: MemoryView, turn: Turn) -> MemoryView:

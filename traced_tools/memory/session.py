@@ -185,22 +185,10 @@ class MemorySession:
         # The view, the resumed turn and the append must be of one version of the log. If another run appends meanwhile,
         # everything is read and decided again.
         for _ in range(MOST_ATTEMPTS):
-            view = await self._log.read_view(self.memory.read)
-            if self.view.inherited:
-                view = replace(view, inherited=self.view.inherited)
-            if self.run.resumption is not None and self._log.has_read:
-                paused_turn = await self._find_resumed_turn(self.run.resumption.paused.run_ids)
-                if paused_turn is None:
-                    continue
-                view, self._resumed = with_running_turn(view, paused_turn), paused_turn
-            if self.ancestors:
-                view = replace(view, turns=without_siblings(view.turns, self.turn, view.running))
-            previous_turns = view.turns
-            if view.left_out and not previous_turns:  # the turn before is longer than a window, but its calls may wait
-                last = await self._log.last_turns(1)
-                if last is None:
-                    continue
-                previous_turns = last
+            view = await self._read_view()
+            previous_turns = None if view is None else await self._previous_turns(view)
+            if view is None or previous_turns is None:
+                continue
             new_messages, prefix, request_only = split_request(view, conversation)
             if view.running.size:  # the run that paused has appended the question
                 new_messages = ()
@@ -233,6 +221,26 @@ class MemorySession:
         if missing:
             not_run = len(self.superseded)
             observe_missing_results(self.run, not_run, missing - not_run, iteration=self.iteration)
+
+    async def _read_view(self) -> MemoryView | None:
+        """Return the view that the run begins with, or goes on with; None if the log has changed meanwhile."""
+        view = await self._log.read_view(self.memory.read)
+        if self.view.inherited:
+            view = replace(view, inherited=self.view.inherited)
+        if self.run.resumption is not None and self._log.has_read:
+            paused_turn = await self._find_resumed_turn(self.run.resumption.paused.run_ids)
+            if paused_turn is None:
+                return None
+            view, self._resumed = with_running_turn(view, paused_turn), paused_turn
+        if self.ancestors:
+            view = replace(view, turns=without_siblings(view.turns, self.turn, view.running))
+        return view
+
+    async def _previous_turns(self, view: MemoryView) -> Sequence[Turn] | None:
+        """Return the turns before the run whose calls may wait; None if the log has changed meanwhile."""
+        if view.left_out and not view.turns:  # the turn before is longer than a window
+            return await self._log.last_turns(1)
+        return view.turns
 
     async def _withdraw_runs(self, turns: Sequence[Turn], new_messages: Sequence[Message]) -> Container[str | None]:
         """Withdraw the runs that wait in `turns`, because the conversation goes on; return those that never resume.
