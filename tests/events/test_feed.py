@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.events.made import batch
-from tests.waiting import PATIENCE, in_time, patiently
+from tests.waiting import PATIENCE, patiently, until
 from traced_tools.events import EventFeed, Subscription
 from traced_tools.observe import Event
 
@@ -27,14 +27,6 @@ def sequences(events: list[Event]) -> list[int]:
 def waits(subscription: Subscription) -> Callable[[], bool]:
     """Whether a thread or task waits for the next event."""
     return lambda: bool(subscription._tasks or subscription._changed._waiters)  # type: ignore[attr-defined]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    def wait() -> None:
-        while not condition():
-            pass
-
-    in_time(wait)
 
 
 def test_a_subscriber_gets_later_events_in_order() -> None:
