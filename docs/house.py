@@ -84,7 +84,7 @@ ANNEXES: Final = (
     Room("approvals", "the store in which runs wait for approval", "who decides"),
     Room("testing", "scripted models, captured telemetry, a replaying server", "pytest"),
     Room("demo", "`traced-tools demo`, and the scenario that plays every telemetry", "the boards that show it"),
-    Room("cli", "the command line", "anything that a program would need"),
+    Room("cli", "the command line", "what a program calls"),
 )
 ROOMS: Final = (*SPINE, *ANNEXES)
 
@@ -152,7 +152,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield from _table(SPINE, imported)
     yield ""
-    yield "The **annexes** are what some agents use. Each has everything of its own: its advisor, and what it observes."
+    yield "The **annexes** are what some agents use. Each has its advisor and what it observes. The names and the"
+    yield "metrics of all telemetry are in `observe`, so that one place declares them."
     yield ""
     yield from _table(ANNEXES, imported)
 

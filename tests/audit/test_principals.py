@@ -152,6 +152,7 @@ def test_show_exports_and_receipts_have_who_asked(tmp_path: Path, monkeypatch: p
 def test_list_shows_on_whose_behalf_calls_are_as_recorded(
     tmp_path: Path, content: ContentMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # so that nothing is cut
     path = recorded(tmp_path / "a.db", content)
     principals = {call.principal for call in AuditReader(path).calls()} - {None}
     headings, *rows = printed("list", "--store", path).splitlines()

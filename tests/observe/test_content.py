@@ -291,6 +291,12 @@ def test_each_message_and_definition_is_encoded_once_in_a_run(monkeypatch: pytes
     assert len(encoded) == len(messages) + definitions
 
 
+@tool(name="add", capture=False)
+def quiet_add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
 def test_a_message_is_encoded_again_if_it_may_no_longer_be_captured() -> None:
     of_run = content.RunContent(ContentCapture("SPAN_ONLY"), lambda error, what: None, "v0.1.0")
     results = [ToolMessage([ToolResultPart(call_id="1", name="add", content=MARKER)])]
@@ -300,5 +306,5 @@ def test_a_message_is_encoded_again_if_it_may_no_longer_be_captured() -> None:
 
     of_run.register_tools(tool_callbacks(add))
     assert MARKER in captured()
-    of_run.register_tools(tool_callbacks(tool(name="add", capture=False)(add)))
+    of_run.register_tools(tool_callbacks(quiet_add))
     assert MARKER not in captured()

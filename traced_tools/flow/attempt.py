@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import TIMEOUT_MAX
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from traced_tools.errors import ToolTimeout
 from traced_tools.flow.flow import Step
@@ -25,6 +25,9 @@ from traced_tools.flow.workers import (
     wait_until_done,
     workers,
 )
+
+if TYPE_CHECKING:
+    from traced_tools.core.tool_context import ToolContext
 
 GRACE = 1.0
 """Seconds a cancelled async tool has to clean up before the run goes on without it."""
@@ -47,13 +50,6 @@ class Attemptable(Protocol):
         """Run the tool on asyncio."""
 
 
-class AttemptContext(Protocol):
-    """The fields of `ToolContext` that an attempt sets."""
-
-    deadline: float | None
-    cancelled: bool
-
-
 class Attempt(Step[Any]):
     """Runs a tool's step for at most `seconds` from when the tool begins.
 
@@ -69,7 +65,7 @@ class Attempt(Step[Any]):
 
     __slots__ = ("_context", "_ends", "_late", "_seconds", "_step")
 
-    def __init__(self, step: Attemptable, context: AttemptContext, seconds: float, late: Callable[[], None]) -> None:
+    def __init__(self, step: Attemptable, context: ToolContext, seconds: float, late: Callable[[], None]) -> None:
         self._step = step
         self._context = context
         self._seconds = min(seconds, TIMEOUT_MAX)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from traced_tools.core.messages import UserMessage
@@ -105,7 +106,7 @@ class RunLog:
             self._survive("search_memory", error)
             return MemoryView()
         self.has_read = True
-        return view
+        return replace(view, running=Turn()) if view.running.size else view  # only a run that resumes has one already
 
     async def last_turns(self, count: int) -> tuple[Turn, ...] | None:
         """Return the last turns with all entries, as a flow; None if the log has changed since the view was read."""

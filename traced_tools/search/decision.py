@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, Field
@@ -13,6 +12,7 @@ from pydantic import BaseModel, Field
 from traced_tools.core.checks import expect, expect_positive, expect_whole
 from traced_tools.core.messages import SystemMessage, UserMessage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import InvalidResponse
 from traced_tools.flow.attempt import Attempt
@@ -158,11 +158,11 @@ class DecisionToolIndex(ToolIndex):
         names = [match.name for match in candidates[: self.max_candidates]]
         if not names:
             return []
-        limit = _Limit()
-        decisions = self._scores(ask, query, names, limit)
+        context = ToolContext()
+        decisions = self._scores(ask, query, names, context)
         try:
             (scores,) = await (
-                ParallelFlows([decisions]) if self.timeout is None else _InTime(decisions, limit, self.timeout)
+                ParallelFlows([decisions]) if self.timeout is None else _InTime(decisions, context, self.timeout)
             )
         except Exception as error:
             _LOG.warning("%r: the model failed with %s, so its candidates are the result", self, type(error).__name__)
@@ -170,11 +170,11 @@ class DecisionToolIndex(ToolIndex):
         likely = [ToolMatch(name, score) for name, score in scores.items() if score >= self.min_score]
         return best_matches(likely, max_results)
 
-    async def _scores(self, ask: Ask, query: str, names: Sequence[str], limit: _Limit) -> dict[str, float]:
+    async def _scores(self, ask: Ask, query: str, names: Sequence[str], context: ToolContext) -> dict[str, float]:
         """Return the probability of each tool that the model names, as a flow."""
         scores: dict[str, float] = {}
         for start in range(0, len(names), self.batch_size):
-            if limit.cancelled:
+            if context.cancelled:
                 break
             batch = names[start : start + self.batch_size]
             form, request = self._request(query, batch)
@@ -215,14 +215,6 @@ def _shorten(definition: ToolDefinition) -> dict[str, str]:
     }
 
 
-@dataclass(slots=True)
-class _Limit:
-    """The time limit of the calls: when it is over, and whether it is."""
-
-    deadline: float | None = None
-    cancelled: bool = False
-
-
 class _InTime(Step[list[dict[str, float]]]):
     """Runs a flow for at most a number of seconds, blocking or on asyncio as the run does.
 
@@ -230,11 +222,11 @@ class _InTime(Step[list[dict[str, float]]]):
         ToolTimeout: if the flow does not end in time.
     """
 
-    __slots__ = ("_flow", "_limit", "_seconds")
+    __slots__ = ("_context", "_flow", "_seconds")
 
-    def __init__(self, flow: Flow[dict[str, float]], limit: _Limit, seconds: float) -> None:
+    def __init__(self, flow: Flow[dict[str, float]], context: ToolContext, seconds: float) -> None:
         self._flow = flow
-        self._limit = limit
+        self._context = context
         self._seconds = seconds
 
     def run(self) -> list[dict[str, float]]:
@@ -244,7 +236,7 @@ class _InTime(Step[list[dict[str, float]]]):
         return await self._attempt(_AsyncFlow).arun()  # type: ignore[no-any-return]
 
     def _attempt(self, kind: type[_BlockingFlow | _AsyncFlow]) -> Attempt:
-        return Attempt(kind([self._flow]), self._limit, self._seconds, _drop)
+        return Attempt(kind([self._flow]), self._context, self._seconds, _drop)
 
 
 class _BlockingFlow(ParallelFlows[dict[str, float]]):

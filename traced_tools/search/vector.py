@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from traced_tools.core.checks import expect
 from traced_tools.core.fork import ForkSafeLock
@@ -66,7 +66,7 @@ class VectorToolIndex(ToolIndex):
         expect("model", model, (EmbeddingModel, type(None)), "an EmbeddingModel or None")
         if model is None and store is not None:
             raise ConfigurationError("a store of vectors needs an embedding model: pass model= as well")
-        self._vectors: _Vectors
+        self._vectors: _EmbeddedVectors | _LatentVectors
         if model is None:
             self._vectors = _LatentVectors()
         else:
@@ -96,16 +96,6 @@ class VectorToolIndex(ToolIndex):
 
     def __repr__(self) -> str:
         return f"<VectorToolIndex {self._vectors}>"
-
-
-class _Vectors(Protocol):
-    """The vectors of the tools of an index."""
-
-    def add(self, tools: Mapping[str, ToolDefinition]) -> None: ...
-
-    def remove(self, names: list[str]) -> None: ...
-
-    def search(self, query: str, max_results: int) -> list[ToolMatch]: ...
 
 
 class _EmbeddedVectors:

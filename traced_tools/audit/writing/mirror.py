@@ -6,7 +6,6 @@ thread emits log records, so that a slow exporter of the application never delay
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from traced_tools.observe.attributes import Attributes
     from traced_tools.observe.names.registry_types import EventType
 
-_LOG = logging.getLogger(__name__)
 MOST_WAITING: Final = 20_000
 """Maximum number of records that wait for a slow exporter. Further records are counted and not mirrored."""
 
