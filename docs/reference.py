@@ -292,6 +292,11 @@ def names_page() -> Iterator[str]:
     yield "# Names"
     yield "Import a name from the package that heads its table. `traced_tools` offers what a first service needs; the"
     yield "package that defines a name offers it as well. Each other name is in one table."
+    yield from (
+        "",
+        "The lists are in files, `__init__.pyi`, that the packages read. A frozen application needs them as data: with",
+    )
+    yield "PyInstaller, pass `--collect-data traced_tools`."
     packages = public_names()
     own = [name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__]
     packages[errors.__name__] = dict.fromkeys((name for name in own if name[0] != "_"), errors.__name__)

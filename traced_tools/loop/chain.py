@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -31,7 +31,7 @@ from traced_tools.tools.advice import (
     reviewing,
     sort_advisors,
 )
-from traced_tools.tools.toolset import ToolSet, names_by_source
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet, names_by_source
 
 
 class AdvisorChain:
@@ -216,7 +216,10 @@ class AdvisorChain:
             stage: how many of the innermost `on_chunk` methods to skip, because the chunk comes from an outer advisor.
             closing: whether the chunk comes from an advisor and not from the model.
         """
-        chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
+        # by position, because a class that is called with names makes a dictionary of them first
+        chunk: ChatClientResponse = ChatClientResponse(
+            request.run, None, (), None, "answered", (), request.context, request.iteration, NO_TOOLS, delta
+        )
         delivery, text = request.run.delivery, delta.visible_text
         if delta.restarts and delivery is not None and not closing:
             delivery.restarted()
@@ -246,38 +249,29 @@ class AdvisorChain:
             The chunk, or None if a method drops it; the position as in `restart` after the chunk; and the texts that
             methods have changed, with their positions.
         """
+        telemetry = request.run.telemetry
         changes: tuple[tuple[int, str], ...] = ()
         for position, (advisor, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
-            result = self._call_hook(request, advisor, on_chunk, chunk)
+            began = 0 if advisor is self._loop else perf_counter_ns()  # the time of the loop is the package's own
+            try:
+                result: Any = on_chunk(chunk)
+            except Exception as error:
+                began = began or perf_counter_ns()
+                observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
+                raise
+            if began:
+                telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
             if result is None:
                 return None, position if _restarts(chunk) else restart, (*changes, (position, ""))
             if result is not chunk:
+                if not isinstance(result, ChatClientResponse):
+                    must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
+                    raise TypeError(f"{must}, not {type(result).__name__}")
                 changes = (*changes, (position, result.text))
                 chunk = _mark_restart(result) if _restarts(chunk) else result
             if position == restart:
                 chunk, restart = _mark_restart(chunk), 0
         return chunk, restart, changes
-
-    def _call_hook(
-        self,
-        request: ChatClientRequest,
-        advisor: Advisor,
-        on_chunk: Callable[[ChatClientResponse], object],
-        chunk: ChatClientResponse,
-    ) -> ChatClientResponse | None:
-        """Call the `on_chunk` of an advisor, and report its time, unless it is the loop: its time is the package's."""
-        telemetry, began = request.run.telemetry, perf_counter_ns()
-        try:
-            result = on_chunk(chunk)
-        except Exception as error:
-            observe_failed_chunk(telemetry, advisor.name, advisor.order, request.iteration, error, began)
-            raise
-        if advisor is not self._loop:
-            telemetry.listened("on_chunk", advisor.name, perf_counter_ns() - began)
-        if result is not None and not isinstance(result, ChatClientResponse):
-            must = f"on_chunk of {advisor.name} must return a ChatClientResponse or None"
-            raise TypeError(f"{must}, not {type(result).__name__}")
-        return result
 
 
 def _overriding(advisors: Sequence[Advisor], method: str) -> tuple[Advisor, ...]:
