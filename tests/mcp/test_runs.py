@@ -301,7 +301,12 @@ def test_a_tool_that_the_server_adds_is_offered_in_the_next_run(
 
 
 @pytest.mark.parametrize(
-    ("speaks", "lifetime", "times"), [("auto", "3600000", 1), ("auto", "0", 1), ("handshake", "0", 1)]
+    ("speaks", "lifetime", "times"),
+    [
+        pytest.param("auto", "3600000", 1, marks=pytest.mark.slow),
+        ("auto", "0", 1),
+        pytest.param("handshake", "0", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_tools_are_listed_again_when_their_time_is_over_which_the_older_era_does_not_limit(
     speaks: Any, lifetime: str, times: int

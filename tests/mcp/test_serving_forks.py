@@ -60,6 +60,7 @@ def use(server: Any) -> dict[str, str]:
     return asyncio.run(patiently(talk()))
 
 
+@pytest.mark.slow
 def test_children_of_tools_over_stdio_end_and_the_server_answers_each_call_once() -> None:
     assert use(StdioServerParameters(command=sys.executable, args=[FORKING, "stdio"])) == RESULTS
 
@@ -80,6 +81,7 @@ def left_behind(child: int) -> Iterator[None]:
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_the_server_keeps_no_client_over_stdio_waiting() -> None:
     with forking("stdio") as process:
         shop = Program(process)

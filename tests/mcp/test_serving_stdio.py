@@ -202,7 +202,8 @@ def test_answers_over_http_are_sent_at_once(host: str) -> None:
     assert asyncio.run(patiently(delays()))
 
 
-@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [1, 2])
 def test_signals_end_open_http_requests_without_a_traceback_and_a_second_one_at_once(
     signals: int, tmp_path: Path
 ) -> None:

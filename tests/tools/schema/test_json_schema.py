@@ -404,7 +404,7 @@ def test_a_schema_whose_references_double_is_not_followed_for_ever() -> None:
     ("keyword", "leaf", "value"),
     [
         ("unevaluatedProperties", {"properties": {"a": {}}}, {"a": 1}),
-        ("unevaluatedItems", {"items": {}}, [1]),
+        pytest.param("unevaluatedItems", {"items": {}}, [1], marks=pytest.mark.slow),
     ],
 )
 def test_nested_unevaluated_keywords_are_not_followed_for_ever(keyword: str, leaf: Any, value: Any) -> None:
