@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, product
 from typing import Any, TypeVar
@@ -12,16 +13,19 @@ T = TypeVar("T")
 Case = tuple[Any, ...]
 
 
-def sweep(unless: Callable[..., bool] = lambda **case: False, **axes: Iterable[Any]) -> pytest.MarkDecorator:
+def sweep(
+    unless: Callable[..., bool] = lambda **case: False, strength: int = 2, **axes: Iterable[Any]
+) -> pytest.MarkDecorator:
     """Run a test for all combinations of `axes`; those that add no new pair of values of two axes are `slow`.
 
     Args:
         unless: is given a combination, and returns whether to omit it.
+        strength: 1 for a test with many values, of which each runs once at least, instead of each pair of values.
         axes: the names of the test's parameters, and the values of each. A mapping stands for its keys.
     """
     named = {name: {_id(value): value for value in values} for name, values in axes.items()}
     cases = [case for case in product(*named.values()) if not unless(**_values(named, case))]
-    quick = set(_pairwise(cases))
+    quick = set(_covering(cases, strength))
     return pytest.mark.parametrize(
         list(axes),
         [
@@ -43,21 +47,21 @@ def _values(named: Mapping[str, Mapping[str, Any]], case: Case) -> dict[str, Any
     return {name: values[chosen] for (name, values), chosen in zip(named.items(), case, strict=True)}
 
 
-def _pairwise(cases: list[Case]) -> Iterator[Case]:
-    """Choose cases that have all pairs of values which the cases have; the same ones each time."""
-    pairs = {case: frozenset(combinations(enumerate(case), 2)) for case in cases}
+def _covering(cases: list[Case], strength: int) -> Iterator[Case]:
+    """Choose cases that have all values, or all pairs of values, which the cases have; the same ones each time."""
+    pairs = {case: frozenset(combinations(enumerate(case), strength)) for case in cases}
     missing = set().union(*pairs.values())
     if not missing:  # of a single axis there are no pairs
         yield from cases
-    most = max(map(len, pairs.values()), default=0)
+    uses = Counter[tuple[int, str]]()
     while missing:
-        best, gain = cases[0], 0
-        for case in cases:  # the first of those that add most
-            if (adds := len(pairs[case] & missing)) > gain:
-                best, gain = case, adds
-            if gain == most:
-                break
-        most = gain
+        gains = {case: len(pairs[case] & missing) for case in cases}
+        most = max(gains.values())
+        # Of those that add most, the one whose values were chosen least often, so that values meet different others.
+        best = min(
+            (case for case in cases if gains[case] == most), key=lambda case: sum(uses[v] for v in enumerate(case))
+        )
+        uses.update(enumerate(best))
         missing -= pairs[best]
         yield best
 

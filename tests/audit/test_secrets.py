@@ -66,6 +66,7 @@ def leaks(folder: Path, wiretap: Wiretap, said: list[str], *searches: Search) ->
 
 
 @sweep(
+    strength=1,
     mode=["call", "astream"],
     policy=["answer", "raise"],
     what=[what for what in SECRET_CALLS if what != "model"],

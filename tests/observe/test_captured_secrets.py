@@ -57,7 +57,7 @@ def check(wiretap: Wiretap) -> None:
     assert "spans: request" not in found
 
 
-@sweep(capture=CARRIERS, mode=["call", "astream"], what=SECRET_CALLS, policy=["answer", "raise"])
+@sweep(strength=1, capture=CARRIERS, mode=["call", "astream"], what=SECRET_CALLS, policy=["answer", "raise"])
 def test_captured_content_is_on_the_enabled_signals_alone(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
     error = run_captured(wiretap, mode, what, policy, "")
     check(wiretap)

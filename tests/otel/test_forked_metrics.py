@@ -88,7 +88,7 @@ def exported(collector: Collector) -> dict[str, list[int]]:
     return {name: sorted(count for (of, _), count in found.items() if of == name) for name in COUNTED}
 
 
-@sweep(script=SCRIPTS, temporality=("cumulative", "delta"), flush=FLUSHES)
+@sweep(strength=1, script=SCRIPTS, temporality=("cumulative", "delta"), flush=FLUSHES)
 def test_each_process_exports_its_own_counts(script: str, temporality: str, flush: str) -> None:
     with collecting() as collector:
         instruments = INSTRUMENTS.replace("URL", repr(collector.url))
