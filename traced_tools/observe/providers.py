@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ref
@@ -14,6 +13,7 @@ from opentelemetry import _logs, metrics, trace
 
 from traced_tools._version import __version__
 from traced_tools.core.fork import on_fork
+from traced_tools.core.frozen import frozen
 from traced_tools.observe import names
 from traced_tools.observe.failures import SDK, report_failure
 from traced_tools.observe.instruments import Instruments
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _FAST_PATH: Final = "traced_tools.fast_path"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tracing:
     """A tracer, and the environment's settings of its spans, which are read once because each read costs time."""
 
