@@ -158,14 +158,16 @@ def _emitter(logger: _logs.Logger) -> ApiLogger:
 
 
 def _fast_path(part: str, sdk: str) -> Any:
-    """Return a module of the fast path; None without the fast path, or if the SDK is not in use.
+    """Return a module of the fast path; None without the fast path, or if it does not know the SDK that is in use.
 
-    The fast path is named and not imported, because everything works without it.
+    The fast path is named and not imported, because everything works without it. Its parts are not imported with an
+    unknown release, which may lack the private names that they import.
     """
     if sdk not in sys.modules:  # whose import takes long
         return None
     try:
-        return import_module(f"{_FAST_PATH}.{part}")
+        is_known: bool = import_module(f"{_FAST_PATH}.known_sdk").takes_part()
+        return import_module(f"{_FAST_PATH}.{part}") if is_known else None
     except ModuleNotFoundError as error:
         if error.name is None or not f"{error.name}.".startswith(f"{_FAST_PATH}."):
             raise
