@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from traced_tools.core.fork import ForkSafeLock
 from traced_tools.core.patterns import compile_filter
@@ -28,6 +28,8 @@ _MOST_CHARACTERS: Final = 1_000
 _OPERATOR: Final = re.compile(r"[\\^$*+()\[\]{}|]|[.?](?=[\w*+?{])")
 """What a pattern has and plain words don't, such as `.` within a word, but not at the end of a sentence."""
 
+_GROUP: Final = 20
+"""How many tools are searched together for a pattern, to find those that have to be searched one by one."""
 _DEPENDS_ON_ENDS: Final = re.compile(r"[\^$]|\\[Az]|\(\?(?!:)")
 """What a pattern has, or a flag of it, that may match at the end of a text alone but not within a longer text."""
 
@@ -51,7 +53,7 @@ class RegexToolIndex(ToolIndex):
 
     def __init__(self) -> None:
         self._tools: dict[str, ToolTexts] = {}
-        self._joined: str | None = None  # all names and descriptions, in lines; None if they have changed
+        self._groups: list[_Group] | None = None  # None if the tools have changed
         self._postings = WordPostings()
         self._new: dict[str, ToolTexts] = {}  # tools that `_postings` lacks: few searches need it
         self._lock = ForkSafeLock()
@@ -62,7 +64,7 @@ class RegexToolIndex(ToolIndex):
         with self._lock:
             self._tools |= texts
             self._new |= texts
-            self._joined = None
+            self._groups = None
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
@@ -71,7 +73,7 @@ class RegexToolIndex(ToolIndex):
                 self._tools.pop(name, None)
                 self._new.pop(name, None)
                 self._postings.remove(name)
-            self._joined = None
+            self._groups = None
 
     def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Return the tools that fit the pattern or the words of `query`, the best first and equal scores by name."""
@@ -91,12 +93,13 @@ class RegexToolIndex(ToolIndex):
         except ValueError:
             return []
         with self._lock:
-            tools = [*self._tools.values()]
-            if self._joined is None:
-                self._joined = _join(text for texts in tools for text in (texts.name, texts.description))
-            joined = self._joined
-        if not _DEPENDS_ON_ENDS.search(query) and search([joined]) == [False]:
-            return []  # often, because sentences have characters of patterns
+            if self._groups is None:
+                self._groups = _groups([*self._tools.values()])
+            groups = self._groups
+        if not _DEPENDS_ON_ENDS.search(query):
+            found_groups = search([group.text for group in groups])
+            groups = [group for group, is_found in zip(groups, found_groups, strict=True) if is_found]
+        tools = [texts for group in groups for texts in group.tools]
         names = [texts.name for texts in tools]
         found = enumerate(zip(search(names), search([texts.description for texts in tools]), strict=True))
         scores = {place: 2 * in_name + in_text for place, (in_name, in_text) in found if in_name or in_text}
@@ -127,7 +130,20 @@ def _best(names: Sequence[str], scores: Mapping[int, int], max_results: int) -> 
     return best_matches(matches, max_results)
 
 
-def _join(texts: Iterable[str]) -> str:
-    """Return texts in lines, without those that have a lone surrogate: no pattern matches a text with one."""
-    encodable = (text for text in texts if text.isascii() or text.encode(errors="ignore").decode() == text)
-    return "\n".join(encodable)
+class _Group(NamedTuple):
+    """Some tools, and their names and descriptions in lines, which have a match if one of them does."""
+
+    tools: Sequence[ToolTexts]
+    text: str
+
+
+def _groups(tools: Sequence[ToolTexts]) -> list[_Group]:
+    """Return groups of the tools, so that a search looks at the texts by themselves in few of them."""
+    groups = []
+    for start in range(0, len(tools), _GROUP):
+        group = tools[start : start + _GROUP]
+        texts = (text for texts in group for text in (texts.name, texts.description))
+        # no pattern matches a text with a lone surrogate
+        encodable = (text for text in texts if text.isascii() or text.encode(errors="ignore").decode() == text)
+        groups.append(_Group(group, "\n".join(encodable)))
+    return groups
