@@ -300,7 +300,7 @@ async def adrive(execution: Execution[T]) -> T:
     """Run the rest of a flow on asyncio."""
     try:
         execution.start()
-        await execution.arun_steps()
+        await drive_in_context(execution, execution._arun_steps(()))
         return execution.result
     finally:
         if not execution.finished:
