@@ -17,6 +17,7 @@ from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor
 from traced_tools.loop.paused_runs import KeepsPausedRuns
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.names import OTHER
 from traced_tools.observe.run_attributes import RunAttributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.tools.advice import check_advisors
@@ -108,6 +109,8 @@ def _check_version(version: str | None) -> None:
             f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
             "pass version='2.1', or omit it"
         )
+    if version == OTHER:
+        raise ValueError(f"version must not be {OTHER!r}, which stands for all versions beyond the limit: omit it")
 
 
 def _check_agent_id(agent_id: str | None) -> None:

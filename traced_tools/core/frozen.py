@@ -76,8 +76,8 @@ def _frozen_class(plain: type[Any], repr: bool, kw_only: bool) -> type[Any]:
 
 def _values(names: Iterable[str]) -> Callable[[Any], Any]:
     """Return a function of an object that returns what the object has under the names."""
-    listed = [*names]
-    return attrgetter(*listed) if listed else type
+    fields_of_objects = [*names]
+    return attrgetter(*fields_of_objects) if fields_of_objects else type
 
 
 def _init(kind: Any) -> Any:
@@ -119,8 +119,8 @@ def _init(kind: Any) -> Any:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr)
-    return f"{type(self).__qualname__}({shown})"
+    texts = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr)
+    return f"{type(self).__qualname__}({texts})"
 
 
 def _set(self: Any, name: str, value: object) -> None:

@@ -40,10 +40,10 @@ def _log_unknown() -> None:
 
 def unknown_release() -> str:
     """Return what follows if the fast path does not know the installed release, and what to do."""
-    known = ", ".join(sorted(KNOWN_VERSIONS))
+    releases = ", ".join(sorted(KNOWN_VERSIONS))
     return (
         f"the fast path does not know opentelemetry-sdk {RELEASE}, so telemetry takes more processor time: upgrade "
-        f"traced_tools, or install one of the releases {known}"
+        f"traced_tools, or install one of the releases {releases}"
     )
 
 

@@ -101,8 +101,8 @@ class RegexToolIndex(ToolIndex):
             groups = [group for group, is_found in zip(groups, found_groups, strict=True) if is_found]
         tools = [texts for group in groups for texts in group.tools]
         names = [texts.name for texts in tools]
-        found = enumerate(zip(search(names), search([texts.description for texts in tools]), strict=True))
-        scores = {place: 2 * in_name + in_text for place, (in_name, in_text) in found if in_name or in_text}
+        matches = enumerate(zip(search(names), search([texts.description for texts in tools]), strict=True))
+        scores = {place: 2 * in_name + in_text for place, (in_name, in_text) in matches if in_name or in_text}
         return _best(names, scores, max_results)
 
     def _with_words(self, words: list[str], max_results: int) -> list[ToolMatch]:
