@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from contextlib import nullcontext
 from math import inf
+from random import random
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
@@ -292,6 +293,9 @@ class _Target:
         ):
             self._add_to_histogram(aggregation, values)
             return
+        if type(aggregation) is _SumAggregation and type(aggregation._reservoir) is SimpleFixedSizeExemplarReservoir:
+            self._add_to_sum(aggregation, values)
+            return
         measurement = _Measurement()
         for series, measurement.value, measurement.time_unix_nano, measurement.context in values:
             measurement.attributes = series.labels
@@ -315,6 +319,26 @@ class _Target:
                 histogram._max = max(histogram._max, *(value[1] for value in values))
         for series, amount, time, context in last.values():
             histogram._reservoir.offer(amount, time, series.labels, context)
+
+    def _add_to_sum(self, total: Any, values: list[_Value]) -> None:
+        """Do what `aggregate` of the sum does for each value. Its reservoir keeps a random choice of all values.
+
+        The SDK draws a place in the reservoir for each value, and a later value may take the place of an earlier one.
+        """
+        with total._lock:
+            total._value = total._value or 0
+            for value in values:  # one after the other, because `sum` rounds floats less often
+                total._value += value[1]
+        reservoir, chosen = total._reservoir, dict[int, _Value]()
+        with reservoir._lock:
+            for value in values:
+                if value[3] is not None:
+                    seen = reservoir._measurements_seen = reservoir._measurements_seen + 1
+                    place = seen - 1 if seen <= reservoir._size else int(random() * seen)
+                    if place < reservoir._size:
+                        chosen[place] = value
+            for place, (series, amount, time, context) in chosen.items():
+                reservoir._reservoir_storage[place].offer(amount, time, series.labels, context)
 
 
 class _Measurement:
@@ -343,6 +367,9 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
             _ViewInstrumentMatch.consume_measurement,
             _ExplicitBucketHistogramAggregation.aggregate,
             AlignedHistogramBucketExemplarReservoir.offer,
+            _SumAggregation.aggregate,
+            SimpleFixedSizeExemplarReservoir.offer,
+            SimpleFixedSizeExemplarReservoir._find_bucket_index,
         )
     )
 
