@@ -12,8 +12,8 @@ COLLECTOR ?= .judges/collector
 export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers bench-memory bench-search picture pictures reference \
-	dashboards deploy collector collector-config lint format types clean
+.PHONY: demo test test-all test-environment docs docs-serve bench bench-peers bench-memory bench-search picture \
+	pictures reference dashboards deploy collector collector-config lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -25,6 +25,12 @@ test-all: test-environment  ## run all tests on all processors
 	$(PYTEST) $(ARGS)
 
 test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
+
+docs: $(READY)  ## build the documentation site in build/site, and check its links
+	$(BIN)/python -m docs.site build
+
+docs-serve: $(READY)  ## build the documentation site and show it on http://127.0.0.1:8000
+	$(BIN)/python -m docs.site serve
 
 bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
