@@ -34,6 +34,8 @@ from tests.bench.bench_export import export_section
 from tests.bench.bench_mcp import mcp_section
 from tests.bench.bench_memory import conversations_section
 from tests.bench.bench_models import models_section
+from tests.bench.bench_search import search_section
+from tests.bench.bench_startup import startup_section
 from tests.bench.bench_telemetry import telemetry_sections
 from tests.bench.bench_tools import advisor_section, asyncio_section, tools_section
 from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
@@ -256,6 +258,8 @@ def sections(quick: bool) -> list[Section]:
             models_section(3 if quick else 15, providers, runner),
             throughput_section(providers, runner, 1 if quick else 5, 2_000 if quick else MANY_RUNS),
             import_section(3 if quick else 15),
+            startup_section(3 if quick else 15),
+            search_section(2 if quick else 5, 2_000 if quick else 10_000),
             memory_section(providers, 300 if quick else 1000),
         ]
     providers.shutdown()

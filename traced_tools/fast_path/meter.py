@@ -44,7 +44,7 @@ from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricRead
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from traced_tools.core.fork import on_fork
-from traced_tools.fast_path.known_sdk import are_original, is_known_version
+from traced_tools.fast_path.known_sdk import are_original
 from traced_tools.fast_path.tracer import FastSpan
 from traced_tools.flow.deferred import is_in_finalizer
 from traced_tools.observe.meter import ApiMeter, CounterRecorder, HistogramRecorder
@@ -356,21 +356,17 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
     """Return whether the fast path can stand in for a meter: it and what it calls are the SDK's own."""
     if type(meter) is not Meter or type(meter._measurement_consumer) is not SynchronousMeasurementConsumer:
         return False
-    return (
-        is_known_version()
-        and type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS
-        and are_original(
-            Histogram.record,
-            Counter.add,
-            SynchronousMeasurementConsumer.consume_measurement,
-            MetricReaderStorage.consume_measurement,
-            _ViewInstrumentMatch.consume_measurement,
-            _ExplicitBucketHistogramAggregation.aggregate,
-            AlignedHistogramBucketExemplarReservoir.offer,
-            _SumAggregation.aggregate,
-            SimpleFixedSizeExemplarReservoir.offer,
-            SimpleFixedSizeExemplarReservoir._find_bucket_index,
-        )
+    return type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS and are_original(
+        Histogram.record,
+        Counter.add,
+        SynchronousMeasurementConsumer.consume_measurement,
+        MetricReaderStorage.consume_measurement,
+        _ViewInstrumentMatch.consume_measurement,
+        _ExplicitBucketHistogramAggregation.aggregate,
+        AlignedHistogramBucketExemplarReservoir.offer,
+        _SumAggregation.aggregate,
+        SimpleFixedSizeExemplarReservoir.offer,
+        SimpleFixedSizeExemplarReservoir._find_bucket_index,
     )
 
 
