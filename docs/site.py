@@ -47,13 +47,20 @@ def main(command: str) -> int:
 
 
 def copy_page(page: Path) -> None:
-    """Copy a page and the files that it links to, in the layout that they have in the repository."""
-    linked = re.findall(r"\]\(((?!http|#)[^)#]+)", page.read_text("utf-8"))
-    for source in [page, *((page.parent / target).resolve() for target in linked if not target.endswith(".md"))]:
-        if source.is_file():
-            copy = PAGES / source.relative_to(ROOT)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, copy)
+    """Copy a page and the files that it links to, in the layout that they have in the repository.
+
+    The second word after a fence tells the tests how to run the block, and is no word of Markdown for the site.
+    """
+    text = page.read_text("utf-8")
+    copy = PAGES / page.relative_to(ROOT)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(re.sub(r"^```(\w+) \w+$", r"```\1", text, flags=re.MULTILINE), "utf-8")
+    for target in re.findall(r"\]\(((?!http|#)[^)#]+)", text):
+        source = (page.parent / target).resolve()
+        if source.is_file() and source.suffix != ".md":
+            linked = PAGES / source.relative_to(ROOT)
+            linked.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, linked)
 
 
 def reference_names() -> dict[str, dict[str, str]]:

@@ -58,14 +58,16 @@ def weather_service(request: Received) -> Reply:
     """Answer like a model that first looks up the weather."""
     body = request.json()
     if any(message["role"] == "tool" for message in body["messages"]):
-        message, reason = {"content": "It is sunny."}, "stop"
+        said, reason = {"role": "assistant", "content": "It is sunny."}, "stop"
     else:
         function = {"name": "get_weather", "arguments": '{"city": "Lisbon"}'}
-        message, reason = {"tool_calls": [{"index": 0, "id": "c1", "function": function}]}, "tool_calls"
-    usage = {"prompt_tokens": 61, "completion_tokens": 17}
-    if not body.get("stream"):
-        return Reply.json({"choices": [{"message": message, "finish_reason": reason}], "usage": usage})
-    return Reply.sse([{"choices": [{"delta": message, "finish_reason": reason}], "usage": usage}, "[DONE]"])
+        calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
+        said, reason = {"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls"
+    usage = {"prompt_tokens": 61, "completion_tokens": 17, "total_tokens": 78}
+    answer = {"id": "r1", "created": 1, "model": body["model"], "usage": usage}
+    piece, kind = ("delta", "chat.completion.chunk") if body.get("stream") else ("message", "chat.completion")
+    answer |= {"object": kind, "choices": [{"index": 0, piece: said, "finish_reason": reason}]}
+    return Reply.sse([answer, "[DONE]"]) if body.get("stream") else Reply.json(answer)
 
 
 def page_of_code(page: Path) -> Any:
