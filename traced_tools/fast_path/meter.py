@@ -329,15 +329,15 @@ class _Target:
             total._value = total._value or 0
             for value in values:  # one after the other, because `sum` rounds floats less often
                 total._value += value[1]
-        reservoir, chosen = total._reservoir, dict[int, _Value]()
+        reservoir, value_at_place = total._reservoir, dict[int, _Value]()
         with reservoir._lock:
             for value in values:
                 if value[3] is not None:
-                    seen = reservoir._measurements_seen = reservoir._measurements_seen + 1
-                    place = seen - 1 if seen <= reservoir._size else int(random() * seen)
+                    number = reservoir._measurements_seen = reservoir._measurements_seen + 1
+                    place = number - 1 if number <= reservoir._size else int(random() * number)
                     if place < reservoir._size:
-                        chosen[place] = value
-            for place, (series, amount, time, context) in chosen.items():
+                        value_at_place[place] = value
+            for place, (series, amount, time, context) in value_at_place.items():
                 reservoir._reservoir_storage[place].offer(amount, time, series.labels, context)
 
 
