@@ -124,9 +124,9 @@ class McpApp:
             assert refusal is not None
             await refusal(scope, receive, send)
             return
-        # the SDK serves a session only to the user who began it
-        user = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
-        authenticated_scope = {**scope, PRINCIPAL: holder.name, **({"user": user} if holder.digest else {})}
+        authenticated_scope = {**scope, PRINCIPAL: holder.name}
+        if holder.digest:  # the SDK serves a session only to the user who began it
+            authenticated_scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
         has_begun = False
 
         async def send_on(message: Message) -> None:
