@@ -1,6 +1,6 @@
 """The connection to one MCP server: it opens a session when a request needs one, and a new session after a loss.
 
-All of it runs on the event loop of the portal, so that runs of any event loop, and blocking runs, share a connection.
+All of it runs on one event loop: that of an `async with` block, or that in the background. See `offer.py`.
 """
 
 from __future__ import annotations

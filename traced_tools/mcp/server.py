@@ -42,8 +42,7 @@ from traced_tools._version import __version__
 from traced_tools.core.checks import checked_mapping, expect, expect_positive
 from traced_tools.core.enums import McpTransport
 from traced_tools.core.identity import actor
-from traced_tools.core.limits import LoopLimits
-from traced_tools.core.messages import AssistantMessage, ToolCall
+from traced_tools.core.messages import ToolCall
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_result import ToolResult
@@ -64,7 +63,7 @@ from traced_tools.mcp.scopes import McpServerScope
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
 from traced_tools.mcp.toolset import McpToolset
-from traced_tools.models.base import CallIdAssigner, ChatResponse
+from traced_tools.models.base import CallIdAssigner
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_iteration
@@ -81,7 +80,7 @@ from traced_tools.tools.advice import (
     reviewing,
     sort_advisors,
 )
-from traced_tools.tools.manager import ToolCallingManager
+from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
@@ -95,8 +94,6 @@ _REQUEST = ServerRequestContext[Any, Any]
 _SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
 _HAS_MODES = "2025-11-25"
 """The first revision whose elicitations have a mode."""
-_NO_LIMITS = LoopLimits(max_iterations=None, max_tool_calls=None, max_calls_per_tool=None, max_repeated_calls=None)
-"""A run of one call reaches none."""
 _NEEDS_FORMS = MissingRequiredClientCapabilityErrorData(
     required_capabilities=ClientCapabilities(elicitation=ElicitationCapability(form=FormElicitationCapability()))
 ).model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -161,14 +158,14 @@ class McpServer:
         check_advisors(self._advisors)
         self.name = name
         self._selection = ToolSelection(tools)
-        self._manager = ToolCallingManager(max_result_characters=None)
         self._tool_errors = tool_errors
         self._tool_context = checked_mapping("tool_context", tool_context)
         self._telemetry = telemetry or TelemetryOptions()
         self._states = RequestStates(StateKey.configured(None))
         self._served_of = ToolSet()
         self._served: dict[str, ServedTool] = {}
-        if not self._selection.providers:
+        self._has_providers = bool(self._selection.providers)
+        if not self._has_providers:
             self._serve(call(self._selection.tool_set()))
         lifetime = CacheHint(ttl_ms=int(ttl * 1000))
         self.sdk: Server[Any] = Server(
@@ -259,7 +256,7 @@ class McpServer:
             answer=answer_in(params.input_responses),
             state=params.request_state,
         )
-        tools = await _run_in_task(self._tools) if self._selection.providers else self._served_of
+        tools = await _run_in_task(self._tools) if self._has_providers else self._served_of
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         name = params.name if tool is None else tool.original
@@ -294,7 +291,6 @@ class McpServer:
             principal=principal,
             actors=actors,
             tool_context=self._tool_context,
-            limits=_NO_LIMITS,
             tool_errors=self._tool_errors,
             telemetry=self._telemetry,
             tool_advisors=advising_tools(advisors),
@@ -302,7 +298,7 @@ class McpServer:
             listeners=EventListeners(event_listeners(advisors), calls=call_listeners(advisors)),
         )
         try:
-            return await acall(self._executed(run, tool_call, tools, reviewing(advisors)))
+            return await acall(_executed(run, tool_call, tools, reviewing(advisors)))
         except ToolNotFoundError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         except ToolExecutionError as error:  # its text names the tool and the type of its error
@@ -311,19 +307,18 @@ class McpServer:
             _LOG.error("the tool %s tried to end the process, which goes on", tool_call.name)
             raise MCPError(INTERNAL_ERROR, "the request failed") from None
 
-    async def _executed(
-        self, run: RunContext, tool_call: ToolCall, tools: ToolSet, reviewers: Iterable[ToolAdvice]
-    ) -> ToolResult:
-        """Return the result of a call, as a flow."""
-        with run:
-            for advisor in reviewers:
-                advisor.review_tools(run, tools.names_by_source)
-            run.totals.iterations = 1
-            with observe_iteration(run, 0) as observed:
-                observed.requested(1)
-                answer = ChatResponse(AssistantMessage([tool_call]))
-                execution = await self._manager.execute(run, (), answer, tools)
-        return execution.results[0]
+
+async def _executed(
+    run: RunContext, tool_call: ToolCall, tools: ToolSet, reviewers: Iterable[ToolAdvice]
+) -> ToolResult:
+    """Return the result of a call, as a flow."""
+    with run:
+        for advisor in reviewers:
+            advisor.review_tools(run, tools.names_by_source)
+        run.tool_names, run.totals.tool_calls, run.totals.iterations = tools.by_name, 1, 1
+        with observe_iteration(run, 0) as observed:
+            observed.requested(1)
+            return (await ExecuteTools(run, (tool_call,), tools, 0))[0]
 
 
 @contextmanager

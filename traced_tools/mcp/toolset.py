@@ -45,8 +45,9 @@ class McpToolset:
             client.prompt("What time is it in Oslo?", tools=[toolset]).call()
 
     A toolset is used in a `with` or an `async with` block, and connects to its servers when their tools are first
-    needed. After the block, no process and no connection is left. Blocking runs and runs on any event loop can share a
-    toolset. It works on the event loop in the thread of `traced_tools` for async code, whatever run uses it.
+    needed. After the block, no process and no connection is left. In an `async with` block, runs on its event loop have
+    connections of their own, whose calls don't leave the loop. Blocking runs, and runs on other event loops, share
+    connections in the background thread of `traced_tools`. While a `with` block is open, all runs share these.
 
     `McpToolset(files, search)` has the tools of several toolsets. The tools of the first server keep their names, and
     the names of the other tools begin with the names of their servers. So no server changes a name of another one.
@@ -167,7 +168,7 @@ class McpToolset:
             name: the name of the server; see `stdio`, also for the arguments after `headers`.
             headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`, or a function that
                 returns them and is called for each request, such as one that renews a token. A plain function runs in
-                a thread, an async one on the toolset's event loop.
+                a thread, an async one on the event loop of the connection.
             filter: chooses tools.
             prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
                 first one of its toolset.
