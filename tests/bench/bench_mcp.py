@@ -1,81 +1,149 @@
-"""What a call of a tool of an MCP server costs over stdio, beside the client of the SDK in the same run.
+"""What calls over MCP cost: a tool of a server, and a served tool, over stdio and HTTP, beside the SDK in the same run.
 
-All cases call the same tool, which returns its argument, of the same server, and take turns in each round; the SDK and
-the toolset have a process each. The times are those on the wall, because a call is mostly waiting: for the server, and
-between threads.
+All cases of a section call a tool that returns its argument, and take turns in each round. `value` is CPU time, because
+a call is mostly waiting: of this process with all of its threads for clients, and of the server's process for servers.
+A call by `McpToolset` belongs to a run, as it does in the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Literal
 
+import httpx
 from mcp import Client, StdioServerParameters
 
 from tests.bench.report import Row, Section
+from tests.bench.timing import Series
+from tests.judges.programs import free_port
+from tests.waiting import until
 from traced_tools.mcp import McpToolset
+from traced_tools.observe.run_telemetry import current_telemetry
 
-ADDED_TARGET_US = 1000
+CLIENT_TARGET = 1.3
+SERVER_TARGET = 1.1
 CALLS_A_ROUND = 20
-SERVER = Path(__file__).parents[1] / "mcp/server.py"
+ARGUMENTS = {"text": "x"}
+SDK = "the SDK alone, asyncio"
+
+Transport = Literal["stdio", "http"]
+TRANSPORTS: tuple[Transport, ...] = ("stdio", "http")
+Case = Callable[[], Awaitable[object]]
 
 
-def mcp_section(rounds: int, runner: asyncio.Runner) -> Section:
-    """Return the times of calls, and what the toolset adds to the SDK's client."""
-    sdk, blocking, on_asyncio = runner.run(_times(rounds))
-    rows = [
-        _timed("the client of the SDK alone, asyncio", sdk),
-        _timed("McpToolset, blocking", blocking),
-        _timed("McpToolset, asyncio", on_asyncio),
-        _added("added by McpToolset, blocking", blocking, sdk),
-        _added("added by McpToolset, asyncio", on_asyncio, sdk),
+def mcp_sections(rounds: int, runner: asyncio.Runner) -> Iterator[Section]:
+    """Return what calls of clients and of servers cost beside those of the SDK."""
+    for transport in TRANSPORTS:
+        yield _client_section(transport, runner.run(_client_costs(transport, rounds)))
+    for transport in TRANSPORTS:
+        yield _server_section(transport, runner.run(_server_costs(transport, rounds)))
+
+
+def _client_section(transport: Transport, costs: Mapping[str, Series]) -> Section:
+    rows = [_cost(label, series) for label, series in costs.items()]
+    rows += [
+        Row(f"{mode} / the SDK", costs[mode].ratio(costs[SDK]), "x", at_most=target, digits=2)
+        for mode, target in (("McpToolset, asyncio", CLIENT_TARGET), ("McpToolset, blocking", None))
     ]
-    return Section("a call of an MCP server over stdio, no SDK of OpenTelemetry, on the wall", rows)
+    return Section(f"a call of an MCP server over {transport}, no SDK of OpenTelemetry, the client", rows)
 
 
-async def _times(rounds: int) -> list[list[float]]:
-    """Return the microseconds a call of each round: of the SDK, of a blocking call, and of one on asyncio."""
-    program, arguments = sys.executable, {"text": "x"}
-    async with (
-        Client(StdioServerParameters(command=program, args=[str(SERVER)])) as client,
-        McpToolset.stdio(program, str(SERVER), name="bench") as toolset,
-    ):
-        await client.list_tools()
-        (echo,) = [tool for tool in await toolset.tool_callbacks() if tool.definition.name == "echo"]
-        tool: Any = echo
-
-        async def blocking() -> object:
-            return tool.call('{"text": "x"}')
-
-        cases: tuple[Callable[[], Awaitable[object]], ...] = (
-            lambda: client.call_tool("echo", arguments),
-            blocking,
-            lambda: tool.acall('{"text": "x"}'),
-        )
-        times: list[list[float]] = [[] for _ in cases]
-        for turn in range(rounds + 1):
-            for place in range(len(cases)):
-                index = (turn + place) % len(cases)
-                times[index].append(await _microseconds(cases[index]))
-        return [each[1:] for each in times]
+def _server_section(transport: Transport, costs: Mapping[str, Series]) -> Section:
+    ratio = costs["serve()"].ratio(costs[SDK])
+    rows = [_cost(label, series) for label, series in costs.items()]
+    rows.append(Row("serve() / the SDK", ratio, "x", at_most=SERVER_TARGET, digits=2))
+    return Section(f"a call of a served tool over {transport}, no SDK of OpenTelemetry, the server", rows)
 
 
-async def _microseconds(case: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
-    for _ in range(CALLS_A_ROUND):
-        await case()
-    return (time.perf_counter() - began) / CALLS_A_ROUND * 1_000_000
+def _cost(label: str, series: Series) -> Row:
+    cpu, wall = statistics.median(series.cpu), statistics.median(series.wall)
+    return Row(label, cpu, "us", wall, series.fastest, digits=0)
 
 
-def _timed(label: str, times: list[float]) -> Row:
-    return Row(label, statistics.median(times), "us", best=min(times), digits=0)
+async def _client_costs(transport: Transport, rounds: int) -> dict[str, Series]:
+    current_telemetry(None).make_current()
+    with _server("sdk", transport) as target:
+        async with Client(target) as client, _toolset(target) as toolset:
+            (echo,) = [tool for tool in await toolset.tool_callbacks() if tool.definition.name == "echo"]
+            tool: Any = echo
+
+            async def blocking() -> object:
+                return tool.call('{"text": "x"}')
+
+            cases: dict[str, Case] = {
+                SDK: lambda: client.call_tool("echo", ARGUMENTS),
+                "McpToolset, asyncio": lambda: tool.acall('{"text": "x"}'),
+                "McpToolset, blocking": blocking,
+            }
+            return await _sample(cases, dict.fromkeys(cases, time.process_time), rounds)
 
 
-def _added(label: str, times: list[float], sdk: list[float]) -> Row:
-    added = [own - of_sdk for own, of_sdk in zip(times, sdk, strict=True)]
-    return Row(label, statistics.median(added), "us", at_most=ADDED_TARGET_US, digits=0)
+async def _server_costs(transport: Transport, rounds: int) -> dict[str, Series]:
+    async with AsyncExitStack() as stack:
+        cases: dict[str, Case] = {}
+        clocks: dict[str, Callable[[], float]] = {}
+        for label, by in ((SDK, "sdk"), ("serve()", "serve")):
+            client = await stack.enter_async_context(Client(stack.enter_context(_server(by, transport))))
+            cases[label] = lambda client=client: client.call_tool("echo", ARGUMENTS)  # type: ignore[misc]
+            content: Any = (await client.call_tool("process_id", {})).content
+            clocks[label] = _cpu_clock(int(content[0].text))
+        return await _sample(cases, clocks, rounds)
+
+
+def _cpu_clock(process_id: int) -> Callable[[], float]:
+    """Return a function that reads the seconds of CPU time of another process, or the time where that is impossible."""
+    clock = (~process_id << 3) | 2  # as `clock_getcpuclockid` makes it on Linux
+    return (lambda: time.clock_gettime(clock)) if sys.platform == "linux" else time.perf_counter
+
+
+@contextmanager
+def _server(by: str, transport: Transport) -> Iterator[Any]:
+    """Return how to reach a server that runs for the block."""
+    command = ["-m", "tests.bench.echo_server", by]
+    if transport == "stdio":
+        yield StdioServerParameters(command=sys.executable, args=command, cwd=".")
+        return
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    with subprocess.Popen([sys.executable, *command, str(port)], stderr=subprocess.DEVNULL) as process:
+        until(lambda: _answers(url))
+        yield url
+        process.terminate()
+
+
+def _answers(url: str) -> bool:
+    try:
+        httpx.get(url, timeout=1)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def _toolset(target: Any) -> McpToolset:
+    if isinstance(target, str):
+        return McpToolset.http(target, name="bench")
+    return McpToolset.stdio(target.command, *target.args, cwd=target.cwd, name="bench")
+
+
+async def _sample(
+    cases: Mapping[str, Case], clocks: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, Series]:
+    """Return the microseconds a call of each round, which begins with another case each time; the first is dropped."""
+    labels = list(cases)
+    series = {label: Series([], []) for label in labels}
+    for turn in range(rounds + 1):
+        start = turn % len(labels)
+        for label in labels[start:] + labels[:start]:
+            wall, cpu = time.perf_counter(), clocks[label]()
+            for _ in range(CALLS_A_ROUND):
+                await cases[label]()
+            if turn:
+                series[label].cpu.append((clocks[label]() - cpu) / CALLS_A_ROUND * 1_000_000)
+                series[label].wall.append((time.perf_counter() - wall) / CALLS_A_ROUND * 1_000_000)
+    return series

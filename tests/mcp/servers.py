@@ -16,6 +16,7 @@ import pytest
 from tests.judges.programs import free_port
 from tests.waiting import until
 from traced_tools.mcp import McpToolset, session
+from traced_tools.mcp.connection import Connection
 from traced_tools.tools import tool_callbacks
 from traced_tools.tools.callback import FunctionToolCallback
 
@@ -96,6 +97,12 @@ def tools_of(toolset: McpToolset) -> dict[str, FunctionToolCallback]:
     """Return the tools of an open toolset by name."""
     found: dict[str, Any] = {tool.definition.name: tool for tool in tool_callbacks(toolset)}
     return found
+
+
+def connection_of(toolset: McpToolset) -> Connection:
+    """Return the background connection of an open toolset to its only server."""
+    (server,) = toolset._servers
+    return toolset._offers._background.connection(server)
 
 
 def is_alive(process_id: int) -> bool:

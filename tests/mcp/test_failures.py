@@ -15,6 +15,7 @@ from tests.captured import Telemetry
 from tests.mcp.portal_tasks import tasks_left
 from tests.mcp.servers import (
     HttpServer,
+    connection_of,
     in_each_mode_and_era,
     is_alive,
     raw_server,
@@ -218,7 +219,7 @@ def test_the_pauses_between_connections_grow_until_one_works(monkeypatch: pytest
         for _ in range(8):
             with pytest.raises(McpUnavailable, match="FileNotFoundError"):
                 tools_of(toolset)
-            held = toolset._connections["gone"]
+            held = connection_of(toolset)
             pauses.append(held._next_try - now[0])
             now[0] = held._next_try
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
@@ -257,6 +258,6 @@ def test_a_server_that_dies_between_two_calls_is_started_again() -> None:
         process_id = int(tools_of(toolset)["process_id"].call("{}"))
         os.kill(process_id, signal.SIGKILL)
         until(lambda: not is_alive(process_id))
-        held = toolset._connections["raw"]
+        held = connection_of(toolset)
         until(lambda: held._session is None or held._session.has_ended)
         assert int(tools_of(toolset)["process_id"].call("{}")) != process_id

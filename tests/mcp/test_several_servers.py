@@ -12,7 +12,7 @@ import pytest
 from tests.captured import Telemetry, total
 from tests.mcp.fake_http import ECHO, FakeHttp, faking
 from tests.mcp.portal_tasks import tasks_left
-from tests.mcp.servers import is_alive, raw_server, tools_of
+from tests.mcp.servers import connection_of, is_alive, raw_server, tools_of
 from tests.mcp.test_failures import in_each_mode_and_an_era, result_of
 from tests.mcp.test_runs import calling
 from tests.modes import ALL_MODES, MODES, run
@@ -149,7 +149,7 @@ def test_the_pauses_between_attempts_in_the_background_grow(monkeypatch: pytest.
     monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
     with gone(required=False) as toolset:
         assert tools_of(toolset) == {}
-        held = toolset._connections["gone"]
+        held = connection_of(toolset)
         for count in range(1, 9):
             assert tools_of(toolset) == {}
             until(partial(lambda held, count: held._failed_lists == count, held, count))
@@ -174,7 +174,7 @@ def test_the_tools_of_before_are_offered_while_a_server_is_not_reached_and_each_
                     assert [*tools_of(toolset)] == ["echo"]
                 assert len([each for each in caplog.messages if "its tools are those of before" in each]) == outage
                 del fake.replies["tools/list"]
-                until(lambda: bool(tools_of(toolset)) and toolset._connections["fake"].knows_tools)
+                until(lambda: bool(tools_of(toolset)) and connection_of(toolset).knows_tools)
 
 
 def test_a_server_that_is_not_required_and_lists_nonsense_costs_no_run() -> None:
@@ -201,7 +201,7 @@ def test_a_toolset_is_closed_while_a_missing_server_is_tried_again(monkeypatch: 
     monkeypatch.setattr(connection, "_PAUSES", (0.0,))
     with raw_server("silent", required=False, timeout=0.5) as toolset:
         assert tools_of(toolset) == tools_of(toolset) == {}
-        later = toolset._connections["raw"]._listing_task
+        later = connection_of(toolset)._listing_task
         assert later is not None
     assert later.done() and tasks_left() == []
 

@@ -12,7 +12,7 @@ import selectors
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
@@ -455,11 +455,15 @@ def let_go(loop: asyncio.AbstractEventLoop) -> None:
     selector = getattr(loop, "_selector", None)  # asyncio has no public access to it; other loops have none
     if isinstance(selector, selectors.BaseSelector):
         descriptors = [key.fd for key in selector.get_map().values()]
-        descriptors += [selector.fileno()] if hasattr(selector, "fileno") else []
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in descriptors:
-            os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
+        release([*descriptors, selector.fileno()] if hasattr(selector, "fileno") else descriptors)
+
+
+def release(descriptors: Iterable[int]) -> None:
+    """Release, in a forked child, file descriptors of its parent, whose numbers objects of the child still use."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,6 +1,6 @@
 """The connection to one MCP server: it opens a session when a request needs one, and a new session after a loss.
 
-All of it runs on the event loop of the portal, so that runs of any event loop, and blocking runs, share a connection.
+All of it runs on one event loop: that of an `async with` block, or that in the background. See `offer.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +41,7 @@ from traced_tools.mcp.listing import OmittedTool
 from traced_tools.mcp.messages import UnreadableMessage
 from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.scopes import count_omitted_server, count_omitted_tools
-from traced_tools.mcp.sdk_logs import OURS
+from traced_tools.mcp.sdk_logs import OURS, OurCode
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
 from traced_tools.mcp.transports import HeadersFailed, Transport
 from traced_tools.observe.failures import error_type
@@ -131,14 +132,20 @@ class Connection:
         self._why = "cannot be reached"
         self._is_closed = False
         self._reset()
-        on_fork(self._reset)
+        on_fork(self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: forget the session, which belongs to an event loop of the parent."""
+        if self._session is not None:
+            self._session.leave_to_parent()
+        self._reset()
 
     def _reset(self) -> None:
-        """Forget the session; also in a forked child, because the session belongs to the event loop of the parent."""
         self._session: Session | None = None
         self._opening = asyncio.Lock()
         self._listing = asyncio.Lock()
-        self._listing_task: asyncio.Task[object] | None = None
+        self._listing_task: asyncio.Task[Any] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     # Tools.
 
@@ -152,29 +159,29 @@ class Connection:
         Raises:
             McpError: if the server is required, and its tools were never listed and can't be listed now.
         """
-        OURS.set(True)
-        async with self._listing:
-            if self.knows_tools:
+        with OurCode():
+            async with self._listing:
+                if self.knows_tools:
+                    return self._tools
+                if self._required or not self._failed_lists:
+                    await self._list_in_time()
+                elif (self._listing_task is None or self._listing_task.done()) and time.monotonic() >= self._next_list:
+                    self._listing_task = self._begin(self._list_in_time, Context())
+                if self._tools is None:
+                    count_omitted_server(current_telemetry(None), self.name)
                 return self._tools
-            if self._required or not self._failed_lists:
-                await self._list_in_time()
-            elif (self._listing_task is None or self._listing_task.done()) and time.monotonic() >= self._next_list:
-                self._listing_task = asyncio.create_task(finished_future(self._list_in_time), context=Context())
-            if self._tools is None:
-                count_omitted_server(current_telemetry(None), self.name)
-            return self._tools
 
     async def listed_now(self) -> tuple[Tool, ...]:
         """List the tools, even if they are known; raises `McpError`, also for a server that is not required."""
-        OURS.set(True)
-        async with self._listing:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    self._tools = await self._repeat(self._list)
-            except TimeoutError as error:
-                failure = self._unavailable(error)
-            else:
-                return self._tools
+        with OurCode():
+            async with self._listing:
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        self._tools = await self._repeat(self._list)
+                except TimeoutError as error:
+                    failure = self._unavailable(error)
+                else:
+                    return self._tools
         raise failure
 
     @property
@@ -287,7 +294,6 @@ class Connection:
             McpCallLost: if the connection was lost during the call.
             McpRequestError: if the server refuses the call, or its answer can't be read.
         """
-        OURS.set(True)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             assert on_progress is not None
@@ -300,7 +306,8 @@ class Connection:
             async with session.answering(ask):
                 return await self._request(session, call)
 
-        return await self._repeat(send, repeatable=repeatable)
+        with OurCode():
+            return await self._repeat(send, repeatable=repeatable)
 
     async def _repeat(self, request: Callable[[Session], Awaitable[T]], *, repeatable: bool = True) -> T:
         """Make a request. Make a lost request once more if it was not sent, or if it may be repeated."""
@@ -371,6 +378,24 @@ class Connection:
     # Sessions.
 
     async def _ensure_session(self) -> Session:
+        if self._session is not None and self._session.is_open:
+            return self._session
+        opening = self._begin(self._replace_session)
+        try:
+            await asyncio.wait([opening])
+        except BaseException:
+            opening.cancel()  # without a wait, because the program of a server may take seconds to end
+            raise
+        return opening.result().result()
+
+    def _begin(self, begin: Callable[[], Awaitable[T]], context: Context | None = None) -> asyncio.Task[Future[T]]:
+        """Begin a task that lasts until `close` at most."""
+        task = asyncio.create_task(finished_future(begin), context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _replace_session(self) -> Session:
         async with self._opening:
             if self._session is not None and not self._session.has_ended:
                 return self._session
@@ -442,9 +467,11 @@ class Connection:
     async def close(self) -> None:
         """End the session and the process of the server; later calls fail."""
         self._is_closed = True
-        if self._listing_task is not None:
-            self._listing_task.cancel()
-            await asyncio.wait([self._listing_task])
+        if self._tasks:
+            for task in self._tasks:
+                if not task.cancelling():  # a second time, it would not wait for the end of the session
+                    task.cancel()
+            await asyncio.wait(self._tasks)
         if self._session is not None:
             await self._end(self._session)
 

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextvars import Context
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
@@ -124,9 +125,9 @@ class McpApp:
             assert refusal is not None
             await refusal(scope, receive, send)
             return
-        # the SDK serves a session only to the user who began it
-        user = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
-        authenticated_scope = {**scope, PRINCIPAL: holder.name, **({"user": user} if holder.digest else {})}
+        authenticated_scope = {**scope, PRINCIPAL: holder.name}
+        if holder.digest:  # the SDK serves a session only to the user who began it
+            authenticated_scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
         has_begun = False
 
         async def send_on(message: Message) -> None:
@@ -248,10 +249,16 @@ def _digest(token: str) -> str:
 
 def _is_remote(client: Any) -> bool:
     """Return whether a client, if it is known, has an address of another machine."""
+    return client is not None and not _is_local(client[0])
+
+
+@lru_cache(maxsize=128)
+def _is_local(address: str) -> bool:
+    """Return whether an address is one of this machine; true for anything that is no address."""
     try:
-        return client is not None and not ip_address(client[0]).is_loopback
-    except ValueError:  # no address, such as that of a test client or a socket of Unix
-        return False
+        return ip_address(address).is_loopback
+    except ValueError:  # such as that of a test client or a socket of Unix
+        return True
 
 
 def _checked_origins(origins: Collection[str]) -> set[str]:

@@ -19,6 +19,17 @@ _OTHERS = (
 )
 
 
+class OurCode:
+    """A context manager whose block is code of this package; each block has an object of its own."""
+
+    def __enter__(self) -> None:
+        self._outer = OURS.get()
+        OURS.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        OURS.set(self._outer)
+
+
 def _is_of_others(record: logging.LogRecord) -> bool:
     return not OURS.get()
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Final, TypedDict, TypeVar
 
 import anyio
@@ -41,7 +42,7 @@ from traced_tools._version import __version__
 from traced_tools.core.checks import checked_mapping, expect, expect_positive
 from traced_tools.core.enums import McpTransport
 from traced_tools.core.identity import actor
-from traced_tools.core.messages import AssistantMessage, ToolCall
+from traced_tools.core.messages import ToolCall
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_result import ToolResult
@@ -62,12 +63,24 @@ from traced_tools.mcp.scopes import McpServerScope
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.served_tool import ServedTool
 from traced_tools.mcp.toolset import McpToolset
-from traced_tools.models.base import ChatResponse
+from traced_tools.models.base import CallIdAssigner
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type
+from traced_tools.observe.observations import observe_iteration
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.tools.advice import ToolAdvice, check_advisors
-from traced_tools.tools.manager import ToolCallingManager
+from traced_tools.observe.typed_events.dispatch import EventListeners
+from traced_tools.run.context import RunContext
+from traced_tools.tools.advice import (
+    ToolAdvice,
+    advising_tools,
+    approving,
+    call_listeners,
+    check_advisors,
+    event_listeners,
+    reviewing,
+    sort_advisors,
+)
+from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
@@ -145,14 +158,14 @@ class McpServer:
         check_advisors(self._advisors)
         self.name = name
         self._selection = ToolSelection(tools)
-        self._manager = ToolCallingManager(max_result_characters=None)
         self._tool_errors = tool_errors
         self._tool_context = checked_mapping("tool_context", tool_context)
         self._telemetry = telemetry or TelemetryOptions()
         self._states = RequestStates(StateKey.configured(None))
         self._served_of = ToolSet()
         self._served: dict[str, ServedTool] = {}
-        if not self._selection.providers:
+        self._has_providers = bool(self._selection.providers)
+        if not self._has_providers:
             self._serve(call(self._selection.tool_set()))
         lifetime = CacheHint(ttl_ms=int(ttl * 1000))
         self.sdk: Server[Any] = Server(
@@ -243,16 +256,17 @@ class McpServer:
             answer=answer_in(params.input_responses),
             state=params.request_state,
         )
-        tools = await _run_in_task(self._tools)
+        tools = await _run_in_task(self._tools) if self._has_providers else self._served_of
         tool = self._served.get(params.name)
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
-        tool_call = ToolCall(params.name if tool is None else tool.original, params.arguments or {})
-        caller = {"principal": principal, "actors": _client_actors(request)}
+        name = params.name if tool is None else tool.original
+        tool_call = ToolCall(name, params.arguments or {}, id=CallIdAssigner().assign(None))
+        execute = partial(self._execute, tool_call, tools, principal, _client_actors(request), approver)
         if not _wants_progress(request):
-            result = await _run_in_task(lambda: self._execute(tool_call, tools, caller, approver))
+            result = await _run_in_task(execute)
         else:
             async with ProgressSender(request.session).sending() as progress:
-                result = await _run_in_task(lambda: self._execute(tool_call, tools, caller, approver, progress))
+                result = await _run_in_task(partial(execute, progress))
         if result.pending is not None and approver.required is not None:
             return approver.required
         if approver.is_state_invalid:
@@ -264,20 +278,27 @@ class McpServer:
         return tool.result(result, only_objects=not is_modern)
 
     async def _execute(
-        self, tool_call: ToolCall, tools: ToolSet, caller: Mapping[str, Any], *call_advisors: ToolAdvice
+        self,
+        tool_call: ToolCall,
+        tools: ToolSet,
+        principal: str | None,
+        actors: tuple[str, ...],
+        *call_advisors: ToolAdvice,
     ) -> ToolResult:
+        advisors = sort_advisors((*self._advisors, *call_advisors))
+        run = RunContext(
+            agent=self.name,
+            principal=principal,
+            actors=actors,
+            tool_context=self._tool_context,
+            tool_errors=self._tool_errors,
+            telemetry=self._telemetry,
+            tool_advisors=advising_tools(advisors),
+            approvers=approving(advisors),
+            listeners=EventListeners(event_listeners(advisors), calls=call_listeners(advisors)),
+        )
         try:
-            execution = await self._manager.aexecute_tool_calls(
-                (),
-                ChatResponse(AssistantMessage([tool_call])),
-                tools=tools,
-                tool_context=self._tool_context,
-                tool_errors=self._tool_errors,
-                telemetry=self._telemetry,
-                advisors=(*self._advisors, *call_advisors),
-                agent=self.name,
-                **caller,
-            )
+            return await acall(_executed(run, tool_call, tools, reviewing(advisors)))
         except ToolNotFoundError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         except ToolExecutionError as error:  # its text names the tool and the type of its error
@@ -285,7 +306,19 @@ class McpServer:
         except SystemExit:  # such as of a tool that parses a command line; asyncio would end the server for all clients
             _LOG.error("the tool %s tried to end the process, which goes on", tool_call.name)
             raise MCPError(INTERNAL_ERROR, "the request failed") from None
-        return execution.results[0]
+
+
+async def _executed(
+    run: RunContext, tool_call: ToolCall, tools: ToolSet, reviewers: Iterable[ToolAdvice]
+) -> ToolResult:
+    """Return the result of a call, as a flow."""
+    with run:
+        for advisor in reviewers:
+            advisor.review_tools(run, tools.names_by_source)
+        run.tool_names, run.totals.tool_calls, run.totals.iterations = tools.by_name, 1, 1
+        with observe_iteration(run, 0) as observed:
+            observed.requested(1)
+            return (await ExecuteTools(run, (tool_call,), tools, 0))[0]
 
 
 @contextmanager

@@ -47,13 +47,13 @@ from pydantic import ValidationError
 from traced_tools._version import __version__
 from traced_tools.core.tool_input import InputMethod, InputRequest
 from traced_tools.flow.flow import acall
-from traced_tools.flow.workers import finished_future, in_thread
+from traced_tools.flow.workers import finished_future, in_thread, release
 from traced_tools.mcp.answering import Answering, listed_roots
 from traced_tools.mcp.dispatcher import TracedDispatcher
 from traced_tools.mcp.listing import ToolPage, read_page
 from traced_tools.mcp.questions import Ask, as_json
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
-from traced_tools.mcp.transports import Transport
+from traced_tools.mcp.transports import Descriptors, Transport
 from traced_tools.observe.run_telemetry import current_telemetry
 
 CLOSED = "Connection closed"
@@ -101,6 +101,7 @@ class Session:
         self._one_call = asyncio.Lock()
         self._asks = asks
         self._dispatcher: TracedDispatcher | None = None
+        self._descriptors: Descriptors = tuple
         self._opened = asyncio.Event()
         self._agreed = asyncio.Event()
         self._over = asyncio.Event()
@@ -170,6 +171,11 @@ class Session:
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent: client and server have agreed, and the connection has not ended."""
+        return self._agreed.is_set() and not self._over.is_set()
+
+    @property
     def has_ended(self) -> bool:
         """Whether the connection has ended."""
         return self._over.is_set()
@@ -186,10 +192,14 @@ class Session:
         if unfinished:
             self._task.cancel()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: release the connection, which is the parent's."""
+        release(self._descriptors())
+
     async def _hold(self) -> None:
         OURS.set(True)
         try:
-            async with self._transport.open() as (read_stream, write_stream):
+            async with self._transport.open() as (read_stream, write_stream, self._descriptors):
                 dispatcher = TracedDispatcher(read_stream, write_stream, self._transport.endpoint)
                 dispatcher.on_ended = self._over.set  # type: ignore[method-assign]
                 information = Implementation(name="traced_tools", version=__version__)

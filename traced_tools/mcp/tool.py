@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from mcp_types import CallToolResult, InputRequiredResult, Tool
@@ -12,16 +11,21 @@ from pydantic_core import to_jsonable_python
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolAnnotations, ToolDefinition, ToolMetadata
 from traced_tools.errors import McpRequestError, McpToolError
-from traced_tools.flow.workers import join_portal
-from traced_tools.mcp.connection import Connection, call_request
+from traced_tools.mcp.answering import Answering
+from traced_tools.mcp.connection import call_request
 from traced_tools.mcp.questions import Questions
 from traced_tools.mcp.results import content_of_result
 from traced_tools.tools.callback import FunctionToolCallback
 from traced_tools.tools.schema.json_schema import SchemaCheck
 
+Send = Callable[..., Awaitable[CallToolResult | InputRequiredResult]]
+"""Sends the call of a tool; see `Connection.call`."""
+
 
 def make_tool(
-    connection: Connection,
+    send: Send,
+    server: str,
+    answering: Answering,
     tool: Tool,
     name: str,
     *,
@@ -33,7 +37,9 @@ def make_tool(
     """Return a tool of an MCP server, for the loop.
 
     Args:
-        connection: the connection to its server.
+        send: sends a call to its server, and takes the arguments of `Connection.call`.
+        server: the configured name of the server.
+        answering: answers the questions of the server.
         tool: the tool, as the server describes it.
         name: the name for the model.
         timeout: the seconds that a call may take.
@@ -51,21 +57,13 @@ def make_tool(
     async def call(traced_tools_context: ToolContext, **arguments: Any) -> CallToolResult:
         meta = {key: traced_tools_context[key] for key in context_keys if key in traced_tools_context}
         request_meta = to_jsonable_python(meta)
-        context, questions = (
-            traced_tools_context,
-            Questions(connection.name, connection.answering, traced_tools_context),
-        )
-        send = partial(
-            connection.call,
-            repeatable=repeatable,
-            ask=questions.requested,
-            on_progress=None if context.on_progress is None else context.report_progress,
-        )
+        context, questions = traced_tools_context, Questions(server, answering, traced_tools_context)
+        on_progress = None if context.on_progress is None else context.report_progress
         try:
             responses, state = await questions.given()
             while True:
                 request = call_request(tool.name, arguments, request_meta, responses, state)
-                result = await join_portal(partial(send, request))
+                result = await send(request, repeatable=repeatable, ask=questions.requested, on_progress=on_progress)
                 if not isinstance(result, InputRequiredResult):
                     break
                 responses, state = await questions.answered(result)
@@ -73,17 +71,17 @@ def make_tool(
             await questions.close()
         if result.is_error:
             problem = f"reports that its tool {tool.name} failed"
-            raise McpToolError(connection.name, problem, content_of_result(result).text or problem)
+            raise McpToolError(server, problem, content_of_result(result).text or problem)
         if output is not None and output.problems(result.structured_content):
             problem = f"returned another result than its tool {tool.name} promises"
-            raise McpRequestError(connection.name, problem)
+            raise McpRequestError(server, problem)
         return result
 
     definition = ToolDefinition(
         name=name, description=tool.description or tool.title or "", input_schema=tool.input_schema
     )
     metadata = ToolMetadata(
-        source=connection.name,
+        source=server,
         own_name=tool.name,
         timeout=timeout,
         annotations=annotations,

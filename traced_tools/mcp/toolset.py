@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, get_args
@@ -17,20 +15,16 @@ from traced_tools.core.checks import expect, expect_callable, expect_each, expec
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.part_check import PartCheck
 from traced_tools.core.tool_definition import ToolCallback
-from traced_tools.core.tool_input import INPUT_METHODS
-from traced_tools.errors import ConfigurationError, NeedsEventLoop, ToolDefinitionError
+from traced_tools.errors import ConfigurationError, NeedsEventLoop
 from traced_tools.flow.steps import perform
-from traced_tools.flow.workers import in_thread, is_on_portal, join_portal, run_async
-from traced_tools.mcp.naming import McpToolNames
-from traced_tools.mcp.scopes import count_omitted_tools
+from traced_tools.flow.workers import is_on_portal, run_async
 from traced_tools.models.base import ChatModel
-from traced_tools.observe.run_telemetry import current_telemetry
 
 try:
     from traced_tools.mcp.answering import Answering, Elicit, Roots, Sampling
-    from traced_tools.mcp.connection import MAX_TOOLS, Connection
+    from traced_tools.mcp.connection import MAX_TOOLS
+    from traced_tools.mcp.offer import Filter, OfferedServer, Offers
     from traced_tools.mcp.pinning import PinFile
-    from traced_tools.mcp.tool import make_tool
     from traced_tools.mcp.transports import Era, Headers, StdioTransport, StreamableHttpTransport, Transport
 except ModuleNotFoundError as missing:
     if missing.name is None or missing.name.partition(".")[0] not in ("mcp", "mcp_types", "httpx2"):
@@ -38,43 +32,10 @@ except ModuleNotFoundError as missing:
     raise ConfigurationError("McpToolset needs an extra: pip install 'traced_tools[mcp]'") from None
 
 if TYPE_CHECKING:
-    from mcp_types import Tool
-
     from traced_tools.mcp.pinning import OnChange
 
-_LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-_QUESTIONS = tuple(f"{method.partition('/')[0]}/" for method in INPUT_METHODS)
 _RESERVED_KEYS = ("progressToken", "traceparent", "tracestate", "baggage")
-
-Filter = Callable[[str, "Tool"], bool]
-"""Takes the name of a server and a tool, as the server describes it, and returns whether the tool is offered."""
-
-
-@dataclass(frozen=True, eq=False)
-class _ToolsetServer:
-    """One server of a toolset, and which of its tools are offered, and how."""
-
-    transport: Transport
-    chooses: Filter | None
-    prefix: bool
-    pins: PinFile | None
-    context_keys: tuple[str, ...]
-    idempotent: frozenset[str]
-    answering: Answering
-    timeout: float | None
-    max_tools: int
-    required: bool
-
-    @property
-    def name(self) -> str:
-        return self.transport.endpoint.name
-
-    def offers(self, tool: Tool) -> bool:
-        """Return whether the application offers a tool of the server."""
-        is_offered = self.chooses is None or self.chooses(self.name, tool)
-        expect("what filter returns", is_offered, bool, "True or False")
-        return is_offered
 
 
 class McpToolset:
@@ -84,8 +45,9 @@ class McpToolset:
             client.prompt("What time is it in Oslo?", tools=[toolset]).call()
 
     A toolset is used in a `with` or an `async with` block, and connects to its servers when their tools are first
-    needed. After the block, no process and no connection is left. Blocking runs and runs on any event loop can share a
-    toolset. It works on the event loop in the thread of `traced_tools` for async code, whatever run uses it.
+    needed. After the block, no process and no connection is left. In an `async with` block, runs on its event loop have
+    connections of their own, whose calls don't leave the loop. Blocking runs, and runs on other event loops, share
+    connections in the background thread of `traced_tools`. While a `with` block is open, all runs share these.
 
     `McpToolset(files, search)` has the tools of several toolsets. The tools of the first server keep their names, and
     the names of the other tools begin with the names of their servers. So no server changes a name of another one.
@@ -97,7 +59,7 @@ class McpToolset:
         ConfigurationError: if two servers have the same name.
     """
 
-    _servers: tuple[_ToolsetServer, ...]
+    _servers: tuple[OfferedServer, ...]
 
     def __init__(self, *toolsets: McpToolset) -> None:
         expect_each("toolsets", toolsets, McpToolset, "a McpToolset")
@@ -107,9 +69,7 @@ class McpToolset:
             raise ConfigurationError(
                 f"each MCP server needs a name of its own; given more than once: {', '.join(twice)}"
             )
-        self._uses = 0
-        self._connections: dict[str, Connection] = {}
-        self._offer: tuple[list[tuple[Tool, ...] | None], list[ToolCallback]] | None = None
+        self._offers = Offers(self._servers)
 
     @classmethod
     def stdio(
@@ -208,7 +168,7 @@ class McpToolset:
             name: the name of the server; see `stdio`, also for the arguments after `headers`.
             headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`, or a function that
                 returns them and is called for each request, such as one that renews a token. A plain function runs in
-                a thread, an async one on the toolset's event loop.
+                a thread, an async one on the event loop of the connection.
             filter: chooses tools.
             prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
                 first one of its toolset.
@@ -266,7 +226,7 @@ class McpToolset:
             raise ConfigurationError(f"context_keys contains {keys}, which has a meaning in the protocol")
         pins = None if pin is None else PinFile(pin, on_change)
         toolset = cls()
-        server = _ToolsetServer(
+        server = OfferedServer(
             transport,
             chooses,
             prefix,
@@ -279,6 +239,7 @@ class McpToolset:
             required,
         )
         toolset._servers = (server,)
+        toolset._offers = Offers(toolset._servers)
         return toolset
 
     async def tool_callbacks(self) -> list[ToolCallback]:
@@ -289,10 +250,11 @@ class McpToolset:
             McpError: if a server can't be reached, or has other tools than those that are pinned.
         """
         self._check_open()
-        return await join_portal(self._tools)
+        offer = self._offers.here()
+        return await offer.run(offer.tools)
 
     def _check_open(self) -> None:
-        if not self._uses:
+        if not self._offers.is_open:
             names = ", ".join(server.name for server in self._servers)
             raise ConfigurationError(f"the MCP toolset ({names}) is not open: use it in a `with` or `async with` block")
 
@@ -301,90 +263,15 @@ class McpToolset:
         for server in self._servers:
             yield PartCheck(f"mcp: {server.name}", partial(perform, self._check, server))
 
-    async def _check(self, server: _ToolsetServer) -> None:
+    async def _check(self, server: OfferedServer) -> None:
         self._check_open()
-        tools = await join_portal(self._connection(server).listed_now)
-        if server.pins is not None:
-            server.pins.check(server.name, [tool for tool in tools if server.offers(tool)])
+        offer = self._offers.here()
+        await offer.run(partial(offer.check, server))
 
     def refresh(self) -> None:
         """Have the next run list the tools again, for a server that adds or changes tools and does not report it."""
-        for connection in self._connections.values():
-            connection.forget_tools()
-
-    async def _tools(self) -> list[ToolCallback]:
-        tools_by_server = await self._list_tools()
-        if self._offer is None or self._offer[0] != tools_by_server:
-            # In a thread, because servers may have thousands of tools.
-            callbacks = await in_thread(partial(self._make_callbacks, tools_by_server))
-            self._offer = (tools_by_server, callbacks)
-        return self._offer[1]
-
-    async def _list_tools(self) -> list[tuple[Tool, ...] | None]:
-        """Return the tools of each server, None for one that is missing, and list those of several servers at once."""
-        connections = [self._connection(server) for server in self._servers]
-        if all(connection.knows_tools for connection in connections):
-            return [await connection.tools() for connection in connections]
-        results = await asyncio.gather(*(connection.tools() for connection in connections), return_exceptions=True)
-        failures = [result for result in results if isinstance(result, BaseException)]
-        for other in failures[1:]:
-            _LOG.warning("%s", other)
-            failures[0].add_note(f"also: {other}")
-        if failures:
-            raise failures[0]
-        return [result for result in results if not isinstance(result, BaseException)]
-
-    def _make_callbacks(self, tools_by_server: Sequence[tuple[Tool, ...] | None]) -> list[ToolCallback]:
-        unprefixed = next((server.name for server in self._servers[:1] if not server.prefix), None)
-        names = McpToolNames((server.name for server in self._servers), unprefixed)
-        offered: dict[str, ToolCallback] = {}
-        for server, tools in zip(self._servers, tools_by_server, strict=True):
-            if tools is None:  # which pins nothing
-                continue
-            selected = [tool for tool in tools if server.offers(tool)]
-            changes = {} if server.pins is None else server.pins.check(server.name, selected)
-            for tool in selected:
-                name = names.offered(server.name, tool.name)
-                callback = self._make_callback(server, tool, name, changes.get(tool.name, ()), is_taken=name in offered)
-                if callback is not None:
-                    offered[name] = callback
-        return [*offered.values()]
-
-    def _make_callback(
-        self, server: _ToolsetServer, tool: Tool, name: str, pin_changes: tuple[str, ...], *, is_taken: bool
-    ) -> ToolCallback | None:
-        """Return a tool for the loop; None if it cannot be offered, which the log says."""
-        if tool.name.startswith(_QUESTIONS):  # a rule that allows the questions of a server must not allow a tool
-            problem = "it has the name of a question of servers"
-        elif is_taken:  # the server has found a name with the same hash
-            problem = "another tool of the server has its name"
-        else:
-            try:
-                return make_tool(
-                    self._connection(server),
-                    tool,
-                    name,
-                    timeout=server.timeout,
-                    context_keys=server.context_keys,
-                    idempotent=server.idempotent,
-                    pin_changes=pin_changes,
-                )
-            except ToolDefinitionError:
-                problem = "it has no valid schema"
-        _LOG.warning("the tool %s of the MCP server %s cannot be offered: %s", name, server.name, problem)
-        count_omitted_tools(current_telemetry(None), server.name, "invalid", 1)
-        return None
-
-    def _connection(self, server: _ToolsetServer) -> Connection:
-        if server.name not in self._connections:
-            self._connections[server.name] = Connection(
-                server.transport,
-                server.answering,
-                server.timeout,
-                max_tools=server.max_tools,
-                required=server.required,
-            )
-        return self._connections[server.name]
+        for offer in self._offers.all():
+            offer.forget_tools()
 
     def __enter__(self) -> Self:
         if is_on_portal():
@@ -392,38 +279,38 @@ class McpToolset:
                 "an async tool of a blocking run blocks the event loop that the toolset needs: "
                 "write `async with` in the tool, instead of `with`"
             )
-        return self._enter()
-
-    def _enter(self) -> Self:
-        self._uses += 1
+        self._offers.enter(None)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._leave():
-            run_async(self._close)
+        run_async(partial(self._leave, None))
 
     async def __aenter__(self) -> Self:
-        return self._enter()
+        self._offers.enter(_own_loop())
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._leave():
-            await join_portal(self._close)
+        await self._leave(_own_loop())
 
-    def _leave(self) -> bool:
-        """Leave a block, and return whether no other block uses the toolset."""
-        self._uses -= 1
-        return self._uses == 0
-
-    async def _close(self) -> None:
-        connections, self._connections, self._offer = self._connections, {}, None
-        await asyncio.gather(*(connection.close() for connection in connections.values()))
+    async def _leave(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        offers = self._offers
+        closing = [task for offer in offers.leave(loop) for task in offer.close()]
+        if not offers.is_open:
+            self._offers = Offers(self._servers)  # the tools of the last block stay closed
+        if closing:
+            await asyncio.wait(closing)  # which go on if the end of the block is cancelled
 
     def __repr__(self) -> str:
         return f"<McpToolset {', '.join(server.name for server in self._servers)}>"
+
+
+def _own_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the running event loop; None for the one in the background."""
+    return None if is_on_portal() else asyncio.get_running_loop()
 
 
 def _checked_name(name: str) -> str:

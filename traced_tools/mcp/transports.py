@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, Protocol, TextIO
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import anyio
 import httpx2
@@ -52,8 +54,10 @@ Era = Literal["auto", "handshake"]
 """Whether a server is asked what it speaks, or spoken to with the handshake of the revisions before 2026-07-28."""
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """Headers of each request, or a plain or async function that returns them for each request."""
-Streams = tuple[Any, Any]
-"""The streams of messages from the server and to it."""
+Descriptors = Callable[[], Iterable[int]]
+"""Returns the file descriptors that a connection has open."""
+Streams = tuple[Any, Any, Descriptors]
+"""The streams of messages from the server and to it, and their file descriptors."""
 
 
 class Transport(Protocol):
@@ -146,22 +150,28 @@ class StdioTransport:
             env=None if env is None else dict(env),
             cwd=None if cwd is None else os.fspath(cwd),
         )
-        client = with_globals(
-            stdio_client.__wrapped__,  # type: ignore[attr-defined]
-            TextReceiveStream=_Lines,
-            _parse_line=_read_line,
-            _stop_server_process=self._stop,
-        )
-        self._client = asynccontextmanager(client)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
         """Start the process, and end it and its children after the block."""
         _check_folder(self._parameters.cwd)
         self.exit_status = None
+        processes: list[Any] = []
+
+        async def start(**options: Any) -> Any:
+            processes.append(await stdio._create_platform_compatible_process(**options))
+            return processes[0]
+
+        client = with_globals(
+            stdio_client.__wrapped__,  # type: ignore[attr-defined]
+            TextReceiveStream=_Lines,
+            _parse_line=_read_line,
+            _create_platform_compatible_process=start,
+            _stop_server_process=self._stop,
+        )
         with _standard_error() as log:
-            async with self._client(self._parameters, errlog=log) as streams:
-                yield streams
+            async with asynccontextmanager(client)(self._parameters, errlog=log) as streams:
+                yield *streams, partial(_pipes_of, processes[0])
 
     async def _stop(self, process: Any) -> None:
         """End the process with its process group: the SDK leaves the children of a process that ends by itself.
@@ -175,6 +185,15 @@ class StdioTransport:
             has_ended = self.exit_status is not None
             await terminate_posix_process_tree(process, _CHILDREN_SECONDS if has_ended else stdio.FORCE_KILL_TIMEOUT)
         await stdio._stop_server_process(process)
+
+
+def _pipes_of(process: Any) -> Iterator[int]:
+    """Return the file descriptors of a process's standard input and output, as far as asyncio has them."""
+    transport = getattr(getattr(process, "_process", None), "_transport", None)  # as the SDK reads it
+    if isinstance(transport, asyncio.SubprocessTransport):
+        for pipe in map(transport.get_pipe_transport, (0, 1)):
+            if pipe is not None and not pipe.is_closing():
+                yield pipe.get_extra_info("pipe").fileno()
 
 
 def _check_folder(folder: str | os.PathLike[str] | None) -> None:
@@ -231,12 +250,13 @@ class StreamableHttpTransport:
         # no limit for reading: a server may think as long as the time-out of the call lets it
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
+        sockets: WeakSet[Any] = WeakSet()
         async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
-            client.event_hooks = {"response": [self._see]}
+            client.event_hooks = {"response": [partial(self._see, sockets)]}
             if self._renew is not None:
                 client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
             async with _http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams:
-                yield streams
+                yield *streams, partial(_descriptors_of, sockets)
 
     async def _add_headers(
         self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request
@@ -254,14 +274,24 @@ class StreamableHttpTransport:
             if request.headers.get(name) == client.headers.get(name):
                 request.headers[name] = value
 
-    async def _see(self, response: httpx2.Response) -> None:
-        """Keep the status of a response, and limit its size unless it is a stream: the SDK does neither."""
+    async def _see(self, sockets: WeakSet[Any], response: httpx2.Response) -> None:
+        """Keep the socket and the status of a response, and limit its size unless it is a stream: the SDK does not."""
+        if (stream := response.extensions.get("network_stream")) is not None:
+            sockets.add(stream)
         if response.status_code >= 400 and response.request.method == "POST":
             self.refusal = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.DecodingError("the response is compressed, which was not asked for", request=response.request)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Limited(response.stream)
+
+
+def _descriptors_of(streams: Iterable[Any]) -> Iterator[int]:
+    """Return the file descriptors of the HTTP client's connections that are open."""
+    for stream in streams:
+        connection = stream.get_extra_info("socket")
+        if connection is not None and connection.fileno() >= 0:
+            yield connection.fileno()
 
 
 class HeadersFailed(Exception):
