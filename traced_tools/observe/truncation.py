@@ -11,7 +11,7 @@ import json
 import marshal
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -127,8 +127,9 @@ def _newest(newest_first: Iterator[Item], most: int) -> BoundedJson:
     else:
         return _list((item.whole for item in whole), cut=False)
     others = [*whole[untouched:], item, *islice(newest_first, 1)]
-    fit = _part if untouched == 0 and len(others) == 1 else _share
-    fitting = _fit(chain(others, newest_first), room_of_others, fit)
+    if untouched == 0 and len(others) == 1:
+        return _list([_part(item, room_of_others)], cut=True)
+    fitting = _fit(chain(others, newest_first), room_of_others)
     return _list(chain((item.whole for item in whole[:untouched]), fitting), cut=True)
 
 
@@ -138,10 +139,14 @@ def _list(newest_first: Iterable[BoundedJson | None], *, cut: bool) -> BoundedJs
     return BoundedJson([item.value for item in items], f"[{', '.join([item.text for item in items])}]", cut)
 
 
-def _fit(items: Iterator[Item], room: int, fit: Callable[[Item, int], BoundedJson | None]) -> Iterator[BoundedJson]:
-    """Yield items, each as `fit` returns it for the bytes that are left, until the first that doesn't fit."""
+def _fit(items: Iterator[Item], room: int) -> Iterator[BoundedJson | None]:
+    """Yield items, each in its share of the bytes that are left, until the first that doesn't fit."""
     for item in items:
-        bounded = fit(item, room)
+        if item.least <= room // 2:
+            yield item.whole
+            room -= item.size + 2
+            continue
+        bounded = _share(item, room)
         if bounded is None or (size := _size(bounded.text)) > room:
             return
         yield bounded
