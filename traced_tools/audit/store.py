@@ -36,6 +36,8 @@ Heads = Mapping[str, tuple[int, str, int]]
 _BUSY: Final = 1.0
 """Seconds that SQLite waits for another writer before the whole attempt is repeated."""
 _MOST_HEADS: Final = 32
+_FEW: Final = 32
+"""The most rows that are inserted with a statement for just so many, which stays prepared."""
 _LEFT_BEHIND: Final = ("-wal", "-journal")
 """Files beside an embedded store that contain a part of it unless they are empty."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
@@ -195,9 +197,12 @@ class _Sqlite(WriteConnection):
                 self._connection.execute(CreateIndex(index, if_not_exists=True))
 
     def append(self, rows: Sequence[Row]) -> None:
-        with self._transaction():
-            for start, end in _powers_of_two(len(rows), self._most_rows):
-                self._driver.execute(_insert(end - start), [*chain.from_iterable(rows[start:end])])
+        if 0 < len(rows) <= min(_FEW, self._most_rows):  # one statement is a transaction of its own
+            self._driver.execute(_insert(len(rows)), [*chain.from_iterable(rows)])
+        else:
+            with self._transaction():
+                for start, end in _powers_of_two(len(rows), self._most_rows):
+                    self._driver.execute(_insert(end - start), [*chain.from_iterable(rows[start:end])])
         if [*map(_identity, self._paths)] != self._files:  # a link that leads elsewhere now changes the first one
             raise StoreReplaced
 
@@ -226,7 +231,7 @@ class _Postgresql(WriteConnection):
 _COPY: Final = f"COPY audit_records ({', '.join(_COLUMNS)}) FROM STDIN"
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _insert(rows: int) -> str:
     """Return a statement that inserts many rows in one step.
 
