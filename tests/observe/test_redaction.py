@@ -229,6 +229,29 @@ def test_a_redactor_that_fails_at_one_message_drops_each_conversation_that_has_i
     assert [names.INPUT_MESSAGES in attributes for attributes in spans] == [True, False, False]
 
 
+def test_a_list_of_which_a_redactor_of_single_messages_leaves_nothing_is_not_captured() -> None:
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", lambda name, value: None, per_message=True), 2)
+    assert on_spans(telemetry) == set()
+
+
+@pytest.mark.parametrize("per_message", [False, True])
+def test_what_a_redactor_changes_after_it_has_returned_is_not_captured(per_message: bool) -> None:
+    returned: list[Any] = []
+
+    def redact(name: str, value: Any) -> Any:
+        for message in returned:
+            message["parts"] = [{"type": "text", "content": MARKER}]
+        if name != names.INPUT_MESSAGES:
+            return value
+        redacted = [{"role": message["role"], "parts": [{"type": "text", "content": "x" * 99}]} for message in value]
+        returned.extend(redacted)
+        return redacted
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, max_bytes=300, per_message=per_message), 4)
+    assert len(input_messages(telemetry)) == 5
+    assert MARKER not in str(input_messages(telemetry))
+
+
 @pytest.mark.parametrize("left", ["x", {"role": "user"}, 1])
 def test_a_redactor_of_single_messages_must_return_a_list(left: Any) -> None:
     def redact(name: str, value: Any) -> Any:

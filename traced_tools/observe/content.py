@@ -8,6 +8,7 @@ asked and of who decided about a call are contents, too; without content capture
 from __future__ import annotations
 
 import hmac
+import marshal
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -208,7 +209,9 @@ class RunContent:
         return _RedactedList(value, items, before)
 
     def redacted_items(self, name: str, item: object) -> Sequence[object]:
-        """Return what the redactor leaves of an item of a list that it gets one by one.
+        """Return what the redactor leaves of an item of a list that it gets one by one, as a copy if it is plain JSON.
+
+        The redactor may change later what it has returned, and truncation looks at the items again.
 
         Args:
             name: the attribute that is a list.
@@ -220,7 +223,8 @@ class RunContent:
         assert self.capture.redact is not None
         redacted = _redact(self.capture.redact, name, [item])
         expect("what redact returns", redacted, (list, tuple, type(None)), "a list or None with per_message")
-        return redacted or ()  # type: ignore[return-value]  # it is checked there
+        copy = packed(redacted or ())
+        return redacted if copy is None else marshal.loads(copy)  # type: ignore[return-value]  # it is checked there
 
     def may_capture_calls_of(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be captured, by its name: not if the run does not know it."""
@@ -303,7 +307,8 @@ class _RedactedList(LongList):
                 yield Item(value, most)
                 continue
             item = self._items.get(key) or self._items_before.get(key)
-            self._items[key] = item = item or Item(value, most)
+            # a copy, because the redactor may change later what it has returned
+            self._items[key] = item = item or Item(marshal.loads(key), most)
             yield item
 
 
@@ -360,7 +365,9 @@ class LazyContent:
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":
-            return truncate_json(value, capture.max_bytes)
+            bounded = truncate_json(value, capture.max_bytes)
+            is_dropped = capture.per_message and isinstance(value, LongList) and not bounded.cut and not bounded.value
+            return None if is_dropped else bounded
         expect(name, value, str, "a str")
         text, cut = truncate_utf8(str(value), capture.max_bytes)
         return BoundedJson(text, text, cut)

@@ -11,7 +11,7 @@ import base64
 import json
 import marshal
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import takewhile
 from operator import is_
@@ -108,32 +108,31 @@ class RepeatedList(LongList):
 
     def __iter__(self) -> Iterator[Shape]:
         for position, entry in enumerate(self._entries):
-            source, may_capture_text, _, copy = entry or self._add(position, self._packed)
+            source, may_capture_text, _, copy = entry or self._add(position)
             yield from self._shapes(source, may_capture_text) if copy is None else marshal.loads(copy)
 
     def newest_first(self, most: int) -> Iterator[Item]:
         """Yield the items, the last one first."""
         for position in range(len(self._entries) - 1, -1, -1):
-            entry = self._entries[position] or self._add(position, self._encoded)
+            entry = self._entries[position] or self._add(position)
             yield from reversed(entry.items)
 
-    def _add(self, position: int, make: Callable[[Any, bool], _Entry]) -> _Entry:
+    def _add(self, position: int) -> _Entry:
         source, may_capture_text = self._sources[position], self._may_capture_text(position)
         entry = self._entries_before.get(id(source))
         if entry is None or entry.may_capture_text != may_capture_text:
-            entry = make(source, may_capture_text)
+            entry = self._make(source, may_capture_text)
         self._entries[position] = entry
         return entry
 
-    def _encoded(self, source: Any, may_capture_text: bool) -> _Entry:
-        shapes: Iterable[object] = self._shapes(source, may_capture_text)
-        if self._content.capture.per_message:
-            shapes = [item for shape in shapes for item in self._content.redacted_items(self._name, shape)]
-        most = self._content.capture.max_bytes
-        return _Entry(source, may_capture_text, [Item(shape, most) for shape in shapes])
-
-    def _packed(self, source: Any, may_capture_text: bool) -> _Entry:
-        return _Entry(source, may_capture_text, copy=packed(self._shapes(source, may_capture_text)))
+    def _make(self, source: Any, may_capture_text: bool) -> _Entry:
+        capture, shapes = self._content.capture, self._shapes(source, may_capture_text)
+        if capture.redact is not None and not capture.per_message:
+            return _Entry(source, may_capture_text, copy=packed(shapes))
+        items: Iterable[object] = shapes
+        if capture.per_message:
+            items = [item for shape in shapes for item in self._content.redacted_items(self._name, shape)]
+        return _Entry(source, may_capture_text, [Item(item, capture.max_bytes) for item in items])
 
     @abstractmethod
     def _shapes(self, source: Any, may_capture_text: bool) -> list[Shape]:
