@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.approvals.made import ARGUMENTS, NOW, claimed, kept, paused
 from tests.markers import MARKER, everything
@@ -239,6 +240,19 @@ def test_a_wider_scope_is_refused_with_the_words_of_the_loop(store: PendingStore
 
 
 # Claims.
+
+
+def test_a_pause_and_a_claim_execute_few_statements_in_a_transaction_each(store: PendingStore) -> None:
+    kept(store, paused("first", run_id="run-0"))  # creates the tables
+    executed: list[str] = []
+    commits: list[object] = []
+    event.listen(store._database.engine, "after_cursor_execute", lambda *rest: executed.append(rest[2].split()[0]))
+    event.listen(store._database.engine, "commit", commits.append)
+    state = kept(store, paused("a"))
+    assert (executed, len(commits)) == (["SELECT", "INSERT", "INSERT"], 1)
+    executed.clear()
+    claimed(store, state, {"a": Approve(by="ana")})
+    assert (executed, len(commits)) == (["UPDATE", "SELECT", "UPDATE"], 2)
 
 
 def test_a_state_is_claimed_once(store: PendingStore) -> None:
