@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from traced_tools.approvals.pending_schema import CALLS, DELETED, RUNS
 from traced_tools.core.checks import expect
+from traced_tools.stores.statement import Statement
 
 NOW: Final = bindparam("now", type_=BigInteger)
 IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
@@ -90,17 +91,19 @@ def states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
 # Runs that pause and resume, of which `of_state` is the state's id.
 
 _OF_STATE: Final = RUNS.c.state_id == bindparam("of_state")
-KEPT_OR_DELETED: Final = (
+KEPT_OR_DELETED: Final = Statement(
     select(RUNS.c.state_id)
     .where(_OF_STATE)
     .union_all(select(DELETED.c.state_id).where(DELETED.c.state_id == bindparam("of_state")))
 )
-KEEP_RUN: Final = insert(RUNS)
-KEEP_CALLS: Final = insert(CALLS)
-SPEND: Final = update(RUNS).where(_OF_STATE, _IS_UNSPENT)
+KEEP_RUN: Final = Statement(insert(RUNS))
+KEEP_CALL: Final = Statement(insert(CALLS))
+SPEND: Final = Statement(update(RUNS).where(_OF_STATE, _IS_UNSPENT))
 WITHDRAWN_AT: Final = select(RUNS.c.withdrawn_at).where(_OF_STATE)
-CALLS_OF_STATE: Final = select(CALLS, _is_open(CALLS).label("is_open")).where(CALLS.c.state_id == bindparam("of_state"))
-DECIDE_OPEN: Final = update(CALLS).where(OF_CALL)
+CALLS_OF_STATE: Final = Statement(
+    select(CALLS, _is_open(CALLS).label("is_open")).where(CALLS.c.state_id == bindparam("of_state"))
+)
+DECIDE_OPEN: Final = Statement(update(CALLS).where(OF_CALL))
 READY: Final = select(RUNS.c.state).where(_is_ready()).order_by(RUNS.c.created_at, RUNS.c.state_id)
 """The states of the runs that can resume, the oldest first."""
 

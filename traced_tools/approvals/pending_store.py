@@ -28,7 +28,7 @@ from traced_tools.approvals.pending_queries import (
     DECIDE_OPEN,
     DELETE_CALLS,
     IS_REFUSED,
-    KEEP_CALLS,
+    KEEP_CALL,
     KEEP_RUN,
     KEPT_OR_DELETED,
     READY,
@@ -476,9 +476,10 @@ class PendingStore:
         run, calls = run_row(state, text, _now()), call_rows(state, self.expires)
         with self._database.transaction() as connection:
             # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
-            if connection.execute(KEPT_OR_DELETED, {"of_state": state.id}).first() is None:
-                connection.execute(KEEP_RUN, run)
-                connection.execute(KEEP_CALLS, calls)
+            if not KEPT_OR_DELETED.rows(connection, {"of_state": state.id}):
+                KEEP_RUN.execute(connection, run)
+                for call in calls:
+                    KEEP_CALL.execute(connection, call)
 
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
@@ -488,7 +489,7 @@ class PendingStore:
             # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
             # rolls it back, so that the state is not spent.
             _spend(connection, state.id, now)
-            rows = connection.execute(CALLS_OF_STATE, {"of_state": state.id, "now": now}).all()
+            rows = CALLS_OF_STATE.rows(connection, {"of_state": state.id, "now": now})
             stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
             if stored_calls != {
                 (call_id, call.tool, call.arguments) for call_id, _, call in state.leaves() if not call.held
@@ -502,7 +503,7 @@ class PendingStore:
             for row in rows:
                 if row.is_open and row.call_id in columns:
                     call = {"of_state": state.id, "of_call": row.call_id}
-                    connection.execute(DECIDE_OPEN, {**columns[row.call_id], **call})
+                    DECIDE_OPEN.execute(connection, {**columns[row.call_id], **call})
             merged = {row.call_id: merge_decisions(row, decisions.get(row.call_id)) for row in rows}
         return {call_id: decision for call_id, decision in merged.items() if decision is not None}
 
@@ -550,7 +551,7 @@ def _expiry_error(call_id: str) -> NotWaiting:
 
 def _spend(connection: Connection, state_id: str, now: int) -> None:
     # The update decides between runs that resume at once; the state is only read to say why it was refused.
-    if connection.execute(SPEND, {"of_state": state_id, "spent_at": now}).rowcount == 1:
+    if SPEND.execute(connection, {"of_state": state_id, "spent_at": now}) == 1:
         return
     run = connection.execute(WITHDRAWN_AT, {"of_state": state_id}).first()
     if run is not None and run.withdrawn_at is not None:
