@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -13,6 +13,7 @@ from traced_tools.core.checks import expect_each
 from traced_tools.core.conversation import with_paired_results, with_results
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import (
     ANY_MESSAGE,
     MESSAGE_TYPES,
@@ -24,19 +25,19 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.pickling import picklable
-from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.run.context import RunContext
-from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+
+if TYPE_CHECKING:
+    from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 
 OutputT = TypeVar("OutputT", default=Any)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ChatClientRequest:
     """One request that passes through the advisor chain to the model.
 
@@ -100,7 +101,7 @@ class ChatClientRequest:
         return f"<ChatClientRequest: {sizes}, iteration {self.iteration}>"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ValidatedOutput(Generic[OutputT]):
     """The output of a run and the text that it was read from. A pickle omits it if the value cannot be pickled."""
 
@@ -113,8 +114,7 @@ class ValidatedOutput(Generic[OutputT]):
         return ValidatedOutput, (self.text, self.value)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ChatClientResponse(Generic[OutputT]):
     """The response of one iteration (for advisors) or a run (for the caller), or one chunk.
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 from traced_tools.core.conversation import answers_to
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
-from traced_tools.core.quick_init import quick_init
 from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
@@ -25,8 +25,7 @@ Cuts = Mapping[str, Mapping[str, int]]
 _NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """An answer of the model, and what followed it before the next answer: the results of its calls.
 
@@ -97,8 +96,7 @@ class Round:
         return [result or placeholder for result, placeholder in zip(results, instead, strict=True)]
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """What one run added to a conversation in a turn.
 
@@ -204,7 +202,7 @@ class MemoryView:
     preceding: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     request_only: tuple[Message, ...] = ()
-    running: Turn = Turn()
+    running: Turn = field(default=Turn())
     cuts: Cuts = field(default_factory=dict)
     compacted: CompactionEntry | None = None
     left_out: int = 0
