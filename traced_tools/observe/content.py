@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
     from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.attributes import Attributes
-    from traced_tools.observe.genai_messages import RepeatedList
     from traced_tools.observe.stages.subjects import ObservedTools
 
 Redactor = Callable[[str, Any], Any]
@@ -169,7 +168,7 @@ class RunContent:
         self.conventions = conventions
         self._captured: set[str] = set()
         self._withheld: set[str] = set()
-        self._lists: dict[str, RepeatedList] = {}
+        self._lists: dict[str, LongList] = {}
         self._items: dict[str, Items] = {}
 
     def register_tools(self, tools: Iterable[ToolCallback]) -> None:
@@ -180,7 +179,7 @@ class RunContent:
         if len(self._captured) + len(self._withheld) > before:
             self._lists = {}  # they may have contents that may not be captured anymore
 
-    def replace_list(self, name: str, values: RepeatedList) -> RepeatedList | None:
+    def replace_list(self, name: str, values: LongList) -> LongList | None:
         """Keep the list of a further model call, and return the one before it; None for the first.
 
         Args:

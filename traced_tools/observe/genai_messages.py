@@ -98,7 +98,7 @@ class RepeatedList(LongList):
         self._name = name
         self._content = content
         before = content.replace_list(name, self)
-        if before is None:
+        if not isinstance(before, RepeatedList):
             return
         if all(map(is_, before._sources, self._sources)):
             common = min(len(before._sources), len(self._sources))
