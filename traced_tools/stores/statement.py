@@ -43,9 +43,9 @@ class Statement:
     def execute(self, connection: Connection, parameters: Mapping[str, Any]) -> int:
         """Execute the statement in the transaction of `connection`, and return the number of rows that it changed."""
         _, cursor = self._execute(connection, parameters)
-        changed: int = cursor.rowcount
+        count: int = cursor.rowcount
         cursor.close()
-        return changed
+        return count
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
         """Execute the statement in the transaction of `connection`, and return its rows as named tuples."""
