@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.approvals.made import ARGUMENTS, NOW, claimed, kept, paused
 from tests.markers import MARKER, everything
@@ -21,10 +22,12 @@ from tests.sweeps import check_each
 from tests.waiting import patiently
 from traced_tools import Approve, ChatClient, ConfigurationError, Reject, ToolCall, TracedToolsError
 from traced_tools.approvals import PendingStore, WaitingApproval
+from traced_tools.approvals import pending_queries as queries
 from traced_tools.core.approval import Denied
 from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
 from traced_tools.flow.flow import acall
 from traced_tools.loop.state import RunState
+from traced_tools.stores.statement import Statement
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools import ExecuteTools
 
@@ -239,6 +242,23 @@ def test_a_wider_scope_is_refused_with_the_words_of_the_loop(store: PendingStore
 
 
 # Claims.
+
+
+def test_a_pause_and_a_claim_execute_few_statements_in_a_transaction_each(
+    store: PendingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(store, paused("first", run_id="run-0"))  # creates the tables
+    executed: list[object] = []
+    commits: list[object] = []
+    execute = Statement._execute
+    monkeypatch.setattr(Statement, "_execute", lambda self, *rest: executed.append(self) or execute(self, *rest))
+    event.listen(store._database.engine, "before_cursor_execute", lambda *rest: executed.append(rest[2]))
+    event.listen(store._database.engine, "commit", commits.append)
+    state = kept(store, paused("a"))
+    assert (executed, len(commits)) == ([queries.KEPT_OR_DELETED, queries.KEEP_RUN, queries.KEEP_CALL], 1)
+    executed.clear()
+    claimed(store, state, {"a": Approve(by="ana")})
+    assert (executed, len(commits)) == ([queries.SPEND, queries.CALLS_OF_STATE, queries.DECIDE_OPEN], 2)
 
 
 def test_a_state_is_claimed_once(store: PendingStore) -> None:

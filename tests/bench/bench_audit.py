@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, time_ns
+from time import perf_counter, process_time, time_ns
 from unittest.mock import patch
 
 import pytest
@@ -44,6 +44,8 @@ MANY = CONCURRENT[-1]
 GAIN_TARGET = 20
 VERIFY_TARGET = 50_000
 LIST_TARGET_MS = 200
+RECORDS_TARGET_US = 250
+CALLS_A_ROUND = 50
 KEY = "a key of the benchmark"
 ONE = "one commit for each record"
 BY_HAND = "one commit for each record by hand"
@@ -176,6 +178,38 @@ def _rates(runner: asyncio.Runner, new_store: StoreMaker, each: int) -> tuple[fl
     return grouped, one, runner.run(records_per_second_by_hand(new_store(), MANY, 4))
 
 
+def processor_section(folder: Path, rounds: int) -> Section:
+    """Return the processor time of the three records of a call, in all threads, and that of the transaction alone."""
+    maker, chain = RecordMaker(AuditKey(KEY.encode()), "digest", None, {}), Chain()
+    drafts = [_drafts(index) for index in range(CALLS_A_ROUND)]
+    rows = [[chain.extend(draft.time, maker.fields(draft, draft.time)) for draft in call] for call in drafts]
+    recorded, appended = [], []
+    writing = Store(str(folder / "floor.db")).writing()
+    with AuditTrail(str(folder / "processor.db"), key=KEY, checkpoints=_nowhere) as trail:
+        for number in range(rounds + 1):
+            began = process_time()
+            for intent, *others in drafts:
+                trail.write(intent).run()
+                for draft in others:
+                    trail.submit(draft)
+            assert trail.flush()
+            recorded.append((process_time() - began) / CALLS_A_ROUND * 1e6)
+            began = process_time()
+            for call in rows:
+                writing.append([(f"{number} {row[0]}", *row[1:]) for row in call])
+            appended.append((process_time() - began) / CALLS_A_ROUND * 1e6)
+    writing.close()
+    ratios = [own / floor for own, floor in zip(recorded[1:], appended[1:], strict=True)]
+    return Section(
+        f"processor time of the three records of a call in SQLite, median of {rounds}",
+        [
+            Row("the trail", statistics.median(recorded[1:]), "us", best=min(recorded), at_most=RECORDS_TARGET_US),
+            Row("a transaction of the same rows", statistics.median(appended[1:]), "us", best=min(appended)),
+            Row("the trail / that", statistics.median(ratios), "x", digits=2),
+        ],
+    )
+
+
 def reading_section(folder: Path, records: int) -> Section:
     """Return the speed of verifying and of listing a large store."""
     store = folder / "large.db"
@@ -220,6 +254,7 @@ def audit_sections(quick: bool) -> list[Section]:
     with tempfile.TemporaryDirectory(prefix="bench-audit-", dir=".") as folder:
         names = (str(Path(folder) / f"{index}.db") for index in range(1_000))
         made = [store_section("SQLite", lambda: next(names), quick), *_on_postgresql(quick)]
+        made.append(processor_section(Path(folder), 5 if quick else 30))
         return [*made, reading_section(Path(folder), 100_000 if quick else 1_000_000)]
 
 

@@ -91,8 +91,10 @@ def _timed(label: str, series: Series, at_most: float | None = None) -> Row:
 def _answers() -> list[Answer]:
     call = {"tool_calls": [{"index": 0, "function": {"arguments": WORD}}]}
     return [
-        Answer("OpenAI, text", partial(OpenAIChatModel, "m", **MODEL), _openai({"content": WORD})),
-        Answer("OpenAI, a call's arguments", partial(OpenAIChatModel, "m", **MODEL), _openai(call), in_loop=False),
+        Answer("OpenAI, text", partial(OpenAIChatModel, "m", **MODEL), openai_events({"content": WORD})),
+        Answer(
+            "OpenAI, a call's arguments", partial(OpenAIChatModel, "m", **MODEL), openai_events(call), in_loop=False
+        ),
         Answer("OpenAI Responses", partial(OpenAIResponsesModel, "m", **MODEL), _responses()),
         Answer("Anthropic", partial(AnthropicChatModel, "m", **MODEL), _anthropic()),
         Answer("Gemini", partial(GeminiChatModel, "m", **MODEL), _gemini()),
@@ -104,12 +106,13 @@ def _event(value: Any) -> bytes:
     return f"data: {value if isinstance(value, str) else json.dumps(value)}\n\n".encode()
 
 
-def _openai(delta: dict[str, Any]) -> list[bytes]:
+def openai_events(delta: dict[str, Any], deltas: int = DELTAS) -> list[bytes]:
+    """Return the events of a streamed answer that repeats a delta."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
     begun = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": ""}}]}
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
     last = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    events = [_event({**head, "choices": [choice]})] * DELTAS
+    events = [_event({**head, "choices": [choice]})] * deltas
     if "tool_calls" in delta:
         events[0] = _event({**head, "choices": [{**choice, "delta": begun}]})
     return [*events, _event({**head, "choices": [last]}), _event("[DONE]")]

@@ -67,7 +67,7 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("content was made")
 
-    for function in ("InputMessages", "output_messages", "system_instructions", "ToolDefinitions", "from_json"):
+    for function in ("InputMessages", "output_messages", "SystemInstructions", "ToolDefinitions", "from_json"):
         monkeypatch.setattr(shapes, function, never)
     monkeypatch.setattr(content, "truncate_json", never)
     monkeypatch.setattr(content, "truncate_utf8", never)

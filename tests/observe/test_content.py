@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
@@ -20,6 +22,7 @@ from traced_tools import (
     ConfigurationError,
     ContentCapture,
     ImagePart,
+    Message,
     SystemMessage,
     TelemetryOptions,
     TextPart,
@@ -289,6 +292,47 @@ def test_each_message_and_definition_is_encoded_once_in_a_run(monkeypatch: pytes
     definitions = 1
     assert len(messages) == 1 + 2 * passes
     assert len(encoded) == len(messages) + definitions
+
+
+def test_a_message_is_encoded_once_although_older_ones_are_removed_or_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+
+    class Counted(shapes.Item):
+        __slots__ = ()
+
+        def __init__(self, value: object, most: int) -> None:
+            encoded.append(value)
+            super().__init__(value, most)
+
+    monkeypatch.setattr(shapes, "Item", Counted)
+    of_run = content.RunContent(ContentCapture("SPAN_ONLY"), lambda error, what: None, "v0.1.0")
+    messages = [UserMessage(f"message {number}") for number in range(10)]
+
+    def captured(values: list[Message]) -> list[str]:
+        return [
+            message["parts"][0]["content"]
+            for message in truncate_json(shapes.InputMessages(values, of_run), 8192).value
+        ]
+
+    assert captured(messages[:8]) == [f"message {number}" for number in range(8)]
+    assert captured(messages[2:9]) == [f"message {number}" for number in range(2, 9)]
+    assert captured([UserMessage("summary"), *messages[5:]])[:2] == ["summary", "message 5"]
+    assert captured(messages[5:7]) == ["message 5", "message 6"]
+    assert len(encoded) == len(messages) + 1
+
+
+@given(st.lists(st.integers(0, 600), max_size=40), st.integers(256, 3000))
+def test_a_conversation_is_captured_in_the_same_way_whether_or_not_it_grew(sizes: list[int], most: int) -> None:
+    messages = [UserMessage("x" * size) for size in sizes]
+
+    def of_run() -> content.RunContent:
+        return content.RunContent(ContentCapture("SPAN_ONLY", max_bytes=most), lambda error, what: None, "v0.1.0")
+
+    growing = of_run()
+    for length in range(len(messages) + 1):
+        part = messages[:length]
+        expected = truncate_json([*shapes.InputMessages(part, of_run())], most)
+        assert truncate_json(shapes.InputMessages(part, growing), most) == expected
 
 
 @tool(name="add", capture=False)

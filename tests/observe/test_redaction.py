@@ -22,9 +22,10 @@ from traced_tools import (
     ToolCall,
     UserMessage,
 )
+from traced_tools.errors import ConfigurationError
 from traced_tools.models import ChatResponse
+from traced_tools.observe import content, names
 from traced_tools.observe import genai_messages as shapes
-from traced_tools.observe import names
 from traced_tools.observe.settings import EARLIER, RELEASED
 from traced_tools.testing import ScriptedChatModel
 
@@ -133,6 +134,137 @@ def test_an_answer_has_its_finish_reason_only_in_the_shape_of_the_earlier_conven
     assert message == {"role": "assistant", "parts": [{"type": "text", "content": "x"}]}
     (earlier,) = shapes.output_messages(response, lambda name: True, EARLIER)
     assert earlier == {**message, "finish_reason": reason or "stop"}
+
+
+def talk_in_passes(capture: ContentCapture, passes: int) -> Telemetry:
+    """A run of so many passes, each with a call of `add`, and an answer."""
+    telemetry = Telemetry(capture=capture)
+    answers: list[Any] = [[ToolCall("add", {"a": number, "b": 1})] for number in range(passes)]
+    client = ChatClient(ScriptedChatModel([*answers, "done"]), system="Add.", tools=[add], telemetry=telemetry.options)
+    client.prompt("What is 1 + 2?").call()
+    return telemetry
+
+
+def input_messages(telemetry: Telemetry) -> list[Any]:
+    """The input messages of each model call."""
+    spans = telemetry.named("chat scripted")
+    return [json.loads(str((span.attributes or {})[names.INPUT_MESSAGES])) for span in spans]
+
+
+def test_a_redactor_gets_the_whole_conversation_at_each_model_call_as_it_was_before_its_own_changes() -> None:
+    lengths: list[int] = []
+
+    def redact(name: str, value: Any) -> Any:
+        if name == names.INPUT_MESSAGES:
+            assert not any(message.get("redacted") for message in value)
+            lengths.append(len(value))
+            for message in value:
+                message["redacted"] = True
+                message["parts"].clear()
+        return value
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, max_bytes=100_000), 3)
+    assert sorted({*lengths}) == [1, 3, 5, 7]
+    for messages in input_messages(telemetry):
+        assert all(message["redacted"] and message["parts"] == [] for message in messages)
+
+
+def test_what_a_redactor_leaves_unchanged_is_encoded_once_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Any] = []
+
+    class Counted(content.Item):
+        __slots__ = ()
+
+        def __init__(self, value: object, most: int) -> None:
+            encoded.append(value)
+            super().__init__(value, most)
+
+    monkeypatch.setattr(content, "Item", Counted)
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", lambda name, value: value, max_bytes=100_000), 20)
+    definitions, instructions = 1, 1
+    assert len(encoded) == len(input_messages(telemetry)[-1]) + definitions + instructions
+
+
+def test_a_redactor_of_single_messages_gets_each_message_and_definition_once_in_a_run() -> None:
+    values: list[tuple[str, Any]] = []
+
+    def redact(name: str, value: Any) -> Any:
+        values.append((name, value))
+        return value
+
+    capture = ContentCapture("SPAN_AND_EVENT", redact, max_bytes=100_000, per_message=True)
+    telemetry = talk_in_passes(capture, 20)
+    *_, last = input_messages(telemetry)
+    assert len(last) == 1 + 2 * 20
+    messages = [value for name, value in values if name == names.INPUT_MESSAGES]
+    assert [len(value) for value in messages] == [1] * len(last)
+    assert sorted(map(str, messages)) == sorted(str([message]) for message in last)
+    for name in (names.SYSTEM_INSTRUCTIONS, names.TOOL_DEFINITIONS):
+        assert [len(value) for other, value in values if other == name] == [1]
+
+
+def test_what_a_redactor_of_single_messages_returns_is_captured_in_the_place_of_the_message() -> None:
+    def redact(name: str, value: Any) -> Any:
+        if name != names.INPUT_MESSAGES:
+            return value
+        (message,) = value
+        if message["role"] == "tool":
+            return None
+        return [{"role": "user", "parts": []}] * 2 if message["role"] == "user" else value
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, per_message=True), 2)
+    *_, last = input_messages(telemetry)
+    assert [message["role"] for message in last] == ["user", "user", "assistant", "assistant"]
+
+
+@pytest.mark.parametrize("per_message", [False, True])
+def test_a_redactor_that_fails_at_one_message_drops_each_conversation_that_has_it(per_message: bool) -> None:
+    def redact(name: str, value: Any) -> Any:
+        if name == names.INPUT_MESSAGES and any(message["role"] == "assistant" for message in value):
+            raise ValueError(MARKER)
+        return value
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, per_message=per_message), 2)
+    spans = [span.attributes or {} for span in telemetry.named("chat scripted")]
+    assert [names.INPUT_MESSAGES in attributes for attributes in spans] == [True, False, False]
+
+
+def test_a_list_of_which_a_redactor_of_single_messages_leaves_nothing_is_not_captured() -> None:
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", lambda name, value: None, per_message=True), 2)
+    assert on_spans(telemetry) == set()
+
+
+@pytest.mark.parametrize("per_message", [False, True])
+def test_what_a_redactor_changes_after_it_has_returned_is_not_captured(per_message: bool) -> None:
+    returned: list[Any] = []
+
+    def redact(name: str, value: Any) -> Any:
+        for message in returned:
+            message["parts"] = [{"type": "text", "content": MARKER}]
+        if name != names.INPUT_MESSAGES:
+            return value
+        redacted = [{"role": message["role"], "parts": [{"type": "text", "content": "x" * 99}]} for message in value]
+        returned.extend(redacted)
+        return redacted
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, max_bytes=300, per_message=per_message), 4)
+    assert len(input_messages(telemetry)) == 5
+    assert MARKER not in str(input_messages(telemetry))
+
+
+@pytest.mark.parametrize("left", ["x", {"role": "user"}, 1])
+def test_a_redactor_of_single_messages_must_return_a_list(left: Any) -> None:
+    def redact(name: str, value: Any) -> Any:
+        return left if name == names.INPUT_MESSAGES else value
+
+    telemetry = talk_in_passes(ContentCapture("SPAN_ONLY", redact, per_message=True), 1)
+    assert all(names.INPUT_MESSAGES not in (span.attributes or {}) for span in telemetry.spans)
+    assert total(telemetry.metric(names.TELEMETRY_FAILURES.name)[0]) > 0
+
+
+def test_per_message_needs_a_redactor() -> None:
+    with pytest.raises(ConfigurationError, match="per_message"):
+        ContentCapture("SPAN_ONLY", per_message=True)
 
 
 def test_a_run_inside_a_redactor_captures_no_content() -> None:

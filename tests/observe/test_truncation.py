@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traced_tools.observe.truncation import MAX_DEPTH, truncate_json, truncate_utf8
+from traced_tools.observe.truncation import MAX_DEPTH, Item, truncate_json, truncate_utf8
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -52,6 +52,12 @@ def assert_carried(value: Any, depth: int = 0) -> None:
 @given(st.recursive(st.booleans() | st.integers(-9, 9) | st.text("abc"), st.lists, max_leaves=10))
 def test_content_within_the_limit_is_unchanged(value: Any) -> None:
     assert truncate_json(value, 100_000) == (value, json.dumps(value), False)
+
+
+@given(JSON, st.integers(256, 2000), st.integers(0, 2000))
+def test_an_item_knows_the_smallest_limit_within_which_it_is_whole(value: Any, most: int, less: int) -> None:
+    limit = min(most, less)
+    assert (Item(value, most).least <= limit) == (Item(value, limit).whole is not None)
 
 
 def test_texts_are_truncated_before_items_are_removed() -> None:

@@ -1,72 +1,128 @@
-"""The queries of a pending store: which calls can be decided, and which runs can resume."""
+"""The statements of a pending store: which calls can be decided, which runs can resume, and what changes both.
+
+SQLAlchemy compiles each of them once, because they are constants: their values are parameters. `NOW` is the time at
+which a statement is executed, in microseconds of Unix time.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, exists, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from traced_tools.approvals.pending_schema import CALLS, RUNS
+from traced_tools.approvals.pending_schema import CALLS, DELETED, RUNS
 from traced_tools.core.checks import expect
+from traced_tools.stores.statement import Statement
 
+NOW: Final = bindparam("now", type_=BigInteger)
 IS_REFUSED: Final = RUNS.c.refused_at.is_not(None)
 """The condition that an attempt has shown that a run can't resume."""
 _OF_RUNS: Final = RUNS.join(CALLS, RUNS.c.state_id == CALLS.c.state_id)
+_IS_UNSPENT: Final = RUNS.c.spent_at.is_(None)
+OF_CALL: Final = and_(CALLS.c.state_id == bindparam("of_state"), CALLS.c.call_id == bindparam("of_call"))
+"""The condition that a call has the id `of_call`, in the state `of_state`."""
 
 
-def is_open(calls: FromClause, now: int) -> ColumnElement[bool]:
+def _is_open(calls: FromClause) -> ColumnElement[bool]:
     """Return the condition that a call can be decided."""
-    return and_(calls.c.decided_at.is_(None), or_(calls.c.expires_at.is_(None), calls.c.expires_at > now))
+    return and_(calls.c.decided_at.is_(None), or_(calls.c.expires_at.is_(None), calls.c.expires_at > NOW))
 
 
-def is_ready(now: int) -> ColumnElement[bool]:
+def _is_ready() -> ColumnElement[bool]:
     """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
     calls = CALLS.alias()  # some of the queries also select from CALLS
-    has_open = exists().where(calls.c.state_id == RUNS.c.state_id, is_open(calls, now))
-    return and_(RUNS.c.spent_at.is_(None), ~IS_REFUSED, ~has_open)
+    has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls))
+    return and_(_IS_UNSPENT, ~IS_REFUSED, ~has_open)
 
 
-def calls_to_decide(now: int) -> Select[Any]:
-    """Return the query for calls that can be decided, of all runs that wait and can resume."""
-    return calls_of_waiting_runs(now).where(~IS_REFUSED, is_open(CALLS, now))
-
-
-def calls_of_waiting_runs(now: int) -> Select[Any]:
-    """Return the query for the calls of all runs that wait."""
+def _calls_of_waiting_runs() -> Select[Any]:
     other = CALLS.alias()
     has_others = exists().where(
-        other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, is_open(other, now)
+        other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other)
     )
     of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal, RUNS.c.refusal)
     query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
-    return query.where(RUNS.c.spent_at.is_(None))
+    return query.where(_IS_UNSPENT)
 
 
-def states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
-    """Return the query for the states that wait and have a call with this id."""
-    expect("call_id", call_id, str, "a str")
-    expect("run_id", run_id, (str, type(None)), "a str or None")
-    has_call = exists().where(CALLS.c.state_id == RUNS.c.state_id, CALLS.c.call_id == call_id)
-    query = select(RUNS.c.state_id).where(RUNS.c.spent_at.is_(None), has_call)
-    return query if run_id is None else query.where(RUNS.c.run_id == run_id)
-
-
-def count_waiting(now: int) -> Select[Any]:
-    """Return the query for the number of calls that can be decided, and the time of the oldest, by agent."""
-    waiting = select(RUNS.c.agent, func.count(), func.min(CALLS.c.requested_at)).select_from(_OF_RUNS)
-    return waiting.where(RUNS.c.spent_at.is_(None), ~IS_REFUSED, is_open(CALLS, now)).group_by(RUNS.c.agent)
-
-
-def count_ready(now: int) -> Select[Any]:
-    """Return the query for the number of runs that can resume, and since when the first one can, by agent."""
+def _count_ready() -> Select[Any]:
     # A run is ready since its last call was decided or has expired.
     ready_since = func.max(func.coalesce(CALLS.c.decided_at, CALLS.c.expires_at)).label("since")
-    ready = select(RUNS.c.agent, ready_since).select_from(_OF_RUNS).where(is_ready(now))
+    ready = select(RUNS.c.agent, ready_since).select_from(_OF_RUNS).where(_is_ready())
     runs = ready.group_by(RUNS.c.state_id, RUNS.c.agent).subquery()
     return select(runs.c.agent, func.count(), func.min(runs.c.since)).group_by(runs.c.agent)
 
 
-def count_refused() -> Select[Any]:
-    """Return the query for the number of runs that can't resume, by agent and reason."""
-    refused = select(RUNS.c.agent, RUNS.c.refusal, func.count()).where(RUNS.c.spent_at.is_(None), IS_REFUSED)
-    return refused.group_by(RUNS.c.agent, RUNS.c.refusal)
+# The inbox.
+
+CALLS_OF_WAITING_RUNS: Final = _calls_of_waiting_runs()
+"""The calls of all runs that wait."""
+CALLS_TO_DECIDE: Final = CALLS_OF_WAITING_RUNS.where(~IS_REFUSED, _is_open(CALLS))
+"""The calls that can be decided, of all runs that wait and can resume."""
+WAITING_CALL: Final = CALLS_OF_WAITING_RUNS.where(OF_CALL)
+CALL: Final = select(CALLS).where(OF_CALL)
+DECIDE: Final = update(CALLS).where(OF_CALL, _is_open(CALLS))
+_STATES_OF_CALL: Final = select(RUNS.c.state_id).where(
+    _IS_UNSPENT, exists().where(CALLS.c.state_id == RUNS.c.state_id, CALLS.c.call_id == bindparam("of_call"))
+)
+
+
+def states_of_call(call_id: str, run_id: str | None) -> Select[Any]:
+    """Return the query for the states that wait and have a call with this id, which is its parameter `of_call`."""
+    expect("call_id", call_id, str, "a str")
+    expect("run_id", run_id, (str, type(None)), "a str or None")
+    return _STATES_OF_CALL if run_id is None else _STATES_OF_CALL.where(RUNS.c.run_id == run_id)
+
+
+# Runs that pause and resume, of which `of_state` is the state's id.
+
+_OF_STATE: Final = RUNS.c.state_id == bindparam("of_state")
+KEPT_OR_DELETED: Final = Statement(
+    select(RUNS.c.state_id)
+    .where(_OF_STATE)
+    .union_all(select(DELETED.c.state_id).where(DELETED.c.state_id == bindparam("of_state")))
+)
+KEEP_RUN: Final = Statement(insert(RUNS))
+KEEP_CALL: Final = Statement(insert(CALLS))
+SPEND: Final = Statement(update(RUNS).where(_OF_STATE, _IS_UNSPENT))
+WITHDRAWN_AT: Final = select(RUNS.c.withdrawn_at).where(_OF_STATE)
+CALLS_OF_STATE: Final = Statement(
+    select(CALLS, _is_open(CALLS).label("is_open")).where(CALLS.c.state_id == bindparam("of_state"))
+)
+DECIDE_OPEN: Final = Statement(update(CALLS).where(OF_CALL))
+READY: Final = select(RUNS.c.state).where(_is_ready()).order_by(RUNS.c.created_at, RUNS.c.state_id)
+"""The states of the runs that can resume, the oldest first."""
+
+# What an application deletes, and what it counts.
+
+DELETE_CALLS: Final = delete(CALLS).where(CALLS.c.state_id == bindparam("of_state"))
+ADD_DELETED: Final = insert(DELETED)
+COUNT_WAITING: Final = (
+    select(RUNS.c.agent, func.count(), func.min(CALLS.c.requested_at))
+    .select_from(_OF_RUNS)
+    .where(_IS_UNSPENT, ~IS_REFUSED, _is_open(CALLS))
+    .group_by(RUNS.c.agent)
+)
+"""The number of calls that can be decided, and the time of the oldest, by agent."""
+COUNT_READY: Final = _count_ready()
+"""The number of runs that can resume, and since when the first one can, by agent."""
+COUNT_REFUSED: Final = (
+    select(RUNS.c.agent, RUNS.c.refusal, func.count())
+    .where(_IS_UNSPENT, IS_REFUSED)
+    .group_by(RUNS.c.agent, RUNS.c.refusal)
+)
+"""The number of runs that can't resume, by agent and reason."""

@@ -12,18 +12,29 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, or_, select
 from sqlalchemy import update as change
 
 from traced_tools.approvals.pending_queries import (
+    ADD_DELETED,
+    CALL,
+    CALLS_OF_STATE,
+    CALLS_OF_WAITING_RUNS,
+    CALLS_TO_DECIDE,
+    COUNT_READY,
+    COUNT_REFUSED,
+    COUNT_WAITING,
+    DECIDE,
+    DECIDE_OPEN,
+    DELETE_CALLS,
     IS_REFUSED,
-    calls_of_waiting_runs,
-    calls_to_decide,
-    count_ready,
-    count_refused,
-    count_waiting,
-    is_open,
-    is_ready,
+    KEEP_CALL,
+    KEEP_RUN,
+    KEPT_OR_DELETED,
+    READY,
+    SPEND,
+    WAITING_CALL,
+    WITHDRAWN_AT,
     states_of_call,
 )
 from traced_tools.approvals.pending_rows import (
@@ -35,7 +46,7 @@ from traced_tools.approvals.pending_rows import (
     run_row,
     waiting_approval,
 )
-from traced_tools.approvals.pending_schema import CALLS, DELETED, PENDING_STORE, RUNS
+from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
@@ -125,7 +136,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._select_calls(calls_to_decide(_now()), agent, principal, limit)
+        return self._select_calls(CALLS_TO_DECIDE, agent, principal, limit)
 
     async def apending(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -147,7 +158,7 @@ class PendingStore:
         Raises:
             PendingStoreError: if the store fails, or has a row that cannot be read.
         """
-        return self._select_calls(calls_of_waiting_runs(_now()).where(IS_REFUSED), agent, principal, limit)
+        return self._select_calls(CALLS_OF_WAITING_RUNS.where(IS_REFUSED), agent, principal, limit)
 
     async def arefused(
         self, *, agent: str | None = None, principal: str | None = None, limit: int | None = None
@@ -164,7 +175,7 @@ class PendingStore:
         if principal is not None:
             query = query.where(RUNS.c.principal == principal)
         with self._database.connect() as connection:
-            return [waiting_approval(row) for row in connection.execute(query)]
+            return [waiting_approval(row) for row in connection.execute(query, {"now": _now()})]
 
     @_without_texts
     def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -180,8 +191,8 @@ class PendingStore:
         """
         with self._database.connect() as connection:
             state_id = _only_state(connection, states_of_call(call_id, run_id), call_id)
-            of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
-            row = connection.execute(calls_of_waiting_runs(now := _now()).where(of_call)).one()
+            parameters = {"of_state": state_id, "of_call": call_id, "now": (now := _now())}
+            row = connection.execute(WAITING_CALL, parameters).one()
             if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
                 raise _expiry_error(call_id)
         return waiting_approval(row)
@@ -211,12 +222,13 @@ class PendingStore:
             # The lock keeps a run from resuming between the checks and the decision.
             states = states_of_call(call_id, run_id).with_for_update()
             state_id = _only_state(connection, states, call_id)
-            of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
-            row = connection.execute(select(CALLS).where(of_call)).one()
+            call = {"of_state": state_id, "of_call": call_id}
+            row = connection.execute(CALL, call).one()
             check_decision(call_id, questions(row) or None, decision)
             # The update decides between callers that decide at once: only the first one still meets its condition.
-            if connection.execute(change(CALLS).where(of_call, is_open(CALLS, now)).values(values)).rowcount != 1:
-                raise _late_error(connection, state_id, call_id)
+            if connection.execute(DECIDE, {**values, **call, "now": now}).rowcount != 1:
+                row = connection.execute(CALL, call).one()
+                raise _expiry_error(call_id) if row.decided_at is None else AlreadyDecided(call_id)
 
     async def adecide(self, call_id: str, decision: CallDecision, *, run_id: str | None = None) -> None:
         """Decide about a call, on asyncio; see `decide`."""
@@ -255,12 +267,11 @@ class PendingStore:
             agent: only states of this client; None for all.
             limit: the maximum number of states; None for all.
         """
-        query = select(RUNS.c.state).where(is_ready(_now()))
+        query = READY.limit(_most(limit))
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            query = query.order_by(RUNS.c.created_at, RUNS.c.state_id).limit(_most(limit))
-            return [*connection.execute(query).scalars()]
+            return [*connection.execute(query, {"now": _now()}).scalars()]
 
     async def aready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
@@ -436,9 +447,9 @@ class PendingStore:
             return []
         now = _now()
         with self._database.connect() as connection:
-            calls = connection.execute(count_waiting(now)).all()
-            runs = connection.execute(count_ready(now)).all()
-            refused = connection.execute(count_refused()).all()
+            calls = connection.execute(COUNT_WAITING, {"now": now}).all()
+            runs = connection.execute(COUNT_READY, {"now": now}).all()
+            refused = connection.execute(COUNT_REFUSED).all()
         return [
             *(PendingCounts(agent, calls=count, oldest_call=_age(since, now)) for agent, count, since in calls),
             *(PendingCounts(agent, ready=count, oldest_ready=_age(since, now)) for agent, count, since in runs),
@@ -465,11 +476,10 @@ class PendingStore:
         run, calls = run_row(state, text, _now()), call_rows(state, self.expires)
         with self._database.transaction() as connection:
             # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
-            existing = select(RUNS.c.state_id).where(RUNS.c.state_id == state.id)
-            deleted = select(DELETED.c.state_id).where(DELETED.c.state_id == state.id)
-            if connection.execute(existing.union_all(deleted)).first() is None:
-                connection.execute(insert(RUNS).values(run))
-                connection.execute(insert(CALLS), calls)
+            if not KEPT_OR_DELETED.rows(connection, {"of_state": state.id}):
+                KEEP_RUN.execute(connection, run)
+                for call in calls:
+                    KEEP_CALL.execute(connection, call)
 
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
@@ -479,8 +489,7 @@ class PendingStore:
             # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
             # rolls it back, so that the state is not spent.
             _spend(connection, state.id, now)
-            query = select(CALLS, is_open(CALLS, now).label("is_open")).where(CALLS.c.state_id == state.id)
-            rows = connection.execute(query).all()
+            rows = CALLS_OF_STATE.rows(connection, {"of_state": state.id, "now": now})
             stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
             if stored_calls != {
                 (call_id, call.tool, call.arguments) for call_id, _, call in state.leaves() if not call.held
@@ -493,8 +502,8 @@ class PendingStore:
                 raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
             for row in rows:
                 if row.is_open and row.call_id in columns:
-                    of_call = and_(CALLS.c.state_id == state.id, CALLS.c.call_id == row.call_id)
-                    connection.execute(change(CALLS).where(of_call).values(columns[row.call_id]))
+                    call = {"of_state": state.id, "of_call": row.call_id}
+                    DECIDE_OPEN.execute(connection, {**columns[row.call_id], **call})
             merged = {row.call_id: merge_decisions(row, decisions.get(row.call_id)) for row in rows}
         return {call_id: decision for call_id, decision in merged.items() if decision is not None}
 
@@ -503,8 +512,8 @@ class PendingStore:
         with self._database.transaction() as connection:
             state_ids = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
             for state_id in state_ids:
-                connection.execute(delete(CALLS).where(CALLS.c.state_id == state_id))
-                connection.execute(insert(DELETED).values(state_id=state_id))
+                connection.execute(DELETE_CALLS, {"of_state": state_id})
+                connection.execute(ADD_DELETED, {"state_id": state_id})
         return len(state_ids)
 
 
@@ -526,7 +535,7 @@ def _most(limit: int | None) -> int | None:
 
 
 def _only_state(connection: Connection, states: Select[Any], call_id: str) -> str:
-    state_ids: Sequence[str] = connection.execute(states).scalars().all()
+    state_ids: Sequence[str] = connection.execute(states, {"of_call": call_id}).scalars().all()
     if not state_ids:
         raise NotWaiting(f"no call with the id {call_id!r} waits: it is unknown, or its run has resumed")
     if len(state_ids) > 1:
@@ -536,24 +545,15 @@ def _only_state(connection: Connection, states: Select[Any], call_id: str) -> st
     return state_ids[0]
 
 
-def _late_error(connection: Connection, state_id: str, call_id: str) -> PendingStoreError:
-    """Return the error for a call that cannot be decided, of a state that waits."""
-    of_call = and_(CALLS.c.state_id == state_id, CALLS.c.call_id == call_id)
-    if connection.execute(select(CALLS.c.decided_at).where(of_call)).scalar() is not None:
-        return AlreadyDecided(call_id)
-    return _expiry_error(call_id)
-
-
 def _expiry_error(call_id: str) -> NotWaiting:
     return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
 
 
 def _spend(connection: Connection, state_id: str, now: int) -> None:
     # The update decides between runs that resume at once; the state is only read to say why it was refused.
-    unspent = and_(RUNS.c.state_id == state_id, RUNS.c.spent_at.is_(None))
-    if connection.execute(change(RUNS).where(unspent).values(spent_at=now)).rowcount == 1:
+    if SPEND.execute(connection, {"of_state": state_id, "spent_at": now}) == 1:
         return
-    run = connection.execute(select(RUNS.c.withdrawn_at).where(RUNS.c.state_id == state_id)).first()
+    run = connection.execute(WITHDRAWN_AT, {"of_state": state_id}).first()
     if run is not None and run.withdrawn_at is not None:
         raise ResumeError("the run was withdrawn: the conversation went on without it, or somebody withdrew it")
     if run is None:

@@ -15,6 +15,8 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,8 @@ Heads = Mapping[str, tuple[int, str, int]]
 _BUSY: Final = 1.0
 """Seconds that SQLite waits for another writer before the whole attempt is repeated."""
 _MOST_HEADS: Final = 32
+_FEW: Final = 32
+"""The most rows that are inserted with a statement for just so many, which stays prepared."""
 _LEFT_BEHIND: Final = ("-wal", "-journal")
 """Files beside an embedded store that contain a part of it unless they are empty."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
@@ -179,11 +183,11 @@ class _Sqlite(WriteConnection):
         super().__init__(engine)
         try:
             self._make_tables()
-            self._files = _identities(path)
+            self._paths = str(path), f"{os.path.realpath(path)}-wal"
+            self._files = [*map(_identity, self._paths)]
         except BaseException:
             self.close()
             raise
-        self._path = path
         self._most_rows = _most_rows(self._driver)
 
     def _make_tables(self) -> None:
@@ -195,11 +199,13 @@ class _Sqlite(WriteConnection):
                 self._connection.execute(CreateIndex(index, if_not_exists=True))
 
     def append(self, rows: Sequence[Row]) -> None:
-        with self._transaction():
-            for start, end in _powers_of_two(len(rows), self._most_rows):
-                values = [value for row in rows[start:end] for value in row]
-                self._driver.execute(_insert(end - start), values)
-        if _identities(self._path) != self._files:
+        if 0 < len(rows) <= min(_FEW, self._most_rows):  # one statement is a transaction of its own
+            self._driver.execute(_insert(len(rows)), [*chain.from_iterable(rows)])
+        else:
+            with self._transaction():
+                for start, end in _powers_of_two(len(rows), self._most_rows):
+                    self._driver.execute(_insert(end - start), [*chain.from_iterable(rows[start:end])])
+        if [*map(_identity, self._paths)] != self._files:  # a link that leads elsewhere now changes the first one
             raise StoreReplaced
 
     @contextmanager
@@ -227,6 +233,7 @@ class _Postgresql(WriteConnection):
 _COPY: Final = f"COPY audit_records ({', '.join(_COLUMNS)}) FROM STDIN"
 
 
+@lru_cache(maxsize=64)
 def _insert(rows: int) -> str:
     """Return a statement that inserts many rows in one step.
 
@@ -258,12 +265,8 @@ def _size(path: str) -> int:
         return 0
 
 
-def _identities(path: Path) -> list[tuple[int, int] | None]:
-    """Return the identities of a store's files, which differ from those of other files with the same names."""
-    return [_identity(path), _identity(f"{os.path.realpath(path)}-wal")]
-
-
-def _identity(path: Path | str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return the identity of a file, which differs from that of another file with the same name."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

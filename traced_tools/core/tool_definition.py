@@ -12,6 +12,7 @@ from weakref import ref
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import Value
 from traced_tools.core.tool_context import ToolContext
 
@@ -56,8 +57,13 @@ def definition_digest(definition: ToolDefinition) -> str:
     """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
 
     A definition is not secret, so the hash has no key. If RFC 8785 does not cover the definition (such as an integer
-    beyond 2**53 in its schema), its JSON has sorted keys and no blanks.
+    beyond 2**53 in its schema), its JSON has sorted keys and no blanks. A definition never changes, so its digest is
+    computed once.
     """
+    return _digests(definition)
+
+
+def _compute_digest(definition: ToolDefinition) -> str:
     import rfc8785  # imported here: most runs never need it
 
     fields: dict[str, Any] = {
@@ -70,6 +76,9 @@ def definition_digest(definition: ToolDefinition) -> str:
     except (ValueError, RecursionError):
         canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
     return hashlib.sha256(canonical).hexdigest()
+
+
+_digests: IdentityCache[ToolDefinition, str] = IdentityCache(_compute_digest)
 
 
 class ArgumentReader(Protocol):

@@ -8,8 +8,9 @@ asked and of who decided about a call are contents, too; without content capture
 from __future__ import annotations
 
 import hmac
+import marshal
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
@@ -20,7 +21,7 @@ from traced_tools.core.enums import CAPTURE_MODES, CaptureMode, Conventions
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
 from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
-from traced_tools.observe.truncation import BoundedJson, Item, LongList, truncate_json, truncate_utf8
+from traced_tools.observe.truncation import BoundedJson, Item, LongList, packed, truncate_json, truncate_utf8
 
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
@@ -34,8 +35,8 @@ Redactor = Callable[[str, Any], Any]
 
 MayCapture = Callable[[str], bool]
 """Whether arguments and results of the tool of that name may be captured."""
-Items = dict[tuple[int, bool], tuple[object, Item]]
-"""Messages, results and definitions as items of lists, by their identity and by whether their texts may be captured."""
+Items = dict[bytes, Item]
+"""Items of lists by their packed values."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,18 @@ class ContentCapture:
         redact: called with the attribute's name and its value before anything is attached; returns what may be captured
             of it, or None. The value is plain JSON and may be changed in place. What it raises drops the value.
         max_bytes: the most bytes of one value; a value that is cut is marked `traced_tools.content.truncated`.
+        per_message: whether `redact` decides about each input message, system message and tool definition by itself. It
+            gets them one by one, each as a list of one and once in a run, and returns a list or None. By default, it
+            gets the whole conversation at each model call, which takes longer with each message.
 
     Raises:
-        ConfigurationError: for another word.
+        ConfigurationError: for another word, or for `per_message` without `redact`.
     """
 
     mode: CaptureMode
     redact: Redactor | None = field(default=None, repr=False)
     max_bytes: int = 8192
+    per_message: bool = False
 
     def __post_init__(self) -> None:
         expect("mode", self.mode, str, f"one of {', '.join(CAPTURE_MODES)}")
@@ -66,6 +71,9 @@ class ContentCapture:
         if iscoroutinefunction(self.redact):
             raise TypeError("redact must be a plain function: drop `async`")
         expect_whole("max_bytes", self.max_bytes, 256)
+        expect("per_message", self.per_message, bool, "a bool")
+        if self.per_message and self.redact is None:
+            raise ConfigurationError("per_message needs redact=, which it is about")
 
     @property
     def on_spans(self) -> bool:
@@ -150,7 +158,7 @@ class RunContent:
         conventions: the conventions whose shapes messages have.
     """
 
-    __slots__ = ("_captured", "_items", "_withheld", "capture", "conventions", "failed")
+    __slots__ = ("_captured", "_items", "_lists", "_withheld", "capture", "conventions", "failed")
 
     def __init__(
         self, capture: ContentCapture, failed: Callable[[Exception, str], None], conventions: Conventions
@@ -160,6 +168,7 @@ class RunContent:
         self.conventions = conventions
         self._captured: set[str] = set()
         self._withheld: set[str] = set()
+        self._lists: dict[str, LongList] = {}
         self._items: dict[str, Items] = {}
 
     def register_tools(self, tools: Iterable[ToolCallback]) -> None:
@@ -168,17 +177,53 @@ class RunContent:
         for tool in tools:
             (self._captured if may_capture(tool) else self._withheld).add(tool.definition.name)
         if len(self._captured) + len(self._withheld) > before:
-            self._items = {}  # they may have contents that may not be captured anymore
+            self._lists = {}  # they may have contents that may not be captured anymore
 
-    def replace_items(self, name: str) -> tuple[Items, Items]:
-        """Return where the encoded items of a further list go, and those of the list before it.
+    def replace_list(self, name: str, values: LongList) -> LongList | None:
+        """Keep the list of a further model call, and return the one before it; None for the first.
 
         Args:
             name: the attribute that is a list.
+            values: the list.
         """
+        before = self._lists.get(name)
+        self._lists[name] = values
+        return before
+
+    def redacted(self, name: str, value: object) -> object:
+        """Return what may be captured of a value: what the redactor, if any, leaves of it.
+
+        Args:
+            name: the attribute.
+            value: the value; None for none.
+        """
+        redact, is_repeated = self.capture.redact, isinstance(value, LongList)
+        if value is None or redact is None or (is_repeated and self.capture.per_message):
+            return value
+        value = _redact(redact, name, value)
+        if not is_repeated or not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
+            return value
         before, items = self._items.get(name, {}), Items()
         self._items[name] = items
-        return items, before
+        return _RedactedList(value, items, before)
+
+    def redacted_items(self, name: str, item: object) -> Sequence[object]:
+        """Return what the redactor leaves of an item of a list that it gets one by one, as a copy if it is plain JSON.
+
+        The redactor may change later what it has returned, and truncation looks at the items again.
+
+        Args:
+            name: the attribute that is a list.
+            item: the item.
+
+        Raises:
+            TypeError: if that is no list.
+        """
+        assert self.capture.redact is not None
+        redacted = _redact(self.capture.redact, name, [item])
+        expect("what redact returns", redacted, (list, tuple, type(None)), "a list or None with per_message")
+        copy = packed(redacted or ())
+        return redacted if copy is None else marshal.loads(copy)  # type: ignore[return-value]  # it is checked there
 
     def may_capture_calls_of(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be captured, by its name: not if the run does not know it."""
@@ -236,6 +281,36 @@ def may_capture_after(results: Iterable[ToolResultPart], text: str, may_capture_
     )
 
 
+class _RedactedList(LongList):
+    """What a redactor leaves of a list, whose items are not encoded again if the list before it had the same ones.
+
+    Args:
+        values: the list.
+        items: where the encoded items go.
+        before: the encoded items of the list before it.
+    """
+
+    def __init__(self, values: Sequence[object], items: Items, before: Items) -> None:
+        self._values = values
+        self._items = items
+        self._items_before = before
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._values)
+
+    def newest_first(self, most: int) -> Iterator[Item]:
+        """Yield the items, the last one first."""
+        for value in reversed(self._values):
+            key = packed(value)
+            if key is None:
+                yield Item(value, most)
+                continue
+            item = self._items.get(key) or self._items_before.get(key)
+            # a copy, because the redactor may change later what it has returned
+            self._items[key] = item = item or Item(marshal.loads(key), most)
+            yield item
+
+
 Makers = Mapping[str, Callable[[], object]]
 """The function that makes the value of each attribute that may be captured; it returns None for no value."""
 
@@ -285,13 +360,13 @@ class LazyContent:
         return self._contents.get(name)
 
     def _make(self, name: str) -> BoundedJson | None:
-        capture, value = self._content.capture, self._makers[name]()
-        if value is not None and capture.redact is not None:
-            value = _redact(capture.redact, name, value)
+        capture, value = self._content.capture, self._content.redacted(name, self._makers[name]())
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":
-            return truncate_json(value, capture.max_bytes)
+            bounded = truncate_json(value, capture.max_bytes)
+            is_dropped = capture.per_message and isinstance(value, LongList) and not bounded.cut and not bounded.value
+            return None if is_dropped else bounded
         expect(name, value, str, "a str")
         text, cut = truncate_utf8(str(value), capture.max_bytes)
         return BoundedJson(text, text, cut)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import marshal
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, overload
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from traced_tools.core.messages import (
     AssistantMessage,
@@ -28,7 +31,7 @@ from traced_tools.core.messages import (
 )
 from traced_tools.observe import names
 from traced_tools.observe.content import MayCapture, may_capture_after
-from traced_tools.observe.truncation import Item, LongList
+from traced_tools.observe.truncation import Item, LongList, packed
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Conventions
@@ -46,7 +49,9 @@ def conversation_makers(conversation: ConversationInput, answer: ModelOutput | N
     """Return functions that make the contents of an exchange; each runs only if its content is captured."""
     may_capture = content.may_capture_calls_of
     return {
-        names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(conversation.messages) or None,
+        names.SYSTEM_INSTRUCTIONS: lambda: (
+            SystemInstructions(above, content) if (above := system_messages(conversation.messages)) else None
+        ),
         names.INPUT_MESSAGES: lambda: InputMessages(conversation.messages, content),
         names.OUTPUT_MESSAGES: lambda: (
             None if answer is None else output_messages(answer, may_capture, content.conventions)
@@ -57,25 +62,85 @@ def conversation_makers(conversation: ConversationInput, answer: ModelOutput | N
     }
 
 
+class _Entry(NamedTuple):
+    """What a list has of one of its sources: of a message, a result or a definition.
+
+    Args:
+        source: the source; the entry keeps it alive, so that no other one gets its id.
+        may_capture_text: whether its texts may be captured.
+        items: its items, encoded; none if a redactor gets the whole list.
+        copy: its shapes, packed, if a redactor gets the whole list.
+    """
+
+    source: object
+    may_capture_text: bool
+    items: Sequence[Item] = ()
+    copy: bytes | None = None
+
+
 class RepeatedList(LongList):
     """A list most of which each model call of a run captures again, so that each of its items is encoded once.
 
+    The list of a model call begins with the sources of the list before it, so it begins with their entries, too. If it
+    does not, because messages were removed or replaced, it finds the entries of the others by their sources' identity.
+    Entries are made from the last one on, because truncation may leave no others.
+
     Args:
         name: the attribute.
-        content: what may be captured, which keeps the items of the last list.
+        sources: what the list is made of.
+        content: what may be captured, which keeps the last list.
     """
 
-    def __init__(self, name: str, content: RunContent) -> None:
-        self._items, self._items_before = content.replace_items(name)
+    def __init__(self, name: str, sources: Sequence[Any], content: RunContent) -> None:
+        self._sources = tuple(sources)
+        self._entries: list[_Entry | None] = [None] * len(self._sources)
+        self._entries_before: dict[int, _Entry] = {}
+        self._name = name
+        self._content = content
+        before = content.replace_list(name, self)
+        if not isinstance(before, RepeatedList):
+            return
+        if all(map(is_, before._sources, self._sources)):
+            common = min(len(before._sources), len(self._sources))
+            self._entries[:common] = before._entries[:common]
+        else:
+            self._entries_before = {id(entry.source): entry for entry in before._entries if entry is not None}
 
-    def _item(self, source: object, make: Callable[..., Shape], most: int, may_capture_text: bool = True) -> Item:
-        """Return the item of a part, made by `make(source, may_capture_text)` unless the last list had it."""
-        key = (id(source), may_capture_text)
-        entry = self._items.get(key) or self._items_before.get(key)
-        if entry is None:
-            entry = (source, Item(make(source, may_capture_text), most))  # with the source, whose id no other one gets
-        self._items[key] = entry
-        return entry[1]
+    def __iter__(self) -> Iterator[Shape]:
+        for position, entry in enumerate(self._entries):
+            source, may_capture_text, _, copy = entry or self._add(position)
+            yield from self._shapes(source, may_capture_text) if copy is None else marshal.loads(copy)
+
+    def newest_first(self, most: int) -> Iterator[Item]:
+        """Yield the items, the last one first."""
+        for position in range(len(self._entries) - 1, -1, -1):
+            entry = self._entries[position] or self._add(position)
+            yield from reversed(entry.items)
+
+    def _add(self, position: int) -> _Entry:
+        source, may_capture_text = self._sources[position], self._may_capture_text(position)
+        entry = self._entries_before.get(id(source))
+        if entry is None or entry.may_capture_text != may_capture_text:
+            entry = self._make(source, may_capture_text)
+        self._entries[position] = entry
+        return entry
+
+    def _make(self, source: Any, may_capture_text: bool) -> _Entry:
+        capture, shapes = self._content.capture, self._shapes(source, may_capture_text)
+        if capture.redact is not None and not capture.per_message:
+            return _Entry(source, may_capture_text, copy=packed(shapes))
+        items: Iterable[object] = shapes
+        if capture.per_message:
+            items = [item for shape in shapes for item in self._content.redacted_items(self._name, shape)]
+        return _Entry(source, may_capture_text, [Item(item, capture.max_bytes) for item in items])
+
+    @abstractmethod
+    def _shapes(self, source: Any, may_capture_text: bool) -> list[Shape]:
+        """Return the shapes of a source, which a redactor may change."""
+
+    def _may_capture_text(self, position: int) -> bool:
+        """Whether texts of the source at `position` may be captured."""
+        return True
 
 
 class InputMessages(RepeatedList):
@@ -90,23 +155,12 @@ class InputMessages(RepeatedList):
     """
 
     def __init__(self, messages: Sequence[Message], content: RunContent) -> None:
-        super().__init__(names.INPUT_MESSAGES, content)
-        self._messages = messages
+        super().__init__(names.INPUT_MESSAGES, messages, content)
         self._may_capture = content.may_capture_calls_of
         self._most = content.capture.max_bytes
 
-    def __iter__(self) -> Iterator[Shape]:
-        for position, message in enumerate(self._messages):
-            may_capture_text = self._may_capture_text(position)
-            for part in _spread(message):
-                yield self._shape(part, may_capture_text)
-
-    def newest_first(self, most: int) -> Iterator[Item]:
-        """Yield the messages, the last one first."""
-        for position in range(len(self._messages) - 1, -1, -1):
-            may_capture_text = self._may_capture_text(position)
-            for part in reversed(_spread(self._messages[position])):
-                yield self._item(part, self._shape, most, may_capture_text)
+    def _shapes(self, source: Message, may_capture_text: bool) -> list[Shape]:
+        return [self._shape(part, may_capture_text) for part in _spread(source)]
 
     def _shape(self, message: UserMessage | AssistantMessage | ToolResultPart, may_capture_text: bool) -> Shape:
         if isinstance(message, ToolResultPart):
@@ -115,10 +169,10 @@ class InputMessages(RepeatedList):
         return {"role": message.role, "parts": [_part(part, self._may_capture, self._most) for part in parts]}
 
     def _may_capture_text(self, position: int) -> bool:
-        message = self._messages[position]
+        message = self._sources[position]
         if not isinstance(message, AssistantMessage):
             return True
-        before = (self._messages[earlier] for earlier in range(position - 1, -1, -1))
+        before = (self._sources[earlier] for earlier in range(position - 1, -1, -1))
         results = takewhile(lambda other: isinstance(other, ToolMessage | SystemMessage), before)
         parts = (part for other in results if isinstance(other, ToolMessage) for part in other.results)
         withheld = [part for part in parts if not self._may_capture(part.name)]
@@ -181,9 +235,24 @@ def output_messages(answer: ModelOutput, may_capture: MayCapture, conventions: C
     return [shape if conventions == "v0.1.0" else {**shape, "finish_reason": answer.finish_reason or "stop"}]
 
 
-def system_instructions(messages: Iterable[Message]) -> list[Shape]:
-    """Return what stands above a conversation."""
-    return [_text(message.text) for message in messages if isinstance(message, SystemMessage)]
+class SystemInstructions(RepeatedList):
+    """What stands above a conversation.
+
+    Args:
+        messages: the system messages.
+        content: what may be captured.
+    """
+
+    def __init__(self, messages: Sequence[SystemMessage], content: RunContent) -> None:
+        super().__init__(names.SYSTEM_INSTRUCTIONS, messages, content)
+
+    def _shapes(self, source: SystemMessage, may_capture_text: bool) -> list[Shape]:
+        return [_text(source.text)]
+
+
+def system_messages(messages: Iterable[Message]) -> list[SystemMessage]:
+    """Return the messages that stand above a conversation."""
+    return [message for message in messages if message.role == "system"]
 
 
 class ToolDefinitions(RepeatedList):
@@ -195,19 +264,12 @@ class ToolDefinitions(RepeatedList):
     """
 
     def __init__(self, tools: Sequence[ToolDefinition], content: RunContent) -> None:
-        super().__init__(names.TOOL_DEFINITIONS, content)
-        self._tools = tools
+        super().__init__(names.TOOL_DEFINITIONS, tools, content)
+        self._redacts = content.capture.redact is not None
 
-    def __iter__(self) -> Iterator[Shape]:
-        return (deepcopy(_definition(tool)) for tool in self._tools)  # a redactor may change what it gets
-
-    def newest_first(self, most: int) -> Iterator[Item]:
-        """Yield the definitions, the last one first."""
-        return (self._item(tool, _definition, most) for tool in reversed(self._tools))
-
-
-def _definition(tool: ToolDefinition, _: bool = True) -> Shape:
-    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    def _shapes(self, source: ToolDefinition, may_capture_text: bool) -> list[Shape]:
+        parameters = deepcopy(source.input_schema) if self._redacts else source.input_schema
+        return [{"type": "function", "name": source.name, "description": source.description, "parameters": parameters}]
 
 
 def from_json(text: str) -> object:
@@ -215,8 +277,8 @@ def from_json(text: str) -> object:
     if len(text) > _LONGEST_JSON:
         return text
     try:
-        value = json.loads(text, parse_constant=_no_number)
-        is_exact = isinstance(value, dict | list) or json.dumps(value, ensure_ascii=False) == text
+        value = _decode(text)
+        is_exact = isinstance(value, dict | list) or _encode(value) == text
         return value if is_exact else text
     except (ValueError, RecursionError):
         return text
@@ -224,6 +286,10 @@ def from_json(text: str) -> object:
 
 def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_number).decode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _part(part: object, may_capture: MayCapture, most: int = 2**31) -> Shape:

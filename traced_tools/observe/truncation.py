@@ -8,9 +8,10 @@ not by the size of the value.
 from __future__ import annotations
 
 import json
+import marshal
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ MAX_DEPTH = 16
 _SHORTEST_TEXT = 32
 """Bytes. Texts are not truncated further; items are removed instead."""
 _INT64 = range(-(2**63), 2**63)
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class BoundedJson(NamedTuple):
@@ -45,17 +47,24 @@ class Item:
     Attributes:
         whole: the item as it is; None if it has to be truncated whatever is beside it.
         size: the bytes of `whole`; more than a list may have if it is None.
+        least: the smallest limit in bytes within which the item is left whole.
 
     Raises:
         TypeError: the value contains something that JSON cannot represent.
     """
 
-    __slots__ = ("size", "value", "whole")
+    __slots__ = ("least", "size", "value", "whole")
 
     def __init__(self, value: object, most: int) -> None:
         self.value = value
-        self.whole = _whole(value, most)
-        self.size = most + 1 if self.whole is None else _size(self.whole.text)
+        self.whole: BoundedJson | None = None
+        self.size = self.least = most + 1
+        plain = _Plain(most, most)
+        plain_value = plain.of(value)
+        if not plain.cut and (whole := _if_it_fits(plain_value, most, cut=False)) is not None:
+            self.whole = whole
+            self.size = _size(whole.text)
+            self.least = max(self.size, most - plain.room_at_last_item + 1)
 
 
 class LongList(ABC):
@@ -82,11 +91,21 @@ def truncate_json(value: object, most: int) -> BoundedJson:
         return _newest(value.newest_first(most), most)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return _newest((Item(item, most) for item in reversed(value)), most)
-    return _part(value, most)
+    return _part(Item(value, most), most)
+
+
+def packed(value: Any) -> bytes | None:
+    """Return plain JSON as bytes of `marshal`, other bytes for another value; None if it is not plain, or too deep."""
+    try:
+        return marshal.dumps(value, 2)  # later versions depend on which objects the value repeats
+    except ValueError:
+        return None
 
 
 def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
     """Return the longest beginning of `text` that fits in `most` bytes of UTF-8, and whether it was truncated."""
+    if type(text) is str and len(text) <= most and text.isascii():
+        return text, False
     data = text[: most + 1].encode("utf-8", "replace")
     if len(text) <= most and len(data) <= most:
         return data.decode(), False
@@ -108,8 +127,9 @@ def _newest(newest_first: Iterator[Item], most: int) -> BoundedJson:
     else:
         return _list((item.whole for item in whole), cut=False)
     others = [*whole[untouched:], item, *islice(newest_first, 1)]
-    fit = _part if untouched == 0 and len(others) == 1 else _share
-    fitting = _fit(chain(others, newest_first), room_of_others, fit)
+    if untouched == 0 and len(others) == 1:
+        return _list([_part(item, room_of_others)], cut=True)
+    fitting = _fit(chain(others, newest_first), room_of_others)
     return _list(chain((item.whole for item in whole[:untouched]), fitting), cut=True)
 
 
@@ -119,46 +139,45 @@ def _list(newest_first: Iterable[BoundedJson | None], *, cut: bool) -> BoundedJs
     return BoundedJson([item.value for item in items], f"[{', '.join([item.text for item in items])}]", cut)
 
 
-def _fit(items: Iterator[Item], room: int, fit: Callable[[object, int], BoundedJson | None]) -> Iterator[BoundedJson]:
-    """Yield items, each as `fit` returns it for the bytes that are left, until the first that doesn't fit."""
+def _fit(items: Iterator[Item], room: int) -> Iterator[BoundedJson | None]:
+    """Yield items, each in its share of the bytes that are left, until the first that doesn't fit."""
     for item in items:
-        bounded = fit(item.value, room)
+        if item.least <= room // 2:
+            yield item.whole
+            room -= item.size + 2
+            continue
+        bounded = _share(item, room)
         if bounded is None or (size := _size(bounded.text)) > room:
             return
         yield bounded
         room -= size + 2
 
 
-def _share(value: object, room: int) -> BoundedJson | None:
-    """Return `value` in half of the bytes left, to leave room for older items; in all of them if half is too few."""
-    return _shortened_texts(value, room // 2) or (_part(value, room) if room > 2 * _SHORTEST_TEXT else None)
+def _share(item: Item, room: int) -> BoundedJson | None:
+    """Return `item` in half of the bytes left, to leave room for older items; in all of them if half is too few."""
+    return _shortened_texts(item, room // 2) or (_part(item, room) if room > 2 * _SHORTEST_TEXT else None)
 
 
-def _part(value: object, most: int) -> BoundedJson:
-    """Return `value` with truncated texts or, if it has too many items, as many of them as fit."""
-    bounded = _shortened_texts(value, most)
+def _part(item: Item, most: int) -> BoundedJson:
+    """Return `item` with truncated texts or, if it has too many items, as many of them as fit."""
+    bounded = _shortened_texts(item, most)
     room = most
     while bounded is None:
-        bounded = _truncate_items(value, max(_SHORTEST_TEXT, most // 8), room, most)
+        bounded = _truncate_items(item.value, max(_SHORTEST_TEXT, most // 8), room, most)
         room = room * 3 // 4
     return bounded
 
 
-def _shortened_texts(value: object, most: int) -> BoundedJson | None:
-    """Return `value` with all items and the longest texts that fit; None if its items don't fit at all."""
-    if (whole := _whole(value, most)) is not None:
-        return whole
-    best, low, high = _with_texts(value, _SHORTEST_TEXT, most), _SHORTEST_TEXT, most
+def _shortened_texts(item: Item, most: int) -> BoundedJson | None:
+    """Return `item` with all its items and the longest texts that fit; None if its items don't fit at all."""
+    if item.least <= most:
+        return item.whole
+    best, low, high = _with_texts(item.value, _SHORTEST_TEXT, most), _SHORTEST_TEXT, most
     while best is not None and high - low > _SHORTEST_TEXT:
         middle = (low + high) // 2
-        bounded = _with_texts(value, middle, most)
+        bounded = _with_texts(item.value, middle, most)
         best, low, high = (best, low, middle) if bounded is None else (bounded, middle, high)
     return best
-
-
-def _whole(value: object, most: int) -> BoundedJson | None:
-    bounded = _with_texts(value, most, most)
-    return None if bounded is None or bounded.cut else bounded
 
 
 def _with_texts(value: object, longest: int, most: int) -> BoundedJson | None:
@@ -175,7 +194,7 @@ def _truncate_items(value: object, longest: int, room: int, most: int) -> Bounde
 
 
 def _if_it_fits(plain_value: Any, most: int, cut: bool) -> BoundedJson | None:
-    text = json.dumps(plain_value, ensure_ascii=False, allow_nan=False)
+    text = _encode(plain_value)
     return BoundedJson(plain_value, text, cut) if _size(text) <= most else None
 
 
@@ -189,28 +208,30 @@ class _Plain:
     Attributes:
         cut: whether a text was truncated or an item removed.
         incomplete: whether an item was removed because the size was used up.
+        room_at_last_item: the estimated size that was left before the last item.
     """
 
     def __init__(self, longest: int, room: int) -> None:
         self.cut = False
         self.incomplete = False
         self._longest = longest
-        self._room = room
+        self._room = self.room_at_last_item = room
 
     def of(self, value: object, depth: int = 0) -> Any:
-        if isinstance(value, Mapping):
-            return self._mapping(value, depth)
-        if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-            return self._sequence(value, depth)
+        if not isinstance(value, str):  # the first question, because asking for abstract classes takes long
+            if isinstance(value, Mapping):
+                return self._mapping(value, depth)
+            if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+                return self._sequence(value, depth)
         plain = self._scalar(value)
         self._room -= _size(plain) if isinstance(plain, str) else 4
         return plain
 
     def _scalar(self, value: object) -> Any:
-        if value is None or isinstance(value, bool):
-            return value
         if isinstance(value, str):
             return self._text(value)
+        if value is None or isinstance(value, bool):
+            return value
         if isinstance(value, int):
             return int(value) if value in _INT64 else self._text(_digits(value))
         if isinstance(value, float):
@@ -239,6 +260,7 @@ class _Plain:
 
     def _goes_on(self, depth: int) -> bool:
         if self._room > 0 and depth < MAX_DEPTH:
+            self.room_at_last_item = self._room
             return True
         self.cut = True
         self.incomplete = self.incomplete or self._room <= 0
@@ -258,4 +280,4 @@ def _digits(number: int) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text.encode())
+    return len(text) if text.isascii() else len(text.encode())

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
@@ -101,7 +101,8 @@ class Database:
     def _writing(self) -> Iterator[Connection]:
         with self.engine.connect() as connection, connection.begin():
             if self.is_sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                driver: Any = connection.connection.driver_connection
+                driver.execute("BEGIN IMMEDIATE")  # which SQLAlchemy would make a result of
             yield connection
 
     def close(self) -> None:

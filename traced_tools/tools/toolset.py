@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 from traced_tools.core.enums import LOCAL
-from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, definition_digest, own_name_of
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
@@ -74,7 +73,7 @@ class ToolSet(tuple[ToolCallback, ...]):
     @cached_property
     def digests(self) -> Mapping[str, bytes]:
         """The SHA-256 of each tool's name, description and schema, by the tool's name."""
-        return {definition.name: _digest(definition) for definition in self.definitions}
+        return {definition.name: bytes.fromhex(definition_digest(definition)) for definition in self.definitions}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,11 +114,6 @@ def _name_and_sources(name: str, tools: Iterable[ToolCallback]) -> str:
     """Return a name with the sources of its tools, unless all of them are local."""
     sources = [tool.metadata.source for tool in tools if tool.definition.name == name]
     return name if {*sources} == {LOCAL} else f"{name} ({' and '.join(sources)})"
-
-
-_digest: IdentityCache[ToolDefinition, bytes] = IdentityCache(
-    lambda definition: bytes.fromhex(definition_digest(definition))
-)
 
 
 def _check_wire_names(names: Iterable[str]) -> None:

@@ -131,7 +131,8 @@ class Appender:
         """
         self._maker = self._maker or self._make_maker()
         for entry in entries:
-            self.prepare(entry)
+            if entry.draft is not None:  # the maker could not be made when the entry arrived
+                self.prepare(entry)
         with self._at_work:
             try:
                 return self._append(entries[:1] if self._alone else entries, final)

@@ -22,6 +22,7 @@ from traced_tools.core.messages import encodable
 from traced_tools.flow.background import Task, TaskWorker, deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type, report_failure
+from traced_tools.observe.providers import instruments_of, logger_of
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import agent_name_label, limit_cardinality
 
@@ -78,6 +79,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
 """The attribute of each field of a record."""
 _PEOPLE: Final = {"by": names.APPROVAL_BY, PRINCIPAL: names.PRINCIPAL_ID}
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
+_GLOBAL: Final = TelemetryOptions()
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
 
 
@@ -91,8 +93,11 @@ def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None)
         rows: the rows that were stored.
         options: the providers; None for the global providers.
     """
+    options = options or _GLOBAL
     try:
-        telemetry = RunTelemetry(options or TelemetryOptions(), agent="")
+        if instruments_of(options.meter_provider) is None and logger_of(options.logger_provider) is None:
+            return
+        telemetry = RunTelemetry(options, agent="")
         if telemetry.instruments is not None:
             for (kind, agent), count in Counter(map(kind_and_agent, rows)).items():
                 labels: Attributes = {names.AUDIT_RECORD: kind}
@@ -113,7 +118,7 @@ def begin(options: TelemetryOptions | None = None) -> None:
     Args:
         options: the providers; None for the global providers.
     """
-    if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
+    if logger_of((options or _GLOBAL).logger_provider) is not None:
         _QUEUE.start()
 
 
@@ -124,7 +129,7 @@ def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None)
         lag: a bound method that returns the age in seconds, 0 if no record is pending. It is referenced weakly.
         options: the providers; None for the current global providers.
     """
-    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
+    if (instruments := instruments_of((options or _GLOBAL).meter_provider)) is not None:
         instruments.audit.watch(lag)
 
 
@@ -141,7 +146,7 @@ class CheckpointLosses:
     """
 
     def __init__(self, options: TelemetryOptions | None) -> None:
-        self._options: Final = options
+        self._options: Final = options or _GLOBAL
 
     def failed(self, error: BaseException) -> None:
         """Count an attempt that failed."""
@@ -154,7 +159,7 @@ class CheckpointLosses:
 
     def _add(self, counter: str, count: int, labels: Mapping[str, str]) -> None:
         try:
-            telemetry = RunTelemetry(self._options or TelemetryOptions(), agent="")
+            telemetry = RunTelemetry(self._options, agent="")
             if telemetry.instruments is not None:
                 telemetry.guarded(getattr(telemetry.instruments, counter).add, count, labels)
         except Exception as error:
