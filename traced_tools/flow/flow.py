@@ -159,16 +159,18 @@ class Execution(Generic[T]):
             self.discard()
             raise
 
-    # What follows runs in the execution's context. It is entered once for several steps, not for each of them.
+    # What follows runs in the execution's context. It is entered once for several steps, not for each of them. The
+    # traceback of an error that a result keeps refers to these frames, so no step and no result stays in a variable.
 
     def _run_steps(self, until: _StepTypes) -> None:
-        while (step := self.step) is not None and not isinstance(step, until):
+        while self.step is not None and not isinstance(self.step, until):
             try:
-                result = step.run()
+                result = self.step.run()
             except BaseException as error:
                 failure = error
             else:
                 self._advance(self._flow.send, result)
+                del result
                 continue
             try:
                 self._advance(self._flow.throw, _without_stop_iteration(failure))
@@ -176,15 +178,16 @@ class Execution(Generic[T]):
                 del failure  # see `fail_afterwards`
 
     async def _arun_steps(self, until: _StepTypes) -> None:
-        while (step := self.step) is not None and not isinstance(step, until):
+        while self.step is not None and not isinstance(self.step, until):
             try:
-                result = await step.arun()
+                result = await self.step.arun()
             except GeneratorExit:  # see `arun_steps`
                 raise
             except BaseException as error:
                 failure = error
             else:
                 self._advance(self._flow.send, result)
+                del result
                 continue
             try:
                 self._advance(self._flow.throw, _without_stop_iteration(failure))
