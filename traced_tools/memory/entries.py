@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import Message, Value, not_for_validation
+from traced_tools.core.messages import Message, Value, make_unvalidated, not_for_validation
 
 EntryKind = Literal["message", "compaction"]
 PauseKeeper = Literal["store", "log"]
@@ -50,7 +50,7 @@ class MemoryEntry(Value):
 
     def at(self, conversation_id: str, position: int) -> Self:
         """Return the entry with its place in a log."""
-        return BaseModel.model_copy(self, update={"conversation_id": conversation_id, "position": position})
+        return make_unvalidated(type(self), {**vars(self), "conversation_id": conversation_id, "position": position})
 
 
 class LoggedPause(Value):
@@ -89,6 +89,38 @@ class MessageEntry(MemoryEntry):
     @not_for_validation
     def __init__(self, message: Message, **data: Any) -> None:
         Value.__init__(self, message=message, **data)
+
+
+def entry_of_run(
+    message: Message,
+    *,
+    turn: int,
+    run_id: str,
+    branch: str,
+    agent: str,
+    resumes: str | None,
+    context_tokens: int | None = None,
+) -> MessageEntry:
+    """Return a new entry of a run, of arguments that are known to be valid; see `MessageEntry`."""
+    return make_unvalidated(
+        MessageEntry,
+        {
+            "id": time_ordered_id(),
+            "time": _now(),
+            "run_id": run_id,
+            "turn": turn,
+            "branch": branch,
+            "agent": agent,
+            "conversation_id": None,
+            "position": None,
+            "kind": "message",
+            "message": message,
+            "context_tokens": context_tokens,
+            "placeholder": False,
+            "pause": None,
+            "resumes": resumes,
+        },
+    )
 
 
 class CompactionEntry(MemoryEntry):
