@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, Field
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import Message, Value, make_unvalidated, not_for_validation
@@ -154,10 +154,10 @@ class CompactionEntry(MemoryEntry):
     tokens_estimated: bool = False
 
 
-_ENTRY: Final[TypeAdapter[MessageEntry | CompactionEntry]] = TypeAdapter(
-    Annotated[MessageEntry | CompactionEntry, Field(discriminator="kind")],
-    config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
-)
+_KINDS: Final[Mapping[str, type[MessageEntry | CompactionEntry]]] = {
+    "message": MessageEntry,
+    "compaction": CompactionEntry,
+}
 
 
 def dump_entry(entry: MemoryEntry) -> str:
@@ -165,9 +165,12 @@ def dump_entry(entry: MemoryEntry) -> str:
     return entry.model_dump_json()
 
 
-def load_entry(text: str) -> MessageEntry | CompactionEntry:
-    """Read an entry that `dump_entry` wrote; raises a pydantic `ValidationError` for any other text."""
-    return _ENTRY.validate_json(text)
+def load_entry(text: str, kind: str) -> MessageEntry | CompactionEntry:
+    """Read an entry of a kind that `dump_entry` wrote; raises a pydantic `ValidationError` for any other text.
+
+    For another kind, it raises `KeyError`.
+    """
+    return _KINDS[kind].model_validate_json(text)
 
 
 def check_entries(entries: Sequence[MemoryEntry]) -> None:

@@ -47,6 +47,7 @@ from traced_tools.memory.entries import (
     MessageEntry,
     check_entries,
 )
+from traced_tools.memory.loaded import LoadedLogs
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match, WordSearch, words_in
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ class ChatMemoryRepository(ABC):
         if expire_after is not None and expire_after <= timedelta(0):
             raise ValueError("expire_after must be above 0, or None to keep conversations for ever")
         self.expire_after: Final = expire_after
+        self._loaded = LoadedLogs(0)
 
     # What a repository implements.
 
@@ -440,15 +442,22 @@ class ChatMemoryRepository(ABC):
         while (conversation := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
             selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
-            rows = await self._step(self.fetch_entries, conversation, selection)
-            missing = selection.first_missing(rows)
-            if missing is None:
-                entries = tuple(load_row(row, conversation_id) for row in rows)
+            known = self._loaded.find(conversation, selection)
+            unknown = known.missing(selection)
+            rows = await self._step(self.fetch_entries, conversation, unknown)
+            missing = unknown.first_missing(rows)
+            if missing is None and (loaded := known.extended(rows, conversation_id)) is not None:
+                self._loaded.keep(conversation, selection, loaded)
+                entries = loaded.entries_after(after)
                 return ConversationLog(conversation_id, conversation.version, entries, conversation)
+            self._loaded.forget(conversation_id)
+            if missing is None:
+                continue
             # Between the two loads, another caller may delete the conversation and begin a new one with its id.
             current = await self._find_flow(conversation_id, principal)
             if current is not None and current.key == conversation.key:
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
+        self._loaded.forget(conversation_id)
         return ConversationLog(conversation_id, 0)
 
     async def search_flow(
