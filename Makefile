@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 AIMOCK := tests/npm/node_modules/.package-lock.json
 # Keep what Python has compiled, whatever the environment says: tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -12,10 +13,10 @@ COLLECTOR ?= .judges/collector
 export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers bench-memory bench-search picture pictures reference \
-	dashboards deploy collector collector-config lint format types clean
+.PHONY: demo test test-all test-environment docs docs-serve bench bench-peers bench-memory bench-search picture \
+	pictures reference dashboards deploy collector collector-config lint format types clean
 
-demo: $(READY)  ## run the demo agent and print its trace
+demo: $(if $(wildcard $(READY)),,$(RUNS))  ## run the demo agent, and print its trace, audit records and metrics
 	@$(BIN)/traced-tools demo
 
 test: test-environment  ## run the tests on all processors, without the slow ones
@@ -25,6 +26,12 @@ test-all: test-environment  ## run all tests on all processors
 	$(PYTEST) $(ARGS)
 
 test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
+
+docs: $(READY)  ## build the documentation site in build/site, and check its links
+	$(BIN)/python -m docs.site build
+
+docs-serve: $(READY)  ## build the documentation site and show it on http://127.0.0.1:8000
+	$(BIN)/python -m docs.site serve
 
 bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -75,6 +82,12 @@ $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing traced_tools and its development dependencies into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(RUNS): pyproject.toml  # what the package needs to run, and no development tools
+	@test -x $(BIN)/python || { echo "creating $(VENV) ..." && $(PYTHON) -m venv $(VENV); }
+	@echo "installing traced_tools and what its command line needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[cli]'
 	@touch $@
 
 $(AIMOCK): tests/npm/package-lock.json  # without it, the tests of its packages are skipped

@@ -120,6 +120,13 @@ def public_names() -> dict[str, dict[str, str]]:
     return packages
 
 
+def documented_names() -> dict[str, dict[str, str]]:
+    """Return the public names as `public_names` does, and the classes of `traced_tools.errors`, which is a module."""
+    body = ast.parse((PACKAGE / "errors.py").read_text("utf-8")).body
+    classes = [node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return {**public_names(), "traced_tools.errors": dict.fromkeys(classes, "traced_tools.errors")}
+
+
 def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
     """Return the modules of the package that a module imports, for types as well."""
     found = set()

@@ -15,7 +15,7 @@ PICTURE = Path(__file__).parent / "images" / "demo.svg"
 
 def main() -> None:
     """Run the demo on a recording console and write what it printed."""
-    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=88, file=io.StringIO(), force_terminal=True)
     run_demo(console)
     svg = console.export_svg(title="make demo")
     # rich refers to a web font; the reader's own monospace one will do

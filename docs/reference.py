@@ -21,8 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from docs.house import public_names
-from traced_tools import errors
+from docs.house import documented_names
 from traced_tools.core.enums import Conventions
 from traced_tools.events import json_schema
 from traced_tools.observe import names
@@ -297,9 +296,7 @@ def names_page() -> Iterator[str]:
         "The lists are in files, `__init__.pyi`, that the packages read. A frozen application needs them as data: with",
     )
     yield "PyInstaller, pass `--collect-data traced_tools`."
-    packages = public_names()
-    own = [name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__]
-    packages[errors.__name__] = dict.fromkeys((name for name in own if name[0] != "_"), errors.__name__)
+    packages = documented_names()
     for package, modules in sorted(packages.items()):
         yield from ("", f"## {code(package)}", "")
         rows = [(code(name), described(modules[name], name)) for name in sorted(modules)]

@@ -9,11 +9,15 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docs.house import documented_names
+from docs.site import SOURCES, reference_names
 from traced_tools.testing import Received, ReplayServer, Reply
 
 ROOT = Path(__file__).parents[1]
@@ -52,13 +56,18 @@ def shell_line(line: str) -> str:
 
 def weather_service(request: Received) -> Reply:
     """Answer like a model that first looks up the weather."""
-    if any(message["role"] == "tool" for message in request.json()["messages"]):
-        delta, reason = {"content": "It is sunny."}, "stop"
+    body = request.json()
+    if any(message["role"] == "tool" for message in body["messages"]):
+        said, reason = {"role": "assistant", "content": "It is sunny."}, "stop"
     else:
         function = {"name": "get_weather", "arguments": '{"city": "Lisbon"}'}
-        delta, reason = {"tool_calls": [{"index": 0, "id": "c1", "function": function}]}, "tool_calls"
-    usage = {"prompt_tokens": 61, "completion_tokens": 17}
-    return Reply.sse([{"choices": [{"delta": delta, "finish_reason": reason}], "usage": usage}, "[DONE]"])
+        calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
+        said, reason = {"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls"
+    usage = {"prompt_tokens": 61, "completion_tokens": 17, "total_tokens": 78}
+    answer = {"id": "r1", "created": 1, "model": body["model"], "usage": usage}
+    piece, kind = ("delta", "chat.completion.chunk") if body.get("stream") else ("message", "chat.completion")
+    answer |= {"object": kind, "choices": [{"index": 0, piece: said, "finish_reason": reason}]}
+    return Reply.sse([answer, "[DONE]"]) if body.get("stream") else Reply.json(answer)
 
 
 def page_of_code(page: Path) -> Any:
@@ -123,3 +132,24 @@ def slugs(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_each_page_is_in_the_navigation_of_the_site() -> None:
+    project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    pages = [file for source in SOURCES for file in ROOT.glob(source)]
+    sources = [page.relative_to(ROOT).as_posix() for page in pages]
+    references = [f"docs/reference/python/{package}.md" for package in reference_names()]
+    assert sorted(pages_in(project["nav"])) == sorted([*sources, *references])
+
+
+def pages_in(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the pages of a part of the navigation."""
+    for entry in entries:
+        (target,) = entry.values()
+        yield from [target] if isinstance(target, str) else pages_in(target)
+
+
+def test_each_public_name_is_in_one_page_of_the_reference() -> None:
+    documented = [name for names in reference_names().values() for name in names]
+    assert len(documented) == len({*documented})
+    assert {*documented} == {name for names in documented_names().values() for name in names}

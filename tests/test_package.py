@@ -346,6 +346,15 @@ def test_importing_stays_light(code: str) -> None:
     assert found == set()
 
 
+def test_importing_the_client_builds_no_types_that_few_runs_need() -> None:
+    code = "from traced_tools import ChatClient, tool; import sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    own = [name for name in done.stdout.split() if name.split(".")[0] == "traced_tools"]
+    rare = ("advisors.structured_output", "loop.state", "models.refusals", "observe.typed_events.types")
+    assert {f"traced_tools.{name}" for name in rare}.isdisjoint(own)
+    assert len(own) <= 155  # each takes a quarter of a millisecond and more
+
+
 def test_importing_the_package_alone_imports_none_of_its_modules_but_that_of_moved_names() -> None:
     code = "import traced_tools, sys; print('\\n'.join(m for m in sys.modules if m.startswith('traced_tools.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

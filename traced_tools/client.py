@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from typing_extensions import TypeForm
 
-from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.client_settings import (
     ClientSettings,
     check_not_blank,
@@ -51,7 +50,7 @@ from traced_tools.flow.steps import ParallelFlows
 from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.chain import AdvisorChain
 from traced_tools.loop.exchange import OutputT
-from traced_tools.loop.state import KeepsPausedRuns, RunState
+from traced_tools.loop.paused_runs import KeepsPausedRuns
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
@@ -65,6 +64,8 @@ from traced_tools.tools.selection import ToolSelection
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
+
+    from traced_tools.loop.state import RunState
 
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
@@ -173,7 +174,8 @@ class ChatClient:
 
     def replace(self, **changes: Any) -> ChatClient:
         """Return a new client with this client's arguments, except for those in `changes`."""
-        return ChatClient(**{**vars(self._settings), **changes})
+        arguments = {item.name: getattr(self._settings, item.name) for item in fields(self._settings)}
+        return ChatClient(**{**arguments, **changes})
 
     def prompt(
         self,
@@ -263,6 +265,8 @@ class ChatClient:
                 conversation went on. Nothing has run then.
             TypeError, ValueError: for an invalid argument.
         """
+        from traced_tools.loop.state import RunState  # few runs pause
+
         check_request("resume", settings)
         expect("state", state, str, "a str: the `state` of a response")
         expect("decisions", decisions, (Mapping, type(None)), "a mapping of ids of calls to Approve, Reject or Provide")
@@ -319,10 +323,14 @@ class ChatClient:
             return await answer(spec)
 
         async def resume(pause: DecidedPause, context: ToolContext) -> str:
+            from traced_tools.loop.state import RunState
+
             assert isinstance(pause.run, RunState)
             return await answer(self._resume_request(pause.run, pause.decisions, tool_context=dict(context)))
 
         async def check(state: WaitingRun) -> None:
+            from traced_tools.loop.state import RunState
+
             assert isinstance(state, RunState)
             self._resume_request(state, {})
             tools = (await self._tools.tool_set()).by_name
@@ -435,6 +443,8 @@ class ChatClient:
     def _request_chain(self, extra: tuple[Advisor, ...], output: object, *, tool_calling: bool) -> AdvisorChain:
         """Return the chain of a request: the client's own, unless the request adds advisors or switches the loop."""
         if output is not None:
+            from traced_tools.advisors.structured_output import StructuredOutputAdvisor
+
             if any(isinstance(advisor, StructuredOutputAdvisor) for advisor in (*self._settings.advisors, *extra)):
                 raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
             extra = (*extra, StructuredOutputAdvisor(output))

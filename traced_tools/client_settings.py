@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.frozen import frozen
 from traced_tools.core.identity import check_principal
 from traced_tools.core.limits import LoopLimits
 from traced_tools.core.messages import ImagePart, Message, SystemMessage, UserMessage
@@ -14,9 +14,10 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ToolErrors
 from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor
-from traced_tools.loop.state import KeepsPausedRuns
+from traced_tools.loop.paused_runs import KeepsPausedRuns
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.names import OTHER
 from traced_tools.observe.run_attributes import RunAttributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.tools.advice import check_advisors
@@ -53,7 +54,7 @@ class RequestSettings(TypedDict, total=False):
     params: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ClientSettings:
     """The arguments of a `ChatClient`; see there."""
 
@@ -108,6 +109,8 @@ def _check_version(version: str | None) -> None:
             f"version must have 1 to {_LONGEST_VERSION} printable characters, because it is a metric label: "
             "pass version='2.1', or omit it"
         )
+    if version == OTHER:
+        raise ValueError(f"version must not be {OTHER!r}, which stands for all versions beyond the limit: omit it")
 
 
 def _check_agent_id(agent_id: str | None) -> None:

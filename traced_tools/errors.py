@@ -50,9 +50,9 @@ logs and spans. Only `ModelError.body` contains the provider's response, and `Mc
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from traced_tools.core.frozen import frozen
 from traced_tools.core.pickling import picklable
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class InvalidResponse(ModelError):
     """The provider's response cannot be parsed, is incomplete, or contains an error that has no other class."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class _HiddenText:
     """A text that `repr` does not show, for loggers that print an error's attributes."""
 

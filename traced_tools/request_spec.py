@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from traced_tools.core.approval import CallDecision, Denied, NestedPause
 from traced_tools.core.enums import ResumeRefusal
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import Message, SystemMessage, UsageSum
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.state_key import StateKey
@@ -19,7 +20,7 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
 from traced_tools.loop.chain import AdvisorChain
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, OutputT
-from traced_tools.loop.state import KeepsPausedRuns, RunState
+from traced_tools.loop.paused_runs import KeepsPausedRuns
 from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -30,12 +31,13 @@ from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
+    from traced_tools.loop.state import RunState
     from traced_tools.observe.stages.run import RunObservation
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ChatClientRequestSpec(Generic[OutputT]):
     """A request that is ready to run. It can run any number of times; the runs are independent."""
 
@@ -164,6 +166,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
     async def _keep(self, run: RunContext, pause: RunPause, traceparent: str | None) -> tuple[RunState, str]:
         """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
+        from traced_tools.loop.state import RunState  # few runs pause
+
         is_kept = self.pending_store is not None
         advisor_states = self.chain.paused_states(run)
         state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=advisor_states)

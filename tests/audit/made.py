@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from traced_tools.audit.indexes import INDEXES
 from traced_tools.audit.records import GENESIS, SCHEMA_VERSION, body_of, hash_of, timestamp
-from traced_tools.audit.schema import INDEXES, RECORDS, REPEATED
+from traced_tools.audit.schema import RECORDS, REPEATED
 
 NOON = 1_767_268_800_000_000_000
 """2026-01-01 at 12:00 UTC, in nanoseconds."""

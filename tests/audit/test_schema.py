@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.audit.made import Chain
+from traced_tools.audit.indexes import INDEXES
 from traced_tools.audit.records import AuditRecord, Subject
-from traced_tools.audit.schema import INDEXES, RECORD_COLUMNS, RECORDS
+from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS
 from traced_tools.audit.verifying.walk import verify
 
 WITH_ANOTHER_COLUMN = """

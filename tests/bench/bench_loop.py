@@ -34,8 +34,10 @@ from tests.bench.bench_export import export_section
 from tests.bench.bench_mcp import mcp_section
 from tests.bench.bench_memory import conversations_section
 from tests.bench.bench_models import models_section
+from tests.bench.bench_search import search_section
+from tests.bench.bench_startup import startup_section
 from tests.bench.bench_telemetry import telemetry_sections
-from tests.bench.bench_tools import tools_section
+from tests.bench.bench_tools import advisor_section, asyncio_section, tools_section
 from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
 from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
 from tests.bench.report import Row, Section, as_data, table
@@ -250,10 +252,14 @@ def sections(quick: bool) -> list[Section]:
             loop_section(costs),
             *telemetry_sections(8 if quick else 60, runner),
             tools_section(8 if quick else 60, runner),
+            asyncio_section(8 if quick else 60, runner),
+            advisor_section(8 if quick else 60, providers),
             mcp_section(8 if quick else 60, runner),
             models_section(3 if quick else 15, providers, runner),
             throughput_section(providers, runner, 1 if quick else 5, 2_000 if quick else MANY_RUNS),
             import_section(3 if quick else 15),
+            startup_section(3 if quick else 15),
+            search_section(2 if quick else 5, 2_000 if quick else 10_000),
             memory_section(providers, 300 if quick else 1000),
         ]
     providers.shutdown()

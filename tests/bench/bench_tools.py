@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
-from tests.bench.workload import NO_LIMITS, CountingModel, add, repeated
-from traced_tools import ChatClient, ToolCall, tool
+from tests.bench.workload import NO_LIMITS, CountingModel, Sdk, add, async_add, inline_add, repeated
+from traced_tools import BaseAdvisor, ChatClient, ChatClientRequestSpec, ToolCall, tool
 from traced_tools.flow.flow import call
+from traced_tools.flow.workers import in_thread
+from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.models import ChatModel
 from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
@@ -25,6 +27,7 @@ EXECUTION_TARGET_US = 15
 BUILDING_TARGET_US = 1000
 BATCH_TARGET_MS = 100
 MANY_TOOLS_TARGET_US = 200
+THREAD_TARGET = 0.75
 BATCH = 64
 NAP_SECONDS = 0.05
 MANY_TOOLS = 500
@@ -44,6 +47,85 @@ def tools_section(rounds: int, runner: asyncio.Runner) -> Section:
         Row(f"{MANY_TOOLS} tools: added to each pass", statistics.median(added), "us", at_most=MANY_TOOLS_TARGET_US),
     ]
     return Section("tools, no SDK", rows)
+
+
+def asyncio_section(rounds: int, runner: asyncio.Runner) -> Section:
+    """Return what a pass costs on asyncio by where its tool runs, and what a thread costs that a coroutine awaits.
+
+    `value` is the time of the loop's thread alone: what a worker thread takes is in `wall`.
+    """
+    cases = {
+        "in_thread": _awaited(runner, lambda: in_thread(_nothing), 100),
+        "to_thread": _awaited(runner, lambda: asyncio.to_thread(_nothing), 100),
+        "worker thread": _awaited(runner, _spec([add]).acall, 5, PASSES),
+        "async": _awaited(runner, _spec([async_add]).acall, 5, PASSES),
+        "inline": _awaited(runner, _spec([inline_add]).acall, 5, PASSES),
+    }
+    series = sample(cases, rounds, lambda: None)
+    rows = [
+        _timed("a pass with an async tool", series["async"]),
+        _timed("a pass with an inline tool", series["inline"]),
+        _timed("a pass with a tool in a worker thread", series["worker thread"]),
+        _timed("a function in a worker thread, awaited", series["in_thread"]),
+        _timed("the same by asyncio.to_thread", series["to_thread"]),
+        Row(
+            "a worker thread / asyncio.to_thread",
+            series["in_thread"].ratio(series["to_thread"]),
+            "x",
+            at_most=THREAD_TARGET,
+            digits=2,
+        ),
+    ]
+    return Section("tools on asyncio, no SDK", rows)
+
+
+def advisor_section(rounds: int, providers: Sdk) -> Section:
+    """Return what an advisor inside the loop adds to each pass by a plain `before`, and by an `after` as well."""
+    advisors = {"no advisor": (), "before": (_Before(),), "before and after": (_BeforeAndAfter(),)}
+    modes = {"no SDK": None, "everything on": providers}
+    cases = {
+        f"{name}, {mode}": Case(
+            repeated(_spec([add], advisors=advisor, telemetry=None if used is None else used.options).call, 5),
+            5 * PASSES,
+        )
+        for mode, used in modes.items()
+        for name, advisor in advisors.items()
+    }
+    series = sample(cases, rounds, providers.flush)
+    rows = [
+        _timed(f"{name}, {mode}", series[f"{name}, {mode}"].slope(series[f"no advisor, {mode}"], 1))
+        for mode in modes
+        for name in ("before", "before and after")
+    ]
+    return Section("added to each pass by an advisor inside the loop", rows)
+
+
+class _Before(BaseAdvisor):
+    name, order = "bench", 400
+
+    def before(self, request: ChatClientRequest) -> ChatClientRequest:
+        return request
+
+
+class _BeforeAndAfter(_Before):
+    def after(self, response: ChatClientResponse) -> ChatClientResponse:
+        return response
+
+
+def _nothing() -> None:
+    pass
+
+
+def _spec(tools: list[Any], **settings: Any) -> ChatClientRequestSpec:
+    return ChatClient(CountingModel(PASSES), tools=tools, limits=NO_LIMITS, **settings).prompt("?")
+
+
+def _awaited(runner: asyncio.Runner, acall: Callable[[], Awaitable[object]], repeats: int, passes: int = 1) -> Case:
+    async def loop() -> None:
+        for _ in range(repeats):
+            await acall()
+
+    return Case(lambda: runner.run(loop()), repeats * passes)
 
 
 def _cases() -> dict[str, Case]:
@@ -98,7 +180,7 @@ def _tool(number: int) -> FunctionToolCallback:
 
 
 def _passes(tools: list[Any]) -> Callable[[], None]:
-    return repeated(ChatClient(CountingModel(PASSES), tools=tools, limits=NO_LIMITS).prompt("?").call, 1)
+    return repeated(_spec(tools).call, 1)
 
 
 def _batch_rows(repeats: int, runner: asyncio.Runner) -> list[Row]:

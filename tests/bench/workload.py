@@ -37,6 +37,12 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@tool(name="add", inline=True)
+def inline_add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
 @tool(name="add")
 async def async_add(a: int, b: int) -> int:
     """Add two numbers."""

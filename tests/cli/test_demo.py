@@ -26,7 +26,8 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def printed() -> str:
-    run = demo("demo")
+    """What the demo prints in a narrow terminal."""
+    run = demo("demo", COLUMNS="80")
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     return run.stdout
@@ -36,11 +37,54 @@ def test_the_answer_is_printed(printed: str) -> None:
     assert "A sunny weekend is waiting: fly TAP from Oslo to Lisbon" in printed
 
 
-def test_the_demo_tree_shows_advisors_inside_and_outside_the_loop(printed: str) -> None:
-    lines = [line for line in printed.splitlines() if line.lstrip("│├└─ ").startswith(SPANS)]
-    shape = [
+def tree(output: str) -> list[tuple[int, str]]:
+    """Return the depth and the name of each span that was printed."""
+    lines = [line for line in output.splitlines() if line.lstrip("│├└─ ").startswith(SPANS)]
+    return [
         ((len(line) - len(line.lstrip("│├└─ "))) // 3, " ".join(line.lstrip("│├└─ ").split()[:2])) for line in lines
     ]
+
+
+def test_the_demo_tree_counts_the_hooks_in_which_nothing_happened(printed: str) -> None:
+    shape = tree(printed)
+    assert shape[:6] == [
+        (0, "invoke_agent trip_planner"),
+        (1, "advise profile"),
+        (2, "advise tool_calling"),
+        (3, shape[3][1]),
+        (4, "advise observer"),
+        (5, "chat trip-script-1"),
+    ]
+    assert [name.split()[0] for depth, name in shape if depth == 3] == ["iteration"] * 4
+    assert printed.count("… 2 hooks, ") == 5  # of the loop, and of its four iterations
+    assert printed.count("… 2 hooks") == 10  # and of five calls
+
+
+def test_each_row_of_the_demo_fits_a_terminal_of_80_columns(printed: str) -> None:
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_demo_says_why_a_call_was_refused_and_by_whom(printed: str) -> None:
+    assert "book_hotel was refused by the policy advisor, rule costs-money" in printed
+    assert "bookings are made by the traveller" in printed
+
+
+def test_the_demo_shows_the_audit_records_and_verifies_them(printed: str) -> None:
+    rows = printed.partition("audit trail")[2].partition("verified: 15 records, whole and unchanged")[0].splitlines()
+    decisions = [tuple(row.split()[:2]) for row in rows[1:] if row]
+    assert sorted(decisions[:3]) == [
+        ("find_flights", "allowed"),
+        ("find_hotels", "allowed"),
+        ("get_weather", "allowed"),
+    ]
+    assert decisions[3:] == [("find_hotels", "allowed"), ("book_hotel", "denied")]
+
+
+@pytest.mark.slow
+def test_the_demo_tree_shows_all_hooks_if_asked() -> None:
+    run = demo("demo", "--all")
+    assert run.returncode == 0, run.stderr
+    shape = tree(run.stdout)
     assert shape[:9] == [
         (0, "invoke_agent trip_planner"),
         (1, "advise profile"),
@@ -55,6 +99,7 @@ def test_the_demo_tree_shows_advisors_inside_and_outside_the_loop(printed: str) 
     assert [name.split()[0] for depth, name in shape if depth == 3] == ["initialize", *["iteration"] * 4, "finalize"]
 
 
+CALLS = ("execute_tool", "refuse_tool")
 SPANS = (
     "invoke_agent",
     "advise",
@@ -70,8 +115,10 @@ SPANS = (
 
 
 def test_parallel_failed_retried_and_refused_calls_are_seen(printed: str) -> None:
-    tools = [line.lstrip("│├└─ ") for line in printed.splitlines() if "_tool " in line and "advise_tool" not in line]
-    fates = [(line.split()[1], "TimeoutError" in line, "denied" in line) for line in tools]
+    lines = [line.lstrip("│├└─ ") for line in printed.splitlines()]
+    below = ["" if line.startswith(SPANS) else line for line in lines[1:]]
+    calls = [f"{line} {facts}" for line, facts in zip(lines, below, strict=False) if line.startswith(CALLS)]
+    fates = [(call.split()[1], "TimeoutError" in call, "denied" in call) for call in calls]
     assert sorted(fates[:3]) == [
         ("find_flights", False, False),
         ("find_hotels", True, False),

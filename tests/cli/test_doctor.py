@@ -84,4 +84,3 @@ def test_what_is_no_command_and_no_url_is_status_2() -> None:
         found = doctor(wrong)
         assert found.exit_code == 2
         assert found.stderr.startswith("doctor: ") and found.stderr.count("\n") == 1
-    assert CliRunner().invoke(app, ["doctor"]).exit_code == 2

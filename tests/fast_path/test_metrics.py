@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -272,6 +273,23 @@ def test_an_exception_while_values_are_aggregated_loses_no_value_of_other_series
 
 def interrupted(*_: object) -> int:
     raise KeyboardInterrupt
+
+
+def test_each_value_of_a_sum_is_as_likely_to_be_the_exemplar() -> None:
+    setup, chosen = Setup(fast=True, exemplars="all"), list[float]()
+    setup.record(DECISIONS, 1, 1, "sampled")  # by the SDK, because the series is new
+    random.seed(7)
+    for _ in range(400):
+        setup.collect(1)
+        for amount in (1, 2, 3, 4):
+            setup.record(DECISIONS, amount, 1, "sampled")
+        data = setup.readers[1].get_metrics_data()
+        assert data is not None
+        metrics = data.resource_metrics[0].scope_metrics[0].metrics
+        (decisions,) = [metric for metric in metrics if metric.name == DECISIONS]
+        chosen += [exemplar.value for exemplar in decisions.data.data_points[0].exemplars]
+    assert len(chosen) == 400
+    assert all(60 < chosen.count(amount) < 140 for amount in (1, 2, 3, 4))
 
 
 class Raising(NonRecordingSpan):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 import weakref
@@ -193,6 +194,60 @@ def test_a_pool_starts_no_thread_while_one_is_idle() -> None:
     assert len(threads) == 1
 
 
+@pytest.mark.parametrize("task_class", [asyncio.Task, asyncio.tasks._PyTask])  # type: ignore[attr-defined]
+def test_jobs_that_tasks_await_one_after_another_run_in_one_thread(
+    task_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_workers, "_pool", WorkerPool())
+
+    async def main() -> set[threading.Thread]:
+        return {await _workers.in_thread(threading.current_thread) for _ in range(50)}
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_task_factory(lambda loop, coroutine, **named: task_class(coroutine, loop=loop, **named))
+        assert len(runner.run(patiently(main()))) == 1
+
+
+@pytest.mark.parametrize("task_class", [asyncio.Task, asyncio.tasks._PyTask])  # type: ignore[attr-defined]
+def test_a_cancelled_task_keeps_its_message_and_does_not_wait_for_the_thread(task_class: Any) -> None:
+    crowd = Crowd()
+
+    async def main() -> None:
+        task = task_class(_workers.in_thread(crowd), loop=asyncio.get_running_loop())
+        await asyncio.to_thread(crowd.wait_for, 1)
+        task.cancel("enough")
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            await task
+        assert not crowd.release.is_set()
+
+    try:
+        asyncio.run(patiently(main()))
+    finally:
+        crowd.release.set()
+
+
+def test_an_error_that_a_job_raised_is_freed_with_its_task() -> None:
+    class Failure(Exception):
+        pass
+
+    def fails() -> None:
+        raise Failure
+
+    async def main() -> weakref.ref[Failure]:
+        try:
+            await _workers.in_thread(fails)
+        except Failure as error:
+            return weakref.ref(error)
+        raise AssertionError("it raises")
+
+    gc.disable()
+    try:
+        failure = asyncio.run(main())
+        until(lambda: failure() is None)
+    finally:
+        gc.enable()
+
+
 def test_an_idle_thread_keeps_neither_its_first_job_nor_a_later_one() -> None:
     pool = WorkerPool()
     for _ in range(2):
@@ -282,7 +337,7 @@ def test_a_pool_keeps_its_size_and_serves_other_jobs_whichever_jobs_are_abandone
     for future in futures:
         if future not in given_up:
             future.result(PATIENCE)
-    until(lambda: pool._waiting == pool._threads <= size and not pool._given_up)
+    until(lambda: pool._waiting == pool._threads <= size and not pool._unfinished)
     assert pool._jobs.empty()
 
 

@@ -38,7 +38,7 @@ from traced_tools.core import InputRequest, PendingInput, ToolAnnotations, ToolD
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import InputRequired, InvalidArguments, ToolDefinitionError
 from traced_tools.mcp import McpApp, McpServer, McpToolset
-from traced_tools.tools import augmented
+from traced_tools.tools import FunctionToolCallback, augmented
 from traced_tools.tools.advice import ToolAdvice
 
 
@@ -620,3 +620,14 @@ def test_our_own_client_uses_served_tools_as_its_own() -> None:
         assert found["add"].call('{"a": 1}') == "2"
         assert found["add"].metadata.annotations.read_only is True
         assert found["place"].call('{"name": "a"}') == '{"name":"a","m":2.5}'
+
+
+def test_an_inline_tool_runs_on_the_event_loop_and_any_other_plain_function_in_a_thread() -> None:
+    def place() -> bool:
+        """Return whether this runs on an event loop."""
+        return asyncio._get_running_loop() is not None
+
+    with serving_http([FunctionToolCallback(place, metadata=ToolMetadata(inline=True))]) as url:
+        assert text_of(calling(url, "modern", "place")) == "true"
+    with serving_http([place]) as url:
+        assert text_of(calling(url, "modern", "place")) == "false"

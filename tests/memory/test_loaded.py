@@ -112,16 +112,16 @@ def test_a_conversation_that_was_deleted_and_begun_again_has_nothing_of_the_one_
     assert repository.rows_of() == (0, [])
 
 
-def test_a_store_that_was_restored_from_a_backup_is_read_again(repository: Counting, other: Any, store: str) -> None:
+def test_a_store_that_was_restored_from_a_backup_is_read_again(repository: Counting, other: Any, url: str) -> None:
     other.append("c", [said("one"), said("two"), said("lost")], 0)
     assert repository.rows_of()[1] == ["one", "two", "lost"]
-    execute(store, "DELETE FROM chat_memory_entries WHERE position = 3")
-    execute(store, "UPDATE chat_memory_conversations SET version = 2")
+    execute(url, "DELETE FROM chat_memory_entries WHERE position = 3")
+    execute(url, "UPDATE chat_memory_conversations SET version = 2")
     assert repository.rows_of()[1] == ["one", "two"]
     repository.read("c")
     other.append("c", [said("three"), said("four")], 2)
-    execute(store, "DELETE FROM chat_memory_entries WHERE position > 2")
-    execute(store, "UPDATE chat_memory_conversations SET version = 2")
+    execute(url, "DELETE FROM chat_memory_entries WHERE position > 2")
+    execute(url, "UPDATE chat_memory_conversations SET version = 2")
     other.append("c", [said("drei"), said("vier")], 2)
     assert repository.rows_of()[1] == ["one", "two", "drei", "vier"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator
-from concurrent.futures import Future, wait
 from typing import Any, Generic, Self, TypeVar
 
 from opentelemetry import trace
@@ -13,10 +13,10 @@ from opentelemetry import trace
 from tests.captured import SpanCounter, Telemetry, total
 from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import USAGE
-from tests.waiting import PATIENCE
+from tests.waiting import until
 from traced_tools import Advisor, BaseAdvisor, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall
 from traced_tools.flow import perform
-from traced_tools.flow.workers import WorkerPool
+from traced_tools.flow.workers import Job, WorkerPool
 from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.loop.advisor import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse
@@ -141,16 +141,20 @@ class Watched(WorkerPool):
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun: list[Future[Any]] = []
+        self._started = 0
+        self._ended: list[threading.Thread] = []
 
-    def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
-        future = super().submit(function, beyond=beyond)
-        self._begun.append(future)
-        return future
+    def _start_thread(self, job: Job) -> None:
+        self._started += 1
+        super()._start_thread(job)
+
+    def _work(self, first: list[Job]) -> None:
+        super()._work(first)
+        self._ended.append(threading.current_thread())
 
     def settle(self) -> None:
-        """Wait for tasks that are still running."""
-        assert not wait(self._begun, PATIENCE).not_done
+        """Wait for tasks that are still running: until all threads are idle or have ended."""
+        until(lambda: self._started - len(self._ended) == self._waiting)
 
 
 class CutRun:

@@ -255,3 +255,8 @@ def test_a_version_has_a_few_printable_characters(version: str) -> None:
         agent(Telemetry(), version=version)
     with pytest.raises(TypeError, match="version must be a str or None"):
         agent(Telemetry(), version=2.1)
+
+
+def test_a_version_is_not_the_label_that_stands_for_many_versions() -> None:
+    with pytest.raises(ValueError, match="version must not be '_OTHER'"):
+        agent(Telemetry(), version=names.OTHER)

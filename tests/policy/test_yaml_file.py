@@ -145,6 +145,16 @@ def test_the_default_of_a_file_decides_about_a_call_that_no_rule_is_for(tmp_path
         (f"{RULE}    where:\n      a: {{matches: 7}}", 5, "'matches' must have a regular expression as text"),
         (f"{RULE}    where:\n      a..b:\n        eq: 1", 5, "invalid argument 'a..b': put one dot between"),
         (f"{RULE}    where:\n      'a.': {{eq: 1}}", 5, "invalid argument 'a.'"),
+        (
+            f"{RULE}    where:\n      Principal.team: {{eq: a}}",
+            5,
+            "invalid key 'Principal.team': it would be met by an",
+        ),
+        (
+            f"{RULE}    where:\n      'PRINCIPAL .team': {{eq: a}}",
+            5,
+            "write 'principal.' for an attribute of the principal",
+        ),
         (f"{RULE}    where:\n      a\\b: {{eq: 1}}", 5, "invalid argument 'a\\\\b'"),
         (f"{RULE}    where:\n      a: {{exists: 1}}", 5, "'exists' must have true or false"),
         (f"{RULE}    where:\n      a: {{not_in: []}}", 5, "'not_in' must have a list"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from operator import mul
 from typing import Any
 
 import pytest
@@ -13,8 +15,20 @@ from hypothesis import strategies as st
 from tests.fixtures import livemcp_tools
 from tests.otel.processes import in_a_process
 from tests.search.deciding import WordEmbeddings
+from traced_tools.core.patterns import compile_pattern
 from traced_tools.core.tool_definition import ToolDefinition
-from traced_tools.search import HybridToolIndex, KeywordToolIndex, RegexToolIndex, ToolIndex, VectorToolIndex
+from traced_tools.search import (
+    HybridToolIndex,
+    KeywordToolIndex,
+    RegexToolIndex,
+    ToolIndex,
+    ToolMatch,
+    VectorToolIndex,
+    regex,
+)
+from traced_tools.search.index import best_matches
+from traced_tools.search.texts import texts_of
+from traced_tools.search.words import fold, query_words
 
 INDEXES: dict[str, Callable[[], ToolIndex]] = {
     "regex": RegexToolIndex,
@@ -23,6 +37,23 @@ INDEXES: dict[str, Callable[[], ToolIndex]] = {
     "vector, embedded": lambda: VectorToolIndex(WordEmbeddings()),
     "hybrid": lambda: HybridToolIndex([KeywordToolIndex(), VectorToolIndex()]),
 }
+WEIGHTS = (4, 2, 1, 1)
+"""How much a word counts in each text for a `RegexToolIndex`."""
+PATTERNS = [
+    "^se",
+    "l$",
+    r"\bof\b",
+    "(?m)^a|b$",
+    "[^a]e.",
+    ".*",
+    r"\Aw",
+    r"y\z",
+    "(?s)a.c",
+    "(?x) f i # le",
+    "e{2}",
+    "(",
+    "天?気",
+]
 every_index = pytest.mark.parametrize("make", INDEXES.values(), ids=INDEXES)
 
 texts = st.text(max_size=40) | st.sampled_from(
@@ -146,3 +177,68 @@ for index in (KeywordToolIndex(), VectorToolIndex()):
 def test_a_forked_child_changes_its_index_even_if_a_thread_of_its_parent_holds_the_lock() -> None:
     done = in_a_process(FORK)
     assert (done.stdout, done.stderr) == ("0 1\n0 1\n", "")
+
+
+def expected_of_words(present: dict[str, ToolDefinition], query: str) -> list[ToolMatch]:
+    """What a `RegexToolIndex` returns that searches each text of each tool for the words."""
+    words = sorted(query_words(query), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, words)))
+    matches = []
+    for name, definition in present.items():
+        parts = texts_of(definition)
+        fields = (parts.name, parts.description, parts.parameters, parts.parameter_descriptions)
+        counts = [len(set(pattern.findall(fold(text)))) if words else 0 for text in fields]
+        if any(counts) or not words:
+            matches.append(ToolMatch(name, float(sum(map(mul, WEIGHTS, counts)))))
+    return best_matches(matches, 100)
+
+
+def expected_of_pattern(present: dict[str, ToolDefinition], query: str) -> list[ToolMatch]:
+    try:
+        is_match = compile_pattern(f"(?i){query}")
+    except ValueError:
+        return []
+    scores = {
+        name: 2 * is_match(name) + is_match(definition.description[:20_000]) for name, definition in present.items()
+    }
+    return best_matches([ToolMatch(name, float(score)) for name, score in scores.items() if score], 100)
+
+
+@given(
+    changes, st.lists(texts | st.sampled_from(["ea the weath her", "eat a heat", "ile fil file", "0 00"]), max_size=3)
+)
+def test_a_regex_index_finds_words_as_a_search_of_each_text_does(
+    steps: list[tuple[bool, list[ToolDefinition]]], queries: list[str]
+) -> None:
+    index = RegexToolIndex()
+    present: dict[str, ToolDefinition] = {}
+    for step in [*steps, (True, [])]:
+        present = {
+            name: tool for name, tool in present.items() if step[0] or name not in {tool.name for tool in step[1]}
+        }
+        present |= changed(index, [step])
+        for query in queries:
+            if not regex._OPERATOR.search(query):
+                assert index.search(query, 100) == expected_of_words(present, query)
+
+
+@given(changes, st.sampled_from(PATTERNS) | texts)
+def test_a_regex_index_finds_patterns_as_a_search_of_each_text_does(
+    steps: list[tuple[bool, list[ToolDefinition]]], query: str
+) -> None:
+    index = RegexToolIndex()
+    present = changed(index, steps)
+    if regex._OPERATOR.search(query):
+        expected = expected_of_pattern(present, query)
+        if not expected and query_words(query):
+            expected = expected_of_words(present, query)
+        assert index.search(query, 100) == expected
+
+
+def test_a_regex_index_forgets_what_was_replaced_and_searches_each_run_of_letters_once() -> None:
+    index = RegexToolIndex()
+    for number in range(50):
+        index.add([ToolDefinition(name=f"tool_{place}", description=f"Read file {number}.") for place in range(20)])
+        assert len(index.search("file", 100)) == 20
+    assert len(index._postings.names) <= 60
+    assert index._postings._vocabulary.split("\n").count("file") == 1

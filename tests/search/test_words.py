@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.search import stems
 from traced_tools.search.stems import query_stems, stems_of
 from traced_tools.search.texts import texts_of
 from traced_tools.search.words import query_words, words_of
@@ -52,6 +53,23 @@ def test_a_query_has_no_stop_words_and_words_for_what_paths_are(query: str, word
 def test_words_are_compared_by_their_stems() -> None:
     assert query_stems("converting conversions of files") == query_stems("convert conversion file")
     assert stems_of(ToolDefinition(name="read_files", description="Reading a file."))["file"] == 4
+
+
+@given(st.text() | st.text("aA1 _\u0301\u3000\xa0ﬁ天.IDs\n", max_size=30))
+def test_a_piece_between_spaces_has_the_same_words_alone(text: str) -> None:
+    assert [word for piece in text.split() for word in words_of(piece)] == [*words_of(text)]
+
+
+def test_stems_are_counted_in_long_pieces_and_in_more_pieces_than_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    definition = ToolDefinition(name="read_files", description=f"Read {'file/' * 99} a filing of files.")
+    counts = stems_of(definition)
+    assert counts["file"] == 3 + 99 + 2
+    monkeypatch.setattr(stems, "_MOST_PIECES", 2)
+    stems._PIECES.clear()
+    assert stems_of(definition) == counts
+    assert len(stems._PIECES) <= 2
 
 
 @given(st.text())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, text
+from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table, Text
 
 METADATA = MetaData()
 
@@ -47,29 +47,6 @@ RECORD_COLUMNS: Final = tuple(column for column in RECORDS.columns if column.nam
 """The columns that make up an `AuditRecord`, in the order of its fields."""
 MOST_NAME: Final = 512
 """The maximum length of a text column in UTF-8 bytes. An index entry holds up to three text columns."""
-
-_SEARCHED: Final = ("tool", "agent", "conversation_id")
-"""Part of each index that is ordered by time, so that a search by these columns reads the index alone."""
-
-
-def _index(name: str, *columns: str, condition: str) -> Index:
-    """Return a partial index over the records that meet a condition. Each record is in few of these indexes."""
-    return Index(
-        f"audit_{name}",
-        *(RECORDS.c[column] for column in columns),
-        sqlite_where=text(condition),
-        postgresql_where=text(condition),
-    )
-
-
-INDEXES = (
-    _index("calls", "run_id", "iteration", "batch_index", "kind", "decision", condition="run_id IS NOT NULL"),
-    _index("intents", "time", *_SEARCHED, condition="kind = 'intent'"),
-    _index("decisions", "decision", "time", *_SEARCHED, condition="kind = 'decision'"),
-    _index("outcomes", "outcome", "time", *_SEARCHED, condition="kind = 'outcome'"),
-    _index("conversations", "conversation_id", "time", condition="kind = 'intent' AND conversation_id IS NOT NULL"),
-    _index("checkpoints", "chain_id", "sequence", condition="kind = 'checkpoint'"),
-)
 
 
 def searchable(value: str) -> str:

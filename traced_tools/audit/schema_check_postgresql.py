@@ -15,7 +15,8 @@ from sqlalchemy import BigInteger, Connection, Integer, Text, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
-from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.audit.indexes import INDEXES
+from traced_tools.audit.schema import RECORDS
 
 Sum = tuple[Any, Any]
 """The number of entries of an index, and the sum of their hashes."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, NullPool, select, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.audit.schema import RECORDS
 from traced_tools.core.disk import create_private
 from traced_tools.stores.address import Address
 from traced_tools.stores.engine import store_engine
@@ -187,6 +187,8 @@ class _Sqlite(WriteConnection):
         self._most_rows = _most_rows(self._driver)
 
     def _make_tables(self) -> None:
+        from traced_tools.audit.indexes import INDEXES  # readers start faster without it
+
         with self._transaction():
             self._connection.execute(CreateTable(RECORDS, if_not_exists=True))
             for index in INDEXES:

@@ -38,7 +38,7 @@ COMMANDS: Final = (
     _LateCommand(
         "doctor",
         "traced_tools.cli.doctor.command",
-        "Check MCP servers: which revision of the protocol they speak, and which tools they have.",
+        "Check whether the fast path knows the OpenTelemetry SDK, and what MCP servers speak and offer.",
     ),
     _LateCommand(
         "demo",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Protocol, get_args
 
 from traced_tools.core.checks import check_by, check_json_object, expect
 from traced_tools.core.enums import LOCAL
+from traced_tools.core.frozen import frozen
 from traced_tools.core.policy_verdict import PolicyVerdict
 from traced_tools.core.readable import readable_arguments
 from traced_tools.core.tool_definition import ToolDefinition
@@ -19,7 +20,7 @@ ApprovalScope = Literal["call", "run", "arguments", "tool"]
 APPROVAL_SCOPES: Final = get_args(ApprovalScope)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approve:
     """The decision that a tool call may run.
 
@@ -63,7 +64,7 @@ class Approve:
             raise ValueError("other arguments can be approved for one call only: pass scope='call' with arguments")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reject:
     """The decision that a tool call may not run.
 
@@ -87,12 +88,12 @@ class Reject:
         expect("code", self.code, (str, type(None)), "a str or None")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undecided:
     """The answer if no person can decide now: the run ends, and the call waits in `response.pending`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Denied:
     """The answer that no decision can be reached, so that the call is denied.
 
@@ -139,7 +140,7 @@ class WaitingRun(Protocol):
         """Raise `ResumeError` if a decision is about a call that does not wait, or not for such a decision."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NestedPause:
     """A run that a tool has begun, and that waits.
 
@@ -152,7 +153,7 @@ class NestedPause:
     calls: tuple[PendingCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecidedPause:
     """A nested run with which a call goes on.
 
@@ -167,7 +168,7 @@ class DecidedPause:
     arguments: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PendingCall:
     """A tool call that waits for a decision: an approval, or the input that its tool has asked for.
 

@@ -12,7 +12,7 @@ _DIGITS: Final = 15
 """An integer of at most this many digits fits a double."""
 _LEAST, _MOST = 1e-4, 1e15
 """Between these, Python and RFC 8785 write a number with a fraction in the same way: without an exponent."""
-_WIDE: Final = re.compile("[\ud800-\U0010ffff]")
+_WIDE: Final = "[\ud800-\U0010ffff]"  # compiled when a text needs it, since that takes almost a millisecond
 
 
 class CanonicalJson(str):
@@ -84,13 +84,13 @@ def _may_be_simple(text: str) -> bool:
 
     RFC 8785 sorts by UTF-16 code units, where characters beyond 16 bits come before U+E000.
     """
-    return "\\u" not in text and (text.isascii() or not _WIDE.search(text)) and not _many_openings(text)
+    return "\\u" not in text and (text.isascii() or not re.search(_WIDE, text)) and not _many_openings(text)
 
 
 def _is_simple(value: object) -> bool:
     """Return whether Python is certain to write a value as RFC 8785 does."""
     if type(value) is str:
-        return value.isascii() or not _WIDE.search(value)
+        return value.isascii() or not re.search(_WIDE, value)
     if type(value) is int:
         return -_MOST < value < _MOST
     if type(value) is float:

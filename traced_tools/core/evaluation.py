@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from traced_tools.core.checks import expect
+from traced_tools.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evaluation:
     """What a judge found about an answer.
 

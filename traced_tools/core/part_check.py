@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from traced_tools.core.frozen import frozen
 
 
 class PartCheck(NamedTuple):
@@ -27,7 +28,7 @@ class Checkable(Protocol):
         """Return the checks of the parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedPart:
     """What the check of a part has found.
 

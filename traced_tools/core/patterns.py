@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
+from pydantic_core import CoreSchema, SchemaError, SchemaValidator, core_schema
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
@@ -16,8 +16,21 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     Raises:
         ValueError: if the pattern is not one, such as one that looks around, or if it is too large.
     """
+    validator = _compile(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    return lambda text: validator.isinstance_python(text, strict=True)
+
+
+def compile_filter(pattern: str) -> Callable[[list[str]], list[bool]]:
+    """Return a function that searches each of many texts as `compile_pattern` does, in one call for all of them."""
+    text = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+    validator = _compile(
+        core_schema.list_schema(core_schema.with_default_schema(text, default=None, on_error="default"))
+    )
+    return lambda texts: [found_text is not None for found_text in validator.validate_python(texts)]
+
+
+def _compile(schema: CoreSchema) -> SchemaValidator:
     try:
-        validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+        return SchemaValidator(schema)
     except SchemaError:
         raise ValueError("not a regular expression in the syntax of Rust's regex crate") from None
-    return lambda text: validator.isinstance_python(text, strict=True)

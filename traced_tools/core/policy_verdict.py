@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from traced_tools.core.enums import Decision, PolicyDecision
+from traced_tools.core.frozen import frozen
 
 _BEFORE_POLICIES: Final = ("limited", "repeated", "unknown_tool", "invalid_arguments")
 """The decisions on calls that no policy decides about."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyVerdict:
     """What a policy decides about a tool call.
 

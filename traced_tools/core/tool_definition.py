@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 from weakref import ref
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from traced_tools.core.enums import LOCAL
 from traced_tools.core.messages import Value
@@ -146,6 +146,9 @@ class ToolMetadata(Value):
         requires_approval: whether the tool runs only if the call is approved, or a plain or async predicate over
             the validated arguments. If no approver decides, the run ends, and the call waits. A predicate that fails or
             returns anything but False requires approval.
+        inline: on asyncio, the plain function or `call` of the tool runs in place on the event loop instead of in a
+            worker thread. Set it for a fast tool that never waits: the loop is blocked meanwhile, and calls of one
+            answer run one after the other. Not allowed with a `timeout`, which could not interrupt the tool.
         repeatable: the tool may be called with the same arguments any number of times, such as a tool that polls.
             `LoopLimits(max_repeated_calls=...)` does not count its calls.
         capture: False keeps arguments, results, reasons and exception texts out of captured content.
@@ -163,6 +166,7 @@ class ToolMetadata(Value):
     retries: int = Field(default=0, ge=0)
     retry_on: tuple[type[Exception], ...] | RetryPredicate = (ConnectionError, TimeoutError)
     sequential: bool = False
+    inline: bool = False
     requires_approval: bool | RequiresApproval = False
     repeatable: bool = False
     capture: bool = True
@@ -175,6 +179,12 @@ class ToolMetadata(Value):
         if inspect.iscoroutinefunction(retry_on):
             raise ValueError("retry_on must be a plain function, because it is not awaited: drop `async`")
         return (retry_on,) if isinstance(retry_on, type) else retry_on
+
+    @model_validator(mode="after")
+    def _can_be_interrupted(self) -> Self:
+        if self.inline and self.timeout is not None:
+            raise ValueError("a timeout cannot interrupt a tool that runs inline: drop timeout=, or inline=True")
+        return self
 
 
 def own_name_of(metadata: ToolMetadata) -> str | None:

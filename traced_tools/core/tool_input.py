@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, get_args
 
 from traced_tools.core.checks import check_by, check_json_object, expect
+from traced_tools.core.frozen import frozen
 
 InputMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
 """What a tool may ask for, in the terms of MCP: input of a user, an answer of a model, the folders it may work in."""
@@ -14,7 +15,7 @@ _SAFE_URLS: Final = ("https://", "http://127.0.0.1", "http://localhost", "http:/
 INPUT_METHODS: Final[tuple[InputMethod, ...]] = get_args(InputMethod)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class InputRequest:
     """One question of a tool.
 
@@ -53,7 +54,7 @@ class InputRequest:
         return self.params.get(name) if self.method == "elicitation/create" else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PendingInput:
     """The questions of a call whose tool can finish only with input.
 
@@ -70,7 +71,7 @@ class PendingInput:
     answers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Provide:
     """The decision that a tool gets the input that it has asked for.
 
@@ -94,7 +95,7 @@ class Provide:
         check_json_object("answers", self.answers)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GivenInput:
     """The answers to the questions of a tool, with which its call goes on.
 

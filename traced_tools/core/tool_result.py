@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final
 
 from traced_tools.core.approval import PendingCall
 from traced_tools.core.enums import Decision, ToolOutcome
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable, result_part_of_text
 from traced_tools.core.pickling import picklable
 from traced_tools.core.policy_verdict import PolicyVerdict
-from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import ToolContent, truncate_content
 
 _EDITED: Final = "The call ran with other arguments, which were approved instead of yours: {}. Its result:"
 """What the model reads before a result, so that it doesn't repeat the call with its own arguments."""
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResult:
     """The result of one requested call, whether it ran or was refused.
 
@@ -113,8 +112,7 @@ def _unpickled_result(state: dict[str, Any]) -> ToolResult:
     return ToolResult(**state)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolExecutionResult:
     """The results of one batch of calls.
 

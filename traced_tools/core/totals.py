@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import Usage, UsageSum
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NestedUsage:
     """What the runs nested in a run used, at any depth.
 

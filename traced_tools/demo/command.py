@@ -17,6 +17,7 @@ _OF_LOAD = "With --load"
 
 @app.command()
 def demo(
+    with_hooks: Annotated[bool, typer.Option("--all", help="Show each hook in the tree of spans.")] = False,
     load: Annotated[
         bool, typer.Option("--load", help="Instead, run agents with every outcome, and send their telemetry.")
     ] = False,
@@ -62,7 +63,7 @@ def demo(
         typer.echo("demo: --otlp, --prometheus and --without need --load", err=True)
         raise typer.Exit(2)
     try:
-        run_demo(Console())
+        run_demo(Console(), with_hooks=with_hooks)
     except TracedToolsError as error:
         typer.echo(f"demo: {error}", err=True)
         typer.echo("Unset OPENAI_API_KEY and OPENAI_BASE_URL to run the demo against its own local server.", err=True)

@@ -1,13 +1,17 @@
-"""Runs the demo's agent and prints its answer as it streams."""
+"""Runs the demo's agent, and prints its answer as it streams."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
+from secrets import token_bytes
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from traced_tools.demo.report import print_report
+from traced_tools import AuditTrail
+from traced_tools.demo.report import print_audit, print_destination, print_metrics, print_refusals, print_trace
 from traced_tools.demo.server import MODEL, trip_server
 from traced_tools.demo.trip import QUESTION, trip_planner
 from traced_tools.models import OpenAIChatModel
@@ -15,18 +19,30 @@ from traced_tools.run_handles import ChatStream
 from traced_tools.testing import capture_telemetry
 
 
-def run_demo(console: Console) -> None:
-    """Run the trip planner and print its answer as it streams, then its spans as a tree and its metrics as a table."""
+def run_demo(console: Console, *, with_hooks: bool = False) -> None:
+    """Run the trip planner and print its answer as it streams, then its trace, its audit records and its metrics.
+
+    Args:
+        console: where to print.
+        with_hooks: whether each hook has a line of its own in the tree of spans.
+    """
     with ExitStack() as stack:
         model = stack.enter_context(_model(stack, console))
         telemetry = stack.enter_context(capture_telemetry())
-        client = trip_planner(model, telemetry.options)
+        store = Path(stack.enter_context(TemporaryDirectory(prefix="traced-tools-demo-"))) / "audit.db"
+        trail = stack.enter_context(AuditTrail(store, key=token_bytes(32)))
+        client = trip_planner(model, telemetry.options, trail)
         console.print(f"[bold]> {QUESTION}[/]\n", highlight=False)
         try:
             with client.prompt(QUESTION).stream() as stream:
                 _print_stream(stream, console)
-        finally:
-            print_report(console, telemetry)  # also if the run failed, because then the trace shows where
+        finally:  # also if the run failed, because then the trace shows where
+            print_trace(console, telemetry, with_hooks=with_hooks)
+        print_refusals(console, stream.response)
+        trail.close()
+        print_audit(console, store)
+        print_metrics(console, telemetry)
+        print_destination(console)
 
 
 def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:

@@ -7,12 +7,26 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 
-from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, SystemMessage, ToolResult, tool
+from traced_tools import (
+    Advisor,
+    AuditAdvisor,
+    AuditTrail,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    Policy,
+    PolicyAdvisor,
+    Rule,
+    SystemMessage,
+    tool,
+)
 from traced_tools.models import ChatModel
 from traced_tools.observe.run_telemetry import TelemetryOptions
-from traced_tools.tools import ToolInvocation
 
 QUESTION = "Plan a weekend in Lisbon for two from Oslo, 12 to 14 June 2026, for at most 900 euros, and book the hotel."
+POLICY = Policy(
+    [Rule("costs-money", tool="book_*", then="deny", reason="bookings are made by the traveller")], default="allow"
+)
 SYSTEM = "You plan trips. Look things up before you answer, several at once where you can. Be brief."
 
 
@@ -98,27 +112,13 @@ class Observer(Advisor):
         return await call_next(request)
 
 
-class SpendingPolicy(Advisor):
-    """Refuses tool calls that cost money."""
-
-    name, order = "spending_policy", 350
-
-    async def advise_tool(
-        self, call: ToolInvocation, call_next: Callable[[ToolInvocation], Awaitable[ToolResult]]
-    ) -> ToolResult:
-        """Refuse bookings and allow everything else."""
-        if call.name == "book_hotel":
-            return call.denied("bookings are made by the traveller", code="costs_money")
-        return await call_next(call)
-
-
-def trip_planner(model: ChatModel, telemetry: TelemetryOptions) -> ChatClient:
-    """Return the demo's agent."""
+def trip_planner(model: ChatModel, telemetry: TelemetryOptions, trail: AuditTrail) -> ChatClient:
+    """Return the demo's agent, whose tool calls are recorded in `trail`."""
     return ChatClient(
         model,
         name="trip_planner",
         system=SYSTEM,
         tools=[TripTools()],
-        advisors=[TravellerProfile(), SpendingPolicy(), Observer()],
+        advisors=[TravellerProfile(), AuditAdvisor(trail), PolicyAdvisor(POLICY), Observer()],
         telemetry=telemetry,
     )

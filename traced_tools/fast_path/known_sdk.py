@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import FunctionType
 from typing import Any, Final
 
@@ -12,10 +14,37 @@ from opentelemetry.sdk.version import __version__
 KNOWN_VERSIONS: Final = frozenset({"1.45.0", "1.45.1", "1.45.2"})
 """The releases of the SDK whose exports the tests compare with those of the fast path."""
 
+RELEASE: Final = __version__
+"""The installed release of the SDK."""
+
+_LOG: Final = logging.getLogger(__name__)
+
 
 def is_known_version() -> bool:
     """Return whether the tests cover the installed release of the SDK."""
-    return __version__ in KNOWN_VERSIONS
+    return RELEASE in KNOWN_VERSIONS
+
+
+def takes_part() -> bool:
+    """Return whether the fast path takes part, which it does with a known release; log once if it does not."""
+    if is_known_version():
+        return True
+    _log_unknown()
+    return False
+
+
+@cache
+def _log_unknown() -> None:
+    _LOG.warning("%s", unknown_release())
+
+
+def unknown_release() -> str:
+    """Return what follows if the fast path does not know the installed release, and what to do."""
+    releases = ", ".join(sorted(KNOWN_VERSIONS))
+    return (
+        f"the fast path does not know opentelemetry-sdk {RELEASE}, so telemetry takes more processor time: upgrade "
+        f"traced_tools, or install one of the releases {releases}"
+    )
 
 
 def are_original(*functions: Callable[..., Any]) -> bool:

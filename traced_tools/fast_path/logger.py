@@ -12,7 +12,7 @@ from opentelemetry._logs import LogRecord
 from opentelemetry.sdk._logs import Logger, ReadWriteLogRecord
 
 from traced_tools.fast_path.attributes import valid_attributes
-from traced_tools.fast_path.known_sdk import are_original, is_known_version
+from traced_tools.fast_path.known_sdk import are_original
 from traced_tools.observe.logger import SEVERITIES, ApiLogger
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def is_known_logger(logger: object) -> TypeGuard[Logger]:
     """Return whether the fast path can stand in for a logger: it is the SDK's own, with no limit of text."""
     return (
         type(logger) is Logger
-        and is_known_version()
         and "emit" not in vars(logger)
         and are_original(Logger.emit)
         and logger._log_record_limits.max_log_record_attribute_length is None

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from contextlib import nullcontext
 from math import inf
+from random import random
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
@@ -43,7 +44,7 @@ from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricRead
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from traced_tools.core.fork import on_fork
-from traced_tools.fast_path.known_sdk import are_original, is_known_version
+from traced_tools.fast_path.known_sdk import are_original
 from traced_tools.fast_path.tracer import FastSpan
 from traced_tools.flow.deferred import is_in_finalizer
 from traced_tools.observe.meter import ApiMeter, CounterRecorder, HistogramRecorder
@@ -292,6 +293,9 @@ class _Target:
         ):
             self._add_to_histogram(aggregation, values)
             return
+        if type(aggregation) is _SumAggregation and type(aggregation._reservoir) is SimpleFixedSizeExemplarReservoir:
+            self._add_to_sum(aggregation, values)
+            return
         measurement = _Measurement()
         for series, measurement.value, measurement.time_unix_nano, measurement.context in values:
             measurement.attributes = series.labels
@@ -316,6 +320,26 @@ class _Target:
         for series, amount, time, context in last.values():
             histogram._reservoir.offer(amount, time, series.labels, context)
 
+    def _add_to_sum(self, total: Any, values: list[_Value]) -> None:
+        """Do what `aggregate` of the sum does for each value. Its reservoir keeps a random choice of all values.
+
+        The SDK draws a place in the reservoir for each value, and a later value may take the place of an earlier one.
+        """
+        with total._lock:
+            total._value = total._value or 0
+            for value in values:  # one after the other, because `sum` rounds floats less often
+                total._value += value[1]
+        reservoir, chosen = total._reservoir, dict[int, _Value]()
+        with reservoir._lock:
+            for value in values:
+                if value[3] is not None:
+                    seen = reservoir._measurements_seen = reservoir._measurements_seen + 1
+                    place = seen - 1 if seen <= reservoir._size else int(random() * seen)
+                    if place < reservoir._size:
+                        chosen[place] = value
+            for place, (series, amount, time, context) in chosen.items():
+                reservoir._reservoir_storage[place].offer(amount, time, series.labels, context)
+
 
 class _Measurement:
     """What an aggregation reads of the SDK's `Measurement`. It keeps none, so one object serves for all values."""
@@ -332,18 +356,17 @@ def is_known_meter(meter: object) -> TypeGuard[Meter]:
     """Return whether the fast path can stand in for a meter: it and what it calls are the SDK's own."""
     if type(meter) is not Meter or type(meter._measurement_consumer) is not SynchronousMeasurementConsumer:
         return False
-    return (
-        is_known_version()
-        and type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS
-        and are_original(
-            Histogram.record,
-            Counter.add,
-            SynchronousMeasurementConsumer.consume_measurement,
-            MetricReaderStorage.consume_measurement,
-            _ViewInstrumentMatch.consume_measurement,
-            _ExplicitBucketHistogramAggregation.aggregate,
-            AlignedHistogramBucketExemplarReservoir.offer,
-        )
+    return type(_get_consumer(meter)._sdk_config.exemplar_filter) in _FILTERS and are_original(
+        Histogram.record,
+        Counter.add,
+        SynchronousMeasurementConsumer.consume_measurement,
+        MetricReaderStorage.consume_measurement,
+        _ViewInstrumentMatch.consume_measurement,
+        _ExplicitBucketHistogramAggregation.aggregate,
+        AlignedHistogramBucketExemplarReservoir.offer,
+        _SumAggregation.aggregate,
+        SimpleFixedSizeExemplarReservoir.offer,
+        SimpleFixedSizeExemplarReservoir._find_bucket_index,
     )
 
 

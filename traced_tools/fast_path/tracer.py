@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation import _SPAN_KEY
 from opentelemetry.trace.status import Status, StatusCode
 
 from traced_tools.fast_path.attributes import valid_attributes
-from traced_tools.fast_path.known_sdk import are_original, is_known_version
+from traced_tools.fast_path.known_sdk import are_original
 from traced_tools.fast_path.watchers import Watchers
 from traced_tools.observe.tracer import ApiTracer
 
@@ -242,7 +242,6 @@ def is_known_tracer(tracer: object) -> TypeGuard[Tracer]:
     """Return whether the fast path can stand in for a tracer: it is the SDK's own and samples as the parent does."""
     return (
         type(tracer) is Tracer
-        and is_known_version()
         and "start_span" not in vars(tracer)
         and are_original(Tracer.start_span, Tracer._is_enabled)
         and sdk_trace._Span is _Span

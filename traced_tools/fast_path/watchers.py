@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
+from opentelemetry.sdk._shared_internal import BatchProcessor
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
@@ -31,16 +31,22 @@ class Watchers:
         self.processors = processors
         self.of_starts = [processor for processor in processors if _does_something(processor, "on_start")]
         self.of_ends = [processor for processor in processors if _does_something(processor, "_on_ending")]
-        self._exports = [(processor, _get_emit(processor)) for processor in processors]
+        self._exports = [(processor, _get_batch(processor)) for processor in processors]
 
     def take_ended(self, span: ReadableSpan) -> None:
         """Give all processors an ended span that is known to be sampled, which a batch processor would check again."""
-        for processor, emit in self._exports:
+        for processor, batch in self._exports:
             # Instrumentation may have replaced `on_end` since, of this processor or of the class.
-            if emit is None or "on_end" in processor.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
+            if batch is None or "on_end" in processor.__dict__ or BatchSpanProcessor.on_end is not _BY_BATCH:
                 processor.on_end(span)
+            elif batch._shutdown or len(batch._queue) == batch._max_queue_size:
+                batch.emit(span)
             else:
-                emit(span)
+                # What `emit` does, without asking the system for the process's id: the SDK's hook has emptied the
+                # queue of a forked child already.
+                batch._queue.appendleft(span)
+                if len(batch._queue) >= batch._max_export_batch_size and not batch._worker_awaken.is_set():
+                    batch._worker_awaken.set()
 
 
 def _does_something(processor: SpanProcessor, method: str) -> bool:
@@ -49,8 +55,10 @@ def _does_something(processor: SpanProcessor, method: str) -> bool:
     return function not in _IDLE
 
 
-def _get_emit(processor: SpanProcessor) -> Callable[[ReadableSpan], object] | None:
-    """Return what a batch processor of the SDK does with a sampled span; None for any other processor."""
-    if isinstance(processor, BatchSpanProcessor) and type(processor).on_end is _BY_BATCH:
-        return processor._batch_processor.emit
-    return None
+def _get_batch(processor: SpanProcessor) -> BatchProcessor[ReadableSpan] | None:
+    """Return what queues the spans of a batch processor of the SDK; None for any other processor."""
+    if not isinstance(processor, BatchSpanProcessor) or type(processor).on_end is not _BY_BATCH:
+        return None
+    batch: BatchProcessor[ReadableSpan] = processor._batch_processor
+    is_original = type(batch) is BatchProcessor and are_original(BatchProcessor.emit) and "emit" not in vars(batch)
+    return batch if is_original else None

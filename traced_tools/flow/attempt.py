@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
 from functools import partial
+from math import inf
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,17 +70,18 @@ class Attempt(Step[Any]):
         self._step = step
         self._context = context
         self._seconds = min(seconds, TIMEOUT_MAX)
+        self._ends = inf  # until the tool begins
         self._late = late
 
     def run(self) -> Any:
         """Run the tool, blocking."""
         if self._step.is_async:
             return run_async(self.arun)
-        pool, start = workers(), Future[None]()
-        future = pool.submit(partial(self._begin, self._step.run, start), beyond=True)
+        pool = workers()
+        future = pool.submit(partial(self._begin, self._step.run), beyond=True)
         try:
-            start.result()
-            wait([future], self._seconds_left)
+            while not future.done() and (seconds := self._seconds_left) > 0:  # a queued tool may not have begun in time
+                wait([future], seconds)
         finally:
             given_up = pool.give_up(future)
         return self._result(future, given_up)
@@ -88,28 +90,26 @@ class Attempt(Step[Any]):
         """Run the tool on asyncio."""
         if self._step.is_async:
             return await self._begin(partial(self._awaited, self._step.arun))
-        pool, start = workers(), Future[None]()
+        pool = workers()
         # a function that is not `async` may return an awaitable, which must run on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
-        future = pool.submit(partial(self._begin, function, start), beyond=is_in_worker())
+        future = pool.submit(partial(self._begin, function), beyond=is_in_worker())
         try:
-            await wait_until_done(start)
-            await wait_until_done(future, self._seconds_left)
+            while not future.done() and (seconds := self._seconds_left) > 0:
+                await wait_until_done(future, seconds)
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
         return await self._awaited(lambda: result) if hasattr(result, "__await__") else result
 
-    def _begin(self, function: Callable[[], Any], start: Future[None] | None = None) -> Any:
+    def _begin(self, function: Callable[[], Any]) -> Any:
         self._ends = time.monotonic() + self._seconds
         self._context.deadline = min(self._context.deadline or self._ends, self._ends)
-        if start is not None:
-            start.set_result(None)
         return function()
 
     @property
     def _seconds_left(self) -> float:
-        return self._ends - time.monotonic()
+        return min(self._seconds, self._ends - time.monotonic())
 
     def _result(self, future: Future[Any], given_up: bool) -> Any:
         if given_up:

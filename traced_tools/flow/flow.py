@@ -43,7 +43,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from traced_tools.core.tracebacks import is_debugging, shorten_traceback
 from traced_tools.errors import Abandoned, NeedsEventLoop
@@ -52,6 +52,7 @@ from traced_tools.flow.deferred import in_finalizer, is_in_finalizer
 T = TypeVar("T")
 C = TypeVar("C")
 Flow = Coroutine[Any, Any, T]
+_StepTypes: TypeAlias = "type[Step[Any]] | tuple[()]"
 
 
 class Step(Generic[T]):
@@ -133,11 +134,11 @@ class Execution(Generic[T]):
 
     def resume(self, value: Any = None) -> None:
         """Send `value` to the flow and run it to its next step or its end."""
-        self._advance(self._flow.send, value)
+        self.context.run(self._advance, self._flow.send, value)
 
     def fail(self, error: BaseException) -> None:
         """Throw `error` into the flow at its current `await`."""
-        self._advance(self._flow.throw, _without_stop_iteration(error))
+        self.context.run(self._advance, self._flow.throw, _without_stop_iteration(error))
 
     def start(self) -> None:
         """Run the flow to its first step, unless it has already started."""
@@ -146,16 +147,59 @@ class Execution(Generic[T]):
                 self._flow, self.context = self._make(), copy_context()
             self.resume()
 
+    def run_steps(self, until: _StepTypes = ()) -> None:
+        """Perform the flow's steps, blocking, until it ends or awaits a step of the type `until`."""
+        self.context.run(self._run_steps, until)
+
+    async def arun_steps(self, until: _StepTypes = ()) -> None:
+        """Perform the flow's steps on asyncio until it ends or awaits a step of the type `until`."""
+        try:
+            await drive_in_context(self, self._arun_steps(until))
+        except GeneratorExit:  # the task's event loop has ended, so no step can be performed anymore
+            self.discard()
+            raise
+
+    # What follows runs in the execution's context. It is entered once for several steps, not for each of them.
+
+    def _run_steps(self, until: _StepTypes) -> None:
+        while (step := self.step) is not None and not isinstance(step, until):
+            try:
+                result = step.run()
+            except BaseException as error:
+                failure = error
+            else:
+                self._advance(self._flow.send, result)
+                continue
+            try:
+                self._advance(self._flow.throw, _without_stop_iteration(failure))
+            finally:
+                del failure  # see `fail_afterwards`
+
+    async def _arun_steps(self, until: _StepTypes) -> None:
+        while (step := self.step) is not None and not isinstance(step, until):
+            try:
+                result = await step.arun()
+            except GeneratorExit:  # see `arun_steps`
+                raise
+            except BaseException as error:
+                failure = error
+            else:
+                self._advance(self._flow.send, result)
+                continue
+            try:
+                self._advance(self._flow.throw, _without_stop_iteration(failure))
+            finally:
+                del failure  # see `fail_afterwards`
+
     def _advance(self, action: Callable[[Any], Any], value: Any) -> None:
+        """Run the flow to its next step or its end."""
         self.started = self._running = True
         try:
-            step = self.context.run(action, value)
+            step = action(value)
             self.step = step if isinstance(step, Step) else ForeignAwaitable(step)
         except StopIteration as end:
             self.finished, self.step, self.result = True, None, end.value
         except BaseException as error:
-            if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
-                raise  # another thread is performing the step, and the flow did not run
             self.finished, self.step = True, None
             if isinstance(error, Exception) and not is_debugging():
                 shorten_traceback(error)
@@ -217,25 +261,11 @@ def drive(execution: Execution[T]) -> T:
     """Run the rest of a flow, blocking."""
     try:
         execution.start()
-        while not execution.finished:
-            advance(execution)
+        execution.run_steps()
         return execution.result
     finally:
         if not execution.finished:
             execution.discard()
-
-
-def advance(execution: Execution[Any]) -> None:
-    """Perform the step that the flow awaits, blocking, and resume the flow."""
-    assert execution.step is not None
-    try:
-        result = execution.context.run(execution.step.run)
-    except BaseException as error:
-        failure = error
-    else:
-        execution.resume(result)
-        return
-    fail_afterwards(execution, failure)
 
 
 def perform_step(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
@@ -270,28 +300,11 @@ async def adrive(execution: Execution[T]) -> T:
     """Run the rest of a flow on asyncio."""
     try:
         execution.start()
-        while not execution.finished:
-            await aadvance(execution)
+        await drive_in_context(execution, execution._arun_steps(()))
         return execution.result
     finally:
         if not execution.finished:
             execution.discard()
-
-
-async def aadvance(execution: Execution[Any]) -> None:
-    """Perform the step that the flow awaits on asyncio, and resume the flow."""
-    assert execution.step is not None
-    try:
-        result = await drive_in_context(execution, execution.step.arun())
-    except GeneratorExit:  # the task's event loop has ended, so no step can be performed anymore
-        execution.discard()
-        raise
-    except BaseException as error:
-        failure = error
-    else:
-        execution.resume(result)
-        return
-    fail_afterwards(execution, failure)
 
 
 async def aperform_step(execution: Execution[Any]) -> Callable[[], None]:

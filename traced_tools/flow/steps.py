@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, Step, aadvance, adrive, advance, drive, perform_step
+from traced_tools.flow.flow import Execution, Flow, Step, adrive, drive, perform_step
 from traced_tools.flow.workers import (
     cancel_group_on_error,
     cancelled_from_inside,
@@ -237,11 +237,9 @@ async def _adrive_until_waiting(execution: Execution[Any]) -> Any:
     waits = False
     try:
         execution.start()
-        while not execution.finished:
-            if waits := isinstance(execution.step, AwaitOthers):
-                return _WAITS
-            await aadvance(execution)
-        return execution.result
+        await execution.arun_steps(AwaitOthers)
+        waits = not execution.finished
+        return _WAITS if waits else execution.result
     finally:
         if not execution.finished and not waits:
             execution.discard()
@@ -305,8 +303,7 @@ class _ParallelFlow:
             execution.context = execution.context.copy()  # a thread that performs a step still uses the original
             with suppress(Exception, Abandoned):  # the interrupt is the error that is raised
                 execution.fail(Abandoned())
-                while not execution.finished:
-                    advance(execution)
+                execution.run_steps()
 
 
 def _abandon(flows: Sequence[_ParallelFlow]) -> None:

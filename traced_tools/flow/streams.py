@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, StreamingStep, aadvance, advance, drive_in_context, fail_afterwards
+from traced_tools.flow.flow import Execution, Flow, StreamingStep, drive_in_context, fail_afterwards
 
 C = TypeVar("C")
 
@@ -84,7 +84,7 @@ class Stream(_ChunkDriver, Generic[C]):
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
-                    advance(execution)
+                    execution.run_steps(StreamingStep)
                 elif (chunk := self._pull(execution.step)) is not _END:
                     return chunk
         raise StopIteration
@@ -113,8 +113,7 @@ class Stream(_ChunkDriver, Generic[C]):
                 reason = error
             try:
                 self._stop_flow(reason)
-                while not self._execution.finished:
-                    advance(self._execution)
+                self._execution.run_steps()
             except Abandoned:
                 pass
 
@@ -131,7 +130,7 @@ class AsyncStream(_ChunkDriver, Generic[C]):
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
-                    await aadvance(execution)
+                    await execution.arun_steps(StreamingStep)
                 elif (chunk := await self._pull(execution.step)) is not _END:
                     return chunk
         raise StopAsyncIteration
@@ -167,7 +166,6 @@ class AsyncStream(_ChunkDriver, Generic[C]):
                 reason = error
             try:
                 self._stop_flow(reason)
-                while not self._execution.finished:
-                    await aadvance(self._execution)
+                await self._execution.arun_steps()
             except Abandoned:
                 pass

@@ -12,13 +12,13 @@ import selectors
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from traced_tools.core.checks import expect_whole
 from traced_tools.core.fork import on_fork
@@ -28,7 +28,109 @@ T = TypeVar("T")
 _IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
 _ON_PORTAL: ContextVar[bool] = ContextVar("traced_tools_on_portal", default=False)
 _BLOCKS_PORTAL: ContextVar[bool] = ContextVar("traced_tools_blocks_portal", default=False)
-Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class _Wakeup:
+    """Wakes, from any thread, the task that awaits it.
+
+    asyncio awaits every object with these methods as a future. With a future of its own, a task would go on only in the
+    turn of the loop after the turn that completes the future.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled_with", "_context", "_loop", "_resume")
+
+    def __init__(self) -> None:
+        self._asyncio_future_blocking = False
+        self._cancelled_with: tuple[object, ...] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._resume: Callable[[_Wakeup], object] | None = None
+
+    def wake(self, _: object = None) -> None:
+        """Wake the task. It must await this object before the next turn of its loop."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def wake_after(self, seconds: float) -> asyncio.TimerHandle:
+        """Wake the task after a time, unless the caller, on the task's loop, cancels the timer."""
+        return self._loop.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        resume, self._resume = self._resume, None  # once: the task may have been cancelled before this turn of the loop
+        if resume is not None:
+            self._context.run(resume, self)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the task."""
+        return self._loop
+
+    def add_done_callback(self, resume: Callable[[_Wakeup], object], *, context: Context) -> None:
+        """Set the method that resumes the task."""
+        self._resume = resume
+        self._context = context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the waiting of the task."""
+        self._cancelled_with = () if msg is None else (msg,)
+        self._loop.call_soon(self._wake)
+        return True
+
+    def result(self) -> None:
+        """Raise the cancellation, if there is one."""
+        if self._cancelled_with is not None:
+            raise asyncio.CancelledError(*self._cancelled_with)
+
+
+class _AwaitedJob(Generic[T]):
+    """The result of a job that a coroutine awaits, for `WorkerPool.start`: a future without locks and conditions."""
+
+    __slots__ = ("_error", "_result", "_tickets", "wakeup")
+
+    _result: T
+
+    def __init__(self) -> None:
+        self.wakeup = _Wakeup()
+        self._tickets = [None]  # `pop` is atomic: only one of the worker and the coroutine has the ticket
+        self._error: BaseException | None = None
+
+    def cancel(self) -> bool:
+        """Return whether the job has not begun, and now never begins."""
+        return self.set_running_or_notify_cancel()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether the job may begin."""
+        try:
+            self._tickets.pop()
+        except IndexError:
+            return False
+        return True
+
+    def set_result(self, result: T) -> None:
+        """Set the result and wake the coroutine."""
+        self._result = result
+        self.wakeup.wake()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Set the error and wake the coroutine."""
+        self._error = error
+        self.wakeup.wake()
+
+    def result(self) -> T:
+        """Return the result of the job that has ended, or raise its error; called once."""
+        error, self._error = self._error, None  # the frames in its traceback refer to this object
+        if error is None:
+            return self._result
+        try:
+            raise error
+        finally:
+            del error  # breaks the reference cycle between the error and this frame in its traceback
+
+
+JobFuture = Future[Any] | _AwaitedJob[Any]
+Job = tuple[JobFuture, Callable[[], Any]]
 
 
 class _Thread(threading.Thread):
@@ -55,67 +157,75 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._threads = 0
         self._waiting = 0  # idle threads, less the jobs in the queue
-        self._given_up: set[Future[Any]] = set()
+        self._unfinished: set[JobFuture] = set()  # without the abandoned ones
 
     def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
-        """Run `function` in a thread, in the caller's context, and return its future.
+        """Run `function` in a thread, in a copy of the caller's context, and return its future.
 
         Args:
             function: the blocking function.
             beyond: whether to start a thread beyond the pool's size if all are busy.
         """
         future: Future[T] = Future()
+        self.start(future, function, beyond=beyond)
+        return future
+
+    def start(self, future: JobFuture, function: Callable[[], Any], *, beyond: bool) -> None:
+        """Run `function` in a thread, in a copy of the caller's context, and settle `future`; see `submit`."""
         context = copy_context()
         context.run(_IN_WORKER.set, True)  # in the copy: code that the job starts on an event loop inherits it, too
         job = (future, partial(context.run, function))
         with self._lock:  # as in `_leaves`: no job is queued for a thread that has just decided to leave
             if self._waiting <= 0 and (self._threads < self._size or beyond):
-                self._start(job)
+                self._start_thread(job)
             else:
                 self._waiting -= 1
                 self._jobs.put(job)
-        return future
+            self._unfinished.add(future)
 
-    def _start(self, job: Job) -> None:
+    def _start_thread(self, job: Job) -> None:
         # In a list, which the thread empties: a thread keeps its arguments as long as it lives.
         _Thread(target=self._work, args=([job],), name="traced_tools-worker", daemon=True).start()
         self._threads += 1
 
-    def give_up(self, future: Future[Any]) -> bool:
-        """Abandon a future, and return whether it was not done.
+    def give_up(self, future: JobFuture) -> bool:
+        """Abandon a future, and return whether its job had not ended.
 
         A job that has not begun never begins; otherwise its thread leaves the pool and ends with the job.
         """
         if future.cancel():
             return True
         with self._lock:
-            if future.done():
+            if future not in self._unfinished:
                 return False
-            self._given_up.add(future)
+            self._unfinished.remove(future)
             self._threads -= 1
             # The job leaves a place. If more jobs are queued than threads are idle, `get` does not block.
             if self._waiting < 0 and self._threads < self._size:
                 self._waiting += 1
-                self._start(self._jobs.get())
+                self._start_thread(self._jobs.get())
             return True
 
     def _work(self, first: list[Job]) -> None:
         jobs = self._jobs
         future, job = first.pop()
         while True:
-            if future.set_running_or_notify_cancel():
-                _settle(future, job)
-            if jobs is not self._jobs or self._leaves(future):  # the job has forked, and this is the child: it ends
+            settle = _outcome(future, job) if future.set_running_or_notify_cancel() else None
+            # Before others learn of the end: the next job of a run that waits for this one comes to this thread.
+            leaves = jobs is not self._jobs or self._leaves(future)  # the job has forked, and this is the child
+            if settle is not None:
+                settle()
+            if leaves:
                 return
-            del future, job  # an idle thread keeps neither the result nor the context of its last job
+            del future, job, settle  # an idle thread keeps neither the result nor the context of its last job
             future, job = jobs.get()
 
-    def _leaves(self, future: Future[Any]) -> bool:
+    def _leaves(self, future: JobFuture) -> bool:
         """Return whether the thread of `future` leaves the pool, as abandoned or surplus; otherwise it is now idle."""
         with self._lock:
-            if future in self._given_up:
-                self._given_up.remove(future)
+            if future not in self._unfinished:
                 return True
+            self._unfinished.remove(future)
             # While more jobs are queued than threads are idle, even a surplus thread takes one: a busy worker may wait
             # for that job.
             if self._threads > self._size and self._waiting >= 0:
@@ -131,20 +241,19 @@ class UnboundedPool(WorkerPool):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def submit(self, function: Callable[[], T], *, beyond: bool = True) -> Future[T]:
+    def start(self, future: JobFuture, function: Callable[[], Any], *, beyond: bool = True) -> None:
         """Run `function` in a thread at once; see `WorkerPool.submit`."""
-        return super().submit(function, beyond=True)
+        super().start(future, function, beyond=True)
 
 
-def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
+def _outcome(future: JobFuture, job: Callable[[], Any]) -> Callable[[], None]:
+    """Run `job`, and return a function that settles `future` with its result or error."""
     try:
-        result = job()
+        return partial(future.set_result, job())
     except asyncio.CancelledError:  # asyncio would take it for a cancellation of the waiting task
-        future.set_exception(cancelled_from_inside())
+        return partial(future.set_exception, cancelled_from_inside())
     except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        return partial(future.set_exception, error)
 
 
 def cancelled_from_inside() -> CancelledError:
@@ -157,19 +266,16 @@ async def wait_until_done(future: Future[Any], seconds: float | None = None) -> 
 
     Unlike `asyncio.wrap_future` this copies no exception into asyncio, which logs the text of an unretrieved one.
     """
-    loop = asyncio.get_running_loop()
-    wakeup: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not wakeup.done():  # this task may have been cancelled between the call and this turn of the loop
-            wakeup.set_result(None)
-
-    def wake_loop(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(wake)
-
-    future.add_done_callback(wake_loop)
-    await asyncio.wait([wakeup], timeout=seconds)
+    wakeup = _Wakeup()
+    future.add_done_callback(wakeup.wake)
+    if seconds is None:
+        await wakeup
+        return
+    timer = wakeup.wake_after(seconds)
+    try:
+        await wakeup
+    finally:
+        timer.cancel()
 
 
 async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
@@ -407,12 +513,13 @@ async def join_portal(begin: Callable[[], Awaitable[T]]) -> T:
 
 async def in_thread(function: Callable[[], T]) -> T:
     """Run blocking `function` in a worker thread, in the caller's context; abandon it if this call is cancelled."""
-    pool = workers()
-    future = pool.submit(function, beyond=is_in_worker())
+    pool, future = workers(), _AwaitedJob[T]()
+    pool.start(future, function, beyond=is_in_worker())
     try:
-        await wait_until_done(future)
-    finally:
+        await future.wakeup
+    except BaseException:
         pool.give_up(future)
+        raise
     return future.result()
 
 
@@ -476,6 +583,10 @@ def _run_waiting(waiting: deque[Any], settle: Callable[[Any, Any], None]) -> Non
         except IndexError:
             return
         settle(future, job)
+
+
+def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
+    _outcome(future, job)()
 
 
 def _settle_here(future: Future[Any], job: Callable[[], Any]) -> None:

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.enums import TimeKind
 from traced_tools.errors import AdvisorChainError, ResumeError
 from traced_tools.loop.advisor import AdviseNext, Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.loop.state import KeptByAdvisor
 from traced_tools.models.base import ChatChunk, ChatModel
 from traced_tools.models.model_call import call_model
 from traced_tools.observe.observations import observe_failed_chunk, observe_hook
@@ -32,6 +31,9 @@ from traced_tools.tools.advice import (
     sort_advisors,
 )
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet, names_by_source
+
+if TYPE_CHECKING:
+    from traced_tools.loop.state import KeptByAdvisor
 
 
 class AdvisorChain:
@@ -103,6 +105,8 @@ class AdvisorChain:
 
     def paused_states(self, run: RunContext) -> list[KeptByAdvisor]:
         """Return the states of the advisors for a run that pauses."""
+        from traced_tools.loop.state import KeptByAdvisor  # few runs pause
+
         states = [(name, place, advisor.paused_state(run)) for (name, place), advisor in self._keeping.items()]
         return [
             KeptByAdvisor(name=name, place=place, state=json.dumps(dict(state)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from typing_extensions import TypeVar
 
@@ -19,6 +19,7 @@ from traced_tools.core.conversation import (
 )
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import (
     ANY_MESSAGE,
     MESSAGE_TYPES,
@@ -30,21 +31,21 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.pickling import picklable
-from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.run.context import RunContext
-from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+
+if TYPE_CHECKING:
+    from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 
 OutputT = TypeVar("OutputT", default=Any)
 _MOST_CHECKED: Final = 4
 """How many conversations a run remembers: those of the loop, of a memory inside it, and of advisors further inside."""
 
 
-@quick_init
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ChatClientRequest:
     """One request that passes through the advisor chain to the model.
 
@@ -109,7 +110,7 @@ def _check_messages(conversation: tuple[Message, ...], run: RunContext) -> tuple
 
     If it continues one of the last conversations that the run has checked, only its new messages are checked.
     """
-    beginning = next((known for known in reversed(run.checked) if known.begins(conversation)), NOTHING_CHECKED)
+    beginning = next((earlier for earlier in reversed(run.checked) if earlier.begins(conversation)), NOTHING_CHECKED)
     new_messages = conversation[len(beginning.messages) :]
     if not all(isinstance(message, MESSAGE_TYPES) for message in new_messages):
         expect_each("messages", conversation, MESSAGE_TYPES, ANY_MESSAGE)
@@ -123,7 +124,7 @@ def _check_messages(conversation: tuple[Message, ...], run: RunContext) -> tuple
     return messages
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ValidatedOutput(Generic[OutputT]):
     """The output of a run and the text that it was read from. A pickle omits it if the value cannot be pickled."""
 
@@ -136,8 +137,7 @@ class ValidatedOutput(Generic[OutputT]):
         return ValidatedOutput, (self.text, self.value)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen(repr=False)
 class ChatClientResponse(Generic[OutputT]):
     """The response of one iteration (for advisors) or a run (for the caller), or one chunk.
 

@@ -11,12 +11,12 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError, ValidationInfo
 
 from traced_tools.core.approval import Approve, CallDecision, Denied, NestedPause, PendingCall, WaitingRun, nested_id
-from traced_tools.core.enums import LOCAL, Decision, PolicyDecision, ResumeRefusal, ToolOutcome
+from traced_tools.core.enums import LOCAL, Decision, PolicyDecision, ToolOutcome
 from traced_tools.core.escaping import escaped, unescaped
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, ImagePart, Message, Usage, UsageSum, Value, tool_message_of
@@ -452,32 +452,6 @@ class RunState(Value):
 
 
 WaitingCall.model_rebuild()  # it refers to `RunState`
-
-
-@runtime_checkable
-class KeepsPausedRuns(Protocol):
-    """A store of runs that wait; see `PendingStore`. `keep` and `claim` are flows."""
-
-    async def keep(self, state: RunState, text: str) -> None:
-        """Store a state and its text; the calls in it wait for decisions from now on."""
-
-    async def claim(
-        self, state: RunState, decisions: Mapping[str, CallDecision]
-    ) -> Mapping[str, CallDecision | Denied]:
-        """Spend a state, and return the decisions about its calls: the given ones and those that are stored.
-
-        Raises:
-            ResumeError: if the state is spent or not known, or a call was decided otherwise.
-        """
-
-    def refuse(self, state: str, reason: ResumeRefusal) -> None:
-        """Record, blocking, why a run can never resume from a text, so that it is no longer ready."""
-
-    def withdraw(self, run_id: str) -> bool:
-        """Withdraw a run that waits, blocking, so that it never resumes; return whether it waited."""
-
-    def is_withdrawn(self, run_id: str) -> bool:
-        """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
 
 
 def text_digest(text: str) -> str:

@@ -1,10 +1,8 @@
-"""The events of conversation memory."""
+"""The events of conversation memory; see `observe/typed_events/dispatch.py` for where their types are imported."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from traced_tools.observe.typed_events.types import MemoryCompacted, MemoryRead, MemoryStored
 
 if TYPE_CHECKING:
     from traced_tools.memory.observation import CompactionObservation, MemoryObservation
@@ -25,12 +23,16 @@ class MemoryEventEmitter:
 
     def read(self) -> None:
         """Emit how many messages were read."""
+        from traced_tools.observe.typed_events.types import MemoryRead
+
         observed = self._observed
         fields = {"messages": observed.messages_read, "left_out": observed.messages_left_out}
         self._events.dispatch(MemoryRead, observed.iteration, fields)
 
     def stored(self) -> None:
         """Emit how many messages were appended."""
+        from traced_tools.observe.typed_events.types import MemoryStored
+
         self._events.dispatch(MemoryStored, self._observed.iteration, {"messages": self._observed.messages_stored})
 
     def ended(self) -> None:
@@ -51,6 +53,8 @@ class CompactionEventEmitter:
 
     def compacted(self) -> None:
         """Emit the entries that are no longer sent to the model."""
+        from traced_tools.observe.typed_events.types import MemoryCompacted
+
         observed = self._observed
         fields = {
             "entry_id": observed.entry_id,

@@ -389,17 +389,17 @@ class ChatMemoryRepository(ABC):
     ) -> Conversation:
         """Return the conversation after an append of `rows`."""
         now = utc_now()
-        changed: dict[str, Any] = {
+        values: dict[str, Any] = {
             "version": rows[-1].position,
             "last_turn": max(conversation.last_turn if conversation else 1, *(row.turn for row in rows)),
             "attributes": {**(conversation.attributes if conversation else {}), **attributes},
             "updated_at": now,
             "expires_at": None if self.expire_after is None else now + self.expire_after,
         }
-        if conversation is not None and changed["last_turn"] == conversation.last_turn:  # nothing of it can be invalid
-            return make_unvalidated(Conversation, {**vars(conversation), **changed})
+        if conversation is not None and values["last_turn"] == conversation.last_turn:  # nothing of it can be invalid
+            return make_unvalidated(Conversation, {**vars(conversation), **values})
         key, created_at = (conversation.key, conversation.created_at) if conversation else (time_ordered_id(), now)
-        return Conversation(key=key, id=conversation_id, principal=principal, created_at=created_at, **changed)
+        return Conversation(key=key, id=conversation_id, principal=principal, created_at=created_at, **values)
 
     async def _find_rows(self, conversation: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return `rows` with their positions in the log if it has all of them; an empty sequence if it has none."""
@@ -442,13 +442,13 @@ class ChatMemoryRepository(ABC):
         while (conversation := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
             selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
-            known = self._loaded.find(conversation, selection)
-            unknown = known.missing(selection)
+            loaded = self._loaded.find(conversation, selection)
+            unknown = loaded.missing(selection)
             rows = await self._step(self.fetch_entries, conversation, unknown)
             missing = unknown.first_missing(rows)
-            if missing is None and (loaded := known.extended(rows, conversation_id)) is not None:
-                self._loaded.keep(conversation, selection, loaded)
-                entries = loaded.entries_after(after)
+            if missing is None and (log := loaded.extended(rows, conversation_id)) is not None:
+                self._loaded.keep(conversation, selection, log)
+                entries = log.entries_after(after)
                 return ConversationLog(conversation_id, conversation.version, entries, conversation)
             self._loaded.forget(conversation_id)
             if missing is None:

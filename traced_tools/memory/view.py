@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from traced_tools.core.conversation import answers_to
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
-from traced_tools.core.quick_init import quick_init
 from traced_tools.memory.entries import CompactionEntry, MessageEntry
 from traced_tools.memory.tokens import TokenCount, estimate_tokens
 
@@ -24,8 +24,7 @@ Cuts = Mapping[str, Mapping[str, int]]
 _NO_CUTS: Final[Cuts] = {}
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """An answer of the model, and what followed it before the next answer: the results of its calls.
 
@@ -96,7 +95,7 @@ class Round:
         return [result or placeholder for result, placeholder in zip(results, instead, strict=True)]
 
 
-class _Shown(NamedTuple):
+class _Beginning(NamedTuple):
     """The messages that the model is sent of the question and the first rounds of a turn, whatever rounds follow."""
 
     cuts: Cuts
@@ -104,8 +103,7 @@ class _Shown(NamedTuple):
     messages: tuple[Message, ...]
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """What one run added to a conversation in a turn.
 
@@ -117,7 +115,7 @@ class Turn:
 
     question: tuple[MessageEntry, ...] = ()
     rounds: tuple[Round, ...] = ()
-    _shown: _Shown | None = field(default=None, init=False, repr=False, compare=False)
+    _beginning: _Beginning | None = field(default=None, init=False, repr=False, compare=False)
     _messages: tuple[Cuts, tuple[Message, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -160,9 +158,9 @@ class Turn:
 
     def _continued(self, question: Iterable[MessageEntry], rounds: Sequence[Round], unchanged: int) -> Turn:
         """Return a turn that has the first `unchanged` rounds of this one."""
-        turn, shown = Turn(tuple(question), tuple(rounds)), self._shown
-        if shown is not None and shown.rounds <= unchanged and turn.question == self.question:
-            _set_shown(turn, shown)
+        turn, beginning = Turn(tuple(question), tuple(rounds)), self._beginning
+        if beginning is not None and beginning.rounds <= unchanged and turn.question == self.question:
+            _set_beginning(turn, beginning)
         return turn
 
     @property
@@ -207,30 +205,30 @@ class Turn:
         """Return the calls that have no result, not even a placeholder."""
         return tuple(call for round_ in self.rounds for call in round_.open_calls())
 
-    def messages(self, cuts: Cuts = _NO_CUTS) -> tuple[Message, ...]:
+    def messages(self, cuts: Cuts | None = None) -> tuple[Message, ...]:
         """Return the messages that a model is sent of it; see `MemoryView` for `cuts`."""
-        shown, cuts = self._shown, cuts or _NO_CUTS
+        beginning, cuts = self._beginning, cuts or _NO_CUTS
         if self._messages is not None and self._messages[0] is cuts:
             return self._messages[1]
-        if shown is None or shown.cuts is not cuts:
+        if beginning is None or beginning.cuts is not cuts:
             question = tuple(entry.message for entry in self.question if entry.pause is None)
-            shown = _Shown(cuts, 0, question)
-        *earlier, last = self.rounds[shown.rounds :] or (None,)
+            beginning = _Beginning(cuts, 0, question)
+        *earlier, last = self.rounds[beginning.rounds :] or (None,)
         if last is None:
-            return shown.messages
+            return beginning.messages
         if earlier:
-            messages = list(shown.messages)
+            messages = list(beginning.messages)
             for round_ in earlier:
                 if round_.calls or round_.following:  # otherwise, the next answer replaces it
                     messages += round_.messages(cuts)
-            shown = _Shown(cuts, len(self.rounds) - 1, tuple(messages))
-        all_messages = (*shown.messages, *last.messages(cuts))
-        _set_shown(self, shown)
+            beginning = _Beginning(cuts, len(self.rounds) - 1, tuple(messages))
+        all_messages = (*beginning.messages, *last.messages(cuts))
+        _set_beginning(self, beginning)
         _set_messages(self, (cuts, all_messages))
         return all_messages
 
 
-_set_shown, _set_messages = (vars(Turn)[name].__set__ for name in ("_shown", "_messages"))
+_set_beginning, _set_messages = (vars(Turn)[name].__set__ for name in ("_beginning", "_messages"))
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ class MemoryView:
     preceding: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     request_only: tuple[Message, ...] = ()
-    running: Turn = Turn()
+    running: Turn = field(default=Turn())
     cuts: Cuts = field(default_factory=dict)
     compacted: CompactionEntry | None = None
     left_out: int = 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Self
 
 from pydantic import Field
 
 from traced_tools.core.conversation import MADE_UP_ID
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
@@ -25,7 +26,6 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.prices import listed_context_window
-from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import InvalidResponse
 from traced_tools.flow.workers import in_thread
@@ -57,8 +57,7 @@ class CallIdAssigner:
         return call_id
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatRequest:
     """A request to a model: the conversation, the tools the model may call, the options."""
 
@@ -162,8 +161,7 @@ def _is_signed(part: AssistantPart) -> bool:
     return part.signature is not None
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCallDelta:
     """A piece of a streamed tool call. Every field except `arguments` needs to be set on one piece of a call only.
 
@@ -182,8 +180,7 @@ class ToolCallDelta:
     signature: str | None = field(default=None, repr=False)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatChunk:
     """A piece of a streamed answer. Within a chunk, reasoning comes first, then text, calls and whole parts.
 

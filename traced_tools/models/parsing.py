@@ -14,7 +14,6 @@ from pydantic_core import from_json
 from traced_tools.core.messages import AssistantPart, Usage
 from traced_tools.errors import InvalidResponse, ModelError
 from traced_tools.models.base import ChatChunk, ToolCallDelta
-from traced_tools.models.refusals import error_in_answer
 
 D = TypeVar("D", str, bytes)
 R = TypeVar("R")
@@ -111,6 +110,8 @@ def parse_body(kind: type[W], body: str | bytes, what: str, provider: str, *, co
         if not parsed_body.error:
             return parsed_body
         # some servers send the error as a text, with its code beside it
+        from traced_tools.models.refusals import error_in_answer  # its patterns take long to compile
+
         refusal = parsed_body.error if isinstance(parsed_body.error, Mapping) else from_json(body)
         raise error_in_answer(f"{what} is an error object", provider, refusal)
     raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)

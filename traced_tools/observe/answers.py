@@ -10,7 +10,6 @@ from traced_tools.observe.attributes import Attributes, put
 from traced_tools.observe.content import LazyContent
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.sanitize import limit_cardinality, safe_identifier, safe_person_name
-from traced_tools.observe.typed_events.types import AnswerEvaluated
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import RetryReason, Safeguarded
@@ -56,6 +55,8 @@ def observe_evaluation(
     contents = _explanation(telemetry, feedback)
     _emit(telemetry, names.EVALUATION_RESULT_EVENT, attributes, contents)
     if run.events.wanted:
+        from traced_tools.observe.typed_events.types import AnswerEvaluated
+
         fields: dict[str, Any] = {
             "advisor": advisor,
             "name": name,

@@ -11,13 +11,14 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from traced_tools.core.fork import on_fork
+from traced_tools.core.frozen import frozen
 from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
 from traced_tools.observe.attributes import put
@@ -309,7 +310,7 @@ class AuditGauges:
         return [Observation(min(times))] if times else []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingCounts:
     """What a pending store has of an agent. Several counts of an agent add up.
 

@@ -27,7 +27,6 @@ from traced_tools.observe.stages.run import RunObservation
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
 from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
-from traced_tools.observe.typed_events.types import MissingResultsAnswered, ToolsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,6 +217,8 @@ def observe_tool_retry(run: ObservedRun, tool: str, error_type: str) -> None:
 def observe_changed_tools(run: ObservedRun, server: str, changes: Sequence[str], *, refused: bool) -> None:
     """Report that the tools of a server differ from the pinned ones; the arguments are those of `ToolsChanged`."""
     if run.events.wanted:
+        from traced_tools.observe.typed_events.types import ToolsChanged
+
         fields = {"server": server, "changes": tuple(changes), "refused": refused}
         run.events.dispatch(ToolsChanged, 0, fields, failing=refused)
 
@@ -234,4 +235,6 @@ def observe_missing_results(run: ObservedRun, not_run: int, unknown: int, iterat
     if run.telemetry.enabled:
         report_missing_results(run.telemetry, not_run, unknown, iteration)
     if run.events.wanted:
+        from traced_tools.observe.typed_events.types import MissingResultsAnswered
+
         run.events.dispatch(MissingResultsAnswered, iteration, {"not_run": not_run, "unknown": unknown})

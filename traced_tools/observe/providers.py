@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import ref
@@ -14,6 +13,7 @@ from opentelemetry import _logs, metrics, trace
 
 from traced_tools._version import __version__
 from traced_tools.core.fork import on_fork
+from traced_tools.core.frozen import frozen
 from traced_tools.observe import names
 from traced_tools.observe.failures import SDK, report_failure
 from traced_tools.observe.instruments import Instruments
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _FAST_PATH: Final = "traced_tools.fast_path"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tracing:
     """A tracer, and the environment's settings of its spans, which are read once because each read costs time."""
 
@@ -158,14 +158,16 @@ def _emitter(logger: _logs.Logger) -> ApiLogger:
 
 
 def _fast_path(part: str, sdk: str) -> Any:
-    """Return a module of the fast path; None without the fast path, or if the SDK is not in use.
+    """Return a module of the fast path; None without the fast path, or if it does not know the SDK that is in use.
 
-    The fast path is named and not imported, because everything works without it.
+    The fast path is named and not imported, because everything works without it. Its parts are not imported with an
+    unknown release, which may lack the private names that they import.
     """
     if sdk not in sys.modules:  # whose import takes long
         return None
     try:
-        return import_module(f"{_FAST_PATH}.{part}")
+        is_known: bool = import_module(f"{_FAST_PATH}.known_sdk").takes_part()
+        return import_module(f"{_FAST_PATH}.{part}") if is_known else None
     except ModuleNotFoundError as error:
         if error.name is None or not f"{error.name}.".startswith(f"{_FAST_PATH}."):
             raise

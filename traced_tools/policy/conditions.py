@@ -173,7 +173,13 @@ def path_of(key: str) -> tuple[str, ...]:
             rf"invalid argument {key[:64]!a}: put one dot between two names, and \. or \\ for a dot or a backslash "
             "in a name"
         )
-    return tuple(re.sub(r"\\(.)", r"\1", name) for name in re.findall(_NAME, key))
+    first, *rest = (re.sub(r"\\(.)", r"\1", name) for name in re.findall(_NAME, key))
+    if rest and first != PRINCIPAL and first.strip().casefold() == PRINCIPAL:
+        raise ValueError(
+            f"invalid key {key[:64]!a}: it would be met by an argument, which the model writes; write "
+            f"'{PRINCIPAL}.' for an attribute of the principal"
+        )
+    return (first, *rest)
 
 
 def make_check(operator: str, operand: Any) -> Check:

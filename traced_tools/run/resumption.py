@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from traced_tools.core.approval import CallDecision, Denied, WaitingRun
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import AssistantMessage, Message, Usage
 from traced_tools.core.tool_definition import ToolCallback
 from traced_tools.core.tool_result import ToolExecutionResult
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunPause:
     """Where a run ended because calls of an answer wait for approval or input.
 
@@ -66,7 +67,7 @@ class PausedRun(Protocol):
         """Return where the run paused; raises `ResumeError` if the tool of a waiting call is not what it was."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resumption:
     """What a run that resumes a paused one starts from.
 

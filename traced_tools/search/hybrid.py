@@ -16,6 +16,7 @@ from traced_tools.search.index import (
     definitions_of,
     names_of,
 )
+from traced_tools.search.stems import Definitions
 
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
@@ -54,7 +55,7 @@ class HybridToolIndex(ToolIndex):
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools to all indexes; a tool replaces an earlier one with the same name."""
-        definitions = definitions_of(tools).values()
+        definitions = Definitions(definitions_of(tools).values())
         for index in self._indexes:
             index.add(definitions)
 

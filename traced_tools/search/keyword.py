@@ -15,10 +15,9 @@ from traced_tools.search.index import (
     best_matches,
     check_min_score,
     check_search,
-    definitions_of,
     names_of,
 )
-from traced_tools.search.stems import query_stems, stems_of
+from traced_tools.search.stems import query_stems, stems_of_tools
 
 _HEAP: Final = 15_000_000
 """Bytes of memory of a writer, the least that tantivy accepts."""
@@ -59,7 +58,8 @@ class KeywordToolIndex(ToolIndex):
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        words = {name: _indexed_words(definition) for name, definition in definitions_of(tools).items()}
+        # each stem as often as it counts
+        words = {name: " ".join(counts.elements()) for name, counts in stems_of_tools(tools).items()}
         self._change(words, words)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -114,8 +114,3 @@ class KeywordToolIndex(ToolIndex):
 
     def __repr__(self) -> str:
         return f"<KeywordToolIndex of {len(self._keys)} tools>"
-
-
-def _indexed_words(definition: ToolDefinition) -> str:
-    """Return the stems of a tool, each as often as it counts, separated by spaces."""
-    return " ".join(stem for stem, number in stems_of(definition).items() for _ in range(number))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from itertools import chain, pairwise
 from math import ceil, log
 from typing import Any, Final
 from zlib import crc32
@@ -47,12 +48,12 @@ class LatentSpace:
         self._numpy = np = load_numpy()
         step = -(-len(tools) // _MOST_TOOLS) or 1
         analysed = tools[::step]
-        holders = Counter(stem for counts in analysed for stem in counts)
+        holders = Counter(chain.from_iterable(analysed))
         stems = sorted(holders)
         self._greatest_rarity = log(1 + len(analysed))
         self._columns = {stem: column for column, stem in enumerate(stems)}
         self._rarity = np.array([log(1 + len(analysed) / holders[stem]) for stem in stems], np.float32)
-        rows = [self._row(counts) for counts in analysed]
+        rows = self._rows(analysed)
         directions = _directions(np, [row for row in rows if len(row[0])], len(stems))
         self._basis = np.pad(directions, ((0, 0), (0, _OTHER_DIMENSIONS)))
 
@@ -73,17 +74,31 @@ class LatentSpace:
 
     def vectors(self, texts: Iterable[Mapping[str, int]]) -> Any:
         """Return a row for each text, given how often each stem counts in it; unknown stems are ignored."""
-        return _product(self._numpy, [self._row(counts) for counts in texts], self._basis)
+        return _product(self._numpy, self._rows(texts), self._basis)
 
-    def _row(self, counts: Mapping[str, int]) -> tuple[Any, Any]:
-        """Return the columns of the stems in a text that the space has, and their weights, as a vector of length 1."""
+    def _rows(self, texts: Iterable[Mapping[str, int]]) -> _Sparse:
+        """Return the columns of the stems in each text that the space has, and their weights, as a vector of length 1.
+
+        One array has the columns of all texts, because an operation on a short array costs more than its elements.
+        """
         np = self._numpy
-        column_weights = [
-            (self._columns[stem], 1 + log(count)) for stem, count in counts.items() if stem in self._columns
-        ]
-        columns = np.array([column for column, _ in column_weights], int)
-        weights = np.array([weight for _, weight in column_weights], np.float32) * self._rarity[columns]
-        return columns, weights / max(float(np.linalg.norm(weights)), 1e-9)
+        columns: list[int] = []
+        stem_counts: list[int] = []
+        ends: list[int] = []
+        for counts in texts:
+            for stem, count in counts.items():
+                if (column := self._columns.get(stem)) is not None:
+                    columns.append(column)
+                    stem_counts.append(count)
+            ends.append(len(columns))
+        logarithms = {count: 1 + log(count) for count in {*stem_counts}}
+        places = np.array(columns, int)
+        weights = np.array([logarithms[count] for count in stem_counts], np.float32) * self._rarity[places]
+        rows = []
+        for start, end in pairwise([0, *ends]):
+            row = weights[start:end]
+            rows.append((places[start:end], row / max(float(np.sqrt(row.dot(row))), 1e-9)))
+        return rows
 
 
 def _directions(np: Any, rows: _Sparse, width: int) -> Any:
@@ -121,5 +136,5 @@ def _product(np: Any, rows: _Sparse, dense: Any) -> Any:
     """Return the product of a sparse matrix and a dense one."""
     product = np.empty((len(rows), dense.shape[1]), np.float32)
     for place, (columns, values) in enumerate(rows):
-        product[place] = values @ dense[columns]
+        np.matmul(values, dense.take(columns, 0), product[place])
     return product

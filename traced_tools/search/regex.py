@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from operator import mul
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from traced_tools.core.patterns import compile_pattern
+from traced_tools.core.fork import ForkSafeLock
+from traced_tools.core.patterns import compile_filter
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.search.index import (
     ToolIndex,
@@ -18,16 +18,20 @@ from traced_tools.search.index import (
     definitions_of,
     names_of,
 )
-from traced_tools.search.texts import texts_of
-from traced_tools.search.words import fold, query_words
+from traced_tools.search.texts import ToolTexts, texts_of
+from traced_tools.search.word_postings import WordPostings
+from traced_tools.search.words import query_words
 
 _MOST_WORDS: Final = 50
 _MOST_CHARACTERS: Final = 1_000
 """How long a pattern may be."""
 _OPERATOR: Final = re.compile(r"[\\^$*+()\[\]{}|]|[.?](?=[\w*+?{])")
 """What a pattern has and plain words don't, such as `.` within a word, but not at the end of a sentence."""
-_WEIGHTS: Final = (4, 2, 1, 1)
-"""How much a word counts in the name, the description, the parameters' names and their descriptions."""
+
+_GROUP: Final = 20
+"""How many tools are searched together for a pattern, to find those that have to be searched one by one."""
+_DEPENDS_ON_ENDS: Final = re.compile(r"[\^$]|\\[Az]|\(\?(?!:)")
+"""What a pattern has, or a flag of it, that may match at the end of a text alone but not within a longer text."""
 
 
 class RegexToolIndex(ToolIndex):
@@ -48,67 +52,98 @@ class RegexToolIndex(ToolIndex):
     )
 
     def __init__(self) -> None:
-        self._tools: dict[str, _SearchedTool] = {}
+        self._tools: dict[str, ToolTexts] = {}
+        self._groups: list[_Group] | None = None  # None if the tools have changed
+        self._postings = WordPostings()
+        self._new: dict[str, ToolTexts] = {}  # tools that `_postings` lacks: few searches need it
+        self._lock = ForkSafeLock()
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        self._tools.update({name: _SearchedTool.of(definition) for name, definition in definitions_of(tools).items()})
+        texts = {name: texts_of(definition) for name, definition in definitions_of(tools).items()}
+        with self._lock:
+            self._tools |= texts
+            self._new |= texts
+            self._groups = None
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
-        for name in names_of(names):
-            self._tools.pop(name, None)
+        with self._lock:
+            for name in names_of(names):
+                self._tools.pop(name, None)
+                self._new.pop(name, None)
+                self._postings.remove(name)
+            self._groups = None
 
     def search(self, query: str, max_results: int = 5) -> list[ToolMatch]:
         """Return the tools that fit the pattern or the words of `query`, the best first and equal scores by name."""
         check_search(query, max_results)
-        tools = list(self._tools.items())  # a copy, which other threads don't change
         is_pattern = _OPERATOR.search(query) is not None
-        matches = _with_pattern(tools, query) if is_pattern else []
+        matches = self._with_pattern(query, max_results) if is_pattern else []
         if not matches and ((words := query_words(query)[:_MOST_WORDS]) or not is_pattern):
-            matches = _with_words(tools, words)
-        return best_matches(matches, max_results)
+            matches = self._with_words(words, max_results)
+        return matches
+
+    def _with_pattern(self, query: str, max_results: int) -> list[ToolMatch]:
+        """Return the best tools in which a pattern is found; none if it is invalid."""
+        if len(query) > _MOST_CHARACTERS:
+            return []
+        try:
+            search = compile_filter(f"(?i){query}")
+        except ValueError:
+            return []
+        with self._lock:
+            if self._groups is None:
+                self._groups = _groups([*self._tools.values()])
+            groups = self._groups
+        if not _DEPENDS_ON_ENDS.search(query):
+            found_groups = search([group.text for group in groups])
+            groups = [group for group, is_found in zip(groups, found_groups, strict=True) if is_found]
+        tools = [texts for group in groups for texts in group.tools]
+        names = [texts.name for texts in tools]
+        matches = enumerate(zip(search(names), search([texts.description for texts in tools]), strict=True))
+        scores = {place: 2 * in_name + in_text for place, (in_name, in_text) in matches if in_name or in_text}
+        return _best(names, scores, max_results)
+
+    def _with_words(self, words: list[str], max_results: int) -> list[ToolMatch]:
+        """Return the best tools that contain some of the words; without words, the first ones by name."""
+        with self._lock:
+            if not words:
+                return [ToolMatch(name, 0.0) for name in heapq.nsmallest(max_results, self._tools)]
+            if self._postings.is_worn:
+                self._postings, self._new = WordPostings(), dict(self._tools)
+            if self._new:
+                self._postings.add(self._new.values())
+                self._new = {}
+            return _best(self._postings.names, self._postings.scores(words), max_results)
 
     def __repr__(self) -> str:
         return f"<RegexToolIndex of {len(self._tools)} tools>"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _SearchedTool:
-    """The texts of a tool.
-
-    Attributes:
-        name, description: as they are, for patterns.
-        folded: the name, the description, the parameters' names and their descriptions, for words.
-    """
-
-    name: str
-    description: str
-    folded: tuple[str, ...]
-
-    @classmethod
-    def of(cls, definition: ToolDefinition) -> _SearchedTool:
-        texts = texts_of(definition)
-        folded = map(fold, (texts.name, texts.description, texts.parameters, texts.parameter_descriptions))
-        return cls(texts.name, texts.description, tuple(folded))
-
-
-def _with_pattern(tools: Iterable[tuple[str, _SearchedTool]], query: str) -> list[ToolMatch]:
-    """Return the tools in which a pattern is found; none if it is invalid."""
-    if len(query) > _MOST_CHARACTERS:
+def _best(names: Sequence[str], scores: Mapping[int, int], max_results: int) -> list[ToolMatch]:
+    """Return the best matches of tools with scores, by their places in `names`."""
+    if not scores:
         return []
-    try:
-        is_found = compile_pattern(f"(?i){query}")
-    except ValueError:
-        return []
-    scores = ((name, 2 * is_found(tool.name) + is_found(tool.description)) for name, tool in tools)
-    return [ToolMatch(name, float(score)) for name, score in scores if score]
+    least = heapq.nlargest(max_results, scores.values())[-1]
+    matches = (ToolMatch(names[place], float(score)) for place, score in scores.items() if score >= least)
+    return best_matches(matches, max_results)
 
 
-def _with_words(tools: Iterable[tuple[str, _SearchedTool]], words: list[str]) -> list[ToolMatch]:
-    """Return the tools that contain some of the words; all of them if there are no words."""
-    if not words:
-        return [ToolMatch(name, 0.0) for name, _ in tools]
-    pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
-    counts = ((name, [len(set(pattern.findall(text))) for text in tool.folded]) for name, tool in tools)
-    return [ToolMatch(name, float(sum(map(mul, _WEIGHTS, hits)))) for name, hits in counts if any(hits)]
+class _Group(NamedTuple):
+    """Some tools, and their names and descriptions in lines, which have a match if one of them does."""
+
+    tools: Sequence[ToolTexts]
+    text: str
+
+
+def _groups(tools: Sequence[ToolTexts]) -> list[_Group]:
+    """Return groups of the tools, so that a search looks at the texts by themselves in few of them."""
+    groups = []
+    for start in range(0, len(tools), _GROUP):
+        group = tools[start : start + _GROUP]
+        texts = (text for texts in group for text in (texts.name, texts.description))
+        # no pattern matches a text with a lone surrogate
+        encodable = (text for text in texts if text.isascii() or text.encode(errors="ignore").decode() == text)
+        groups.append(_Group(group, "\n".join(encodable)))
+    return groups

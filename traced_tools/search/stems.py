@@ -3,28 +3,66 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Final
 
-from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.search.extras import load_tantivy
+from traced_tools.search.index import definitions_of
 from traced_tools.search.texts import texts_of
 from traced_tools.search.words import STOP_WORDS, query_words, words_of
 
 _NAME_COUNTS: Final = 3
 """How often a word of a name counts, compared with a word of another text."""
+_LONGEST_PIECE: Final = 64
+_MOST_PIECES: Final = 65_536
+"""How long the pieces of texts are whose stems are remembered, and how many."""
+
+
+class Definitions(tuple[ToolDefinition, ...]):
+    """Definitions of tools with different names, whose stems are counted once for several indexes."""
+
+    @cached_property
+    def stems(self) -> dict[str, Counter[str]]:
+        """What `stems_of` returns for each tool, by its name."""
+        return {definition.name: stems_of(definition) for definition in self}
+
+
+def stems_of_tools(tools: Iterable[ToolDefinition | ToolCallback]) -> dict[str, Counter[str]]:
+    """Return what `stems_of` returns for each tool, by its name; raise `TypeError` for anything but tools."""
+    return (tools if isinstance(tools, Definitions) else Definitions(definitions_of(tools).values())).stems
 
 
 def stems_of(definition: ToolDefinition) -> Counter[str]:
     """Return the stems of a tool's words without stop words, and how often each of them counts."""
     texts = texts_of(definition)
-    counts: Counter[str] = Counter()
-    fields = (texts.name, texts.description, texts.parameters, texts.parameter_descriptions)
-    for text, number in zip(fields, (_NAME_COUNTS, 1, 1, 1), strict=True):
-        for word in words_of(text):
-            if word not in STOP_WORDS:
-                counts[_stem(word)] += number
+    counts = Counter(_stems_in(texts.name))
+    for stem in counts:
+        counts[stem] *= _NAME_COUNTS
+    counts.update(_stems_in(f"{texts.description}\n{texts.parameters}\n{texts.parameter_descriptions}"))
     return counts
+
+
+def _stems_in(text: str) -> Iterator[str]:
+    """Return the stems of a text, piece by piece: what is between spaces has the same words alone."""
+    return chain.from_iterable(map(_PIECES.__getitem__, text.split()))
+
+
+class _Pieces(dict[str, tuple[str, ...]]):
+    """The stems of pieces of texts without spaces, by piece. Most tools share most of their pieces."""
+
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        stems = tuple(_stem(word) for word in words_of(piece) if word not in STOP_WORDS)
+        if len(piece) <= _LONGEST_PIECE:
+            if len(self) >= _MOST_PIECES:
+                self.clear()
+            self[piece] = stems
+        return stems
+
+
+_PIECES: Final = _Pieces()
 
 
 def query_stems(query: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from traced_tools.observe.off import OFF
-from traced_tools.observe.typed_events.types import ToolsDiscovered
 from traced_tools.search.observation import ToolSearchObservation
 from traced_tools.search.scope import RetrievalScope, count_discoveries, record_withheld
 
@@ -86,4 +85,6 @@ def _emit_discovery(
     events: RunEventDispatcher, kind: str, tools: Sequence[str], iteration: int, *, searched: bool
 ) -> None:
     """Emit that tools were discovered, by a search or because the model called them."""
+    from traced_tools.observe.typed_events.types import ToolsDiscovered  # few runs have listeners
+
     events.dispatch(ToolsDiscovered, iteration, {"tools": tuple(tools), "index": kind, "searched": searched})

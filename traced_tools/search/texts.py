@@ -13,6 +13,7 @@ _MOST_CHARACTERS: Final = 20_000
 """How many characters of each text are indexed. A description is rarely longer than 2,000."""
 _MOST_NODES: Final = 5_000
 """How many objects of a schema are read. A schema may be nested without end, because a server writes it."""
+_NODES: Final = (dict, list)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,11 +35,12 @@ class ToolTexts:
 
 def texts_of(definition: ToolDefinition) -> ToolTexts:
     """Return the texts of a tool; an invalid schema yields what can be read of it."""
-    names, descriptions = [], []
-    for name, schema in _properties(definition.input_schema):
-        names.append(name)
-        if isinstance(schema, dict) and isinstance(described := schema.get("description"), str):
-            descriptions.append(described)
+    names: list[str] = []
+    descriptions: list[str] = []
+    for properties in _properties(definition.input_schema):
+        names += map(str, properties)
+        schemas = (schema for schema in properties.values() if isinstance(schema, dict))
+        descriptions += (text for schema in schemas if isinstance(text := schema.get("description"), str))
     return ToolTexts(
         definition.name,
         definition.description[:_MOST_CHARACTERS],
@@ -47,19 +49,22 @@ def texts_of(definition: ToolDefinition) -> ToolTexts:
     )
 
 
-def _properties(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each property of a schema and of the schemas in it, the outer ones first."""
+def _properties(schema: dict[str, Any]) -> Iterator[dict[Any, Any]]:
+    """Yield the properties of a schema and of each schema in it, the outer ones first."""
     waiting: deque[Any] = deque([schema])
     for _ in range(_MOST_NODES):
         if not waiting:
             return
         node = waiting.popleft()
         if isinstance(node, list):
-            waiting += (item for item in node if isinstance(item, dict | list))
+            waiting.extend([item for item in node if isinstance(item, _NODES)])
             continue
         properties = node.get("properties")
-        if isinstance(properties, dict):
-            yield from ((str(name), value) for name, value in properties.items())
-        waiting += (value for key, value in node.items() if key != "properties" and isinstance(value, dict | list))
-        if isinstance(properties, dict):
-            waiting += (value for value in properties.values() if isinstance(value, dict))
+        has_properties = isinstance(properties, dict)
+        if has_properties:
+            yield properties
+        for key, value in node.items():
+            if isinstance(value, _NODES) and key != "properties":
+                waiting.append(value)
+        if has_properties:
+            waiting.extend([value for value in properties.values() if isinstance(value, dict)])

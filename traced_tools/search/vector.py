@@ -22,7 +22,7 @@ from traced_tools.search.index import (
     names_of,
 )
 from traced_tools.search.latent import LatentSpace
-from traced_tools.search.stems import query_stems, stems_of
+from traced_tools.search.stems import query_stems, stems_of_tools
 from traced_tools.search.texts import texts_of
 from traced_tools.search.vector_store import InMemoryVectorStore, ToolVector, VectorStore
 from traced_tools.search.words import words_of
@@ -74,8 +74,7 @@ class VectorToolIndex(ToolIndex):
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        if definitions := definitions_of(tools):
-            self._vectors.add(definitions)
+        self._vectors.add(tools)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the tools with these names; unknown names are ignored."""
@@ -105,8 +104,10 @@ class _EmbeddedVectors:
         self._model = model
         self._store = store
 
-    def add(self, tools: Mapping[str, ToolDefinition]) -> None:
-        texts = {name: _embedded_text(definition) for name, definition in tools.items()}
+    def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
+        texts = {name: _embedded_text(definition) for name, definition in definitions_of(tools).items()}
+        if not texts:
+            return
         digests = {name: self._digest(text) for name, text in texts.items()}
         stored_digests = self._store.digests(digests)
         new = [name for name, digest in digests.items() if stored_digests.get(name) != digest]
@@ -158,8 +159,10 @@ class _LatentVectors:
         self._analysed = _Analysed(LatentSpace(()), InMemoryVectorStore())
         self._lock = ForkSafeLock()  # held while the catalogue changes
 
-    def add(self, tools: Mapping[str, ToolDefinition]) -> None:
-        counts = {name: stems_of(definition) for name, definition in tools.items()}
+    def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
+        counts = stems_of_tools(tools)
+        if not counts:
+            return
         with self._lock:
             self._counts |= counts
             if self._is_outdated(len(counts)):

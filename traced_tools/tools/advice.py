@@ -14,11 +14,11 @@ from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
 from traced_tools.observe.stages.tool_call import ToolCallListener
 from traced_tools.observe.typed_events.dispatch import EventListener
-from traced_tools.observe.typed_events.types import Event
 from traced_tools.tools.approval import ApprovalRequest
 from traced_tools.tools.invocation import CallNext, ToolInvocation
 
 if TYPE_CHECKING:
+    from traced_tools.observe.typed_events.types import Event
     from traced_tools.run.context import RunContext
     from traced_tools.tools.toolset import SourceNames
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from traced_tools.core.approval import CallDecision, Denied, PendingCall, Reject
+from traced_tools.core.frozen import frozen
 from traced_tools.core.tool_definition import ToolCallback, definition_digest
 from traced_tools.core.tool_input import InputRequest, Provide
 from traced_tools.errors import ResumeError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ApprovalRequest(PendingCall):
     """A tool call that requires approval, as `decide_approval` receives it.
 
@@ -33,7 +34,7 @@ class ApprovalRequest(PendingCall):
         return PendingCall(**{member.name: getattr(self, member.name) for member in fields(PendingCall)})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approval:
     """The approval of a tool call with certain arguments.
 

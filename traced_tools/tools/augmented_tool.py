@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
 from traced_tools.core.checks import expect
 from traced_tools.core.enums import Repair
+from traced_tools.core.frozen import frozen
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition, ToolMetadata, reader_of
 from traced_tools.errors import InvalidArguments, ToolDefinitionError
@@ -25,7 +26,7 @@ from traced_tools.tools.schema.fields import forbids_others
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AugmentedArguments(Generic[M]):
     """The additional arguments of one tool call, as `on_arguments` receives them before the tool runs.
 
@@ -59,7 +60,7 @@ class Augmentation(NamedTuple):
     keep: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeparatedArguments:
     """The arguments of a call, separated into those of the tool and the validated additional ones.
 

@@ -29,7 +29,7 @@ from traced_tools.core.tool_definition import (
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.flow.attempt import Attemptable
 from traced_tools.flow.flow import Step
-from traced_tools.flow.steps import Call
+from traced_tools.flow.steps import Call, InlineCall
 from traced_tools.tools.function import CallFunction, Convert, ConvertedValue, convert_value, runs_on_event_loop
 from traced_tools.tools.schema.arguments import (
     ArgumentValidationError,
@@ -92,8 +92,8 @@ class FunctionToolCallback:
             images, and everything else becomes JSON.
 
     Raises:
-        ToolDefinitionError: for a function that a model cannot call, and for a subclass whose `call` or `acall` does
-            not take the arguments as JSON text.
+        ToolDefinitionError: for a function that a model cannot call, for an async function that is to run inline, and
+            for a subclass whose `call` or `acall` does not take the arguments as JSON text.
     """
 
     def __init__(
@@ -143,6 +143,10 @@ class FunctionToolCallback:
                 schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
             )
             definition = definition.replace(input_schema=typed.json_schema)
+        if self._is_async and self.metadata.inline:
+            raise ToolDefinitionError(
+                f"the function of {definition.name!r} is async and runs on the event loop anyway: drop inline=True"
+            )
         # copied if it already has a reader: tools that share a definition would share its reader
         self.definition = definition if reader_of(definition) is None else definition.model_copy()
         remember_reader(self.definition, self._arguments)
@@ -166,7 +170,7 @@ class FunctionToolCallback:
         """Return the step that calls the function."""
         if self._context_parameters:
             arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, arguments, self.convert, self._is_async)
+        return CallFunction(self._function, arguments, self.convert, self._is_async or self.metadata.inline)
 
     def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the function's value; raise `TypeError` if it cannot be converted."""
@@ -184,7 +188,7 @@ class FunctionToolCallback:
         return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool under asyncio, like `call`; a blocking function runs in a worker thread."""
+        """Run the tool under asyncio, like `call`; a blocking function that is not `inline` runs in a worker thread."""
         expect("tool_input", tool_input, str, "JSON text")
         return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text
 
@@ -247,7 +251,9 @@ class CustomTool:
         """Return the step that calls the tool."""
         call = None if self._call is None else partial(self._call, arguments, context)
         acall = None if self._acall is None else partial(self._acall, arguments, context)
-        return _CallCustomTool(call, acall, self._content)
+        # the metadata's class may be the application's, and lack the setting
+        kind = InlineCall if getattr(self._tool.metadata, "inline", False) is True else Call
+        return _CallCustomTool(call, acall, self._content, kind)
 
     def _content(self, value: Any) -> ToolContent:
         if not isinstance(value, str):
@@ -258,12 +264,15 @@ class CustomTool:
 class _CallCustomTool(Step[ConvertedValue]):
     """Calls a custom tool: by `call`, or by `acall` under asyncio. If there is only one of them, both use it."""
 
-    __slots__ = ("_acall", "_call", "_convert", "began")
+    __slots__ = ("_acall", "_call", "_convert", "_kind", "began")
 
-    def __init__(self, call: ToolMethod | None, acall: ToolMethod | None, convert: Convert) -> None:
+    def __init__(
+        self, call: ToolMethod | None, acall: ToolMethod | None, convert: Convert, kind: type[Call[Any]]
+    ) -> None:
         self._call = call
         self._acall = acall
         self._convert = convert
+        self._kind = kind  # where `call` runs on asyncio
         self.began = 0.0
 
     @property
@@ -276,7 +285,7 @@ class _CallCustomTool(Step[ConvertedValue]):
 
     async def arun(self) -> ConvertedValue:
         if self._acall is None:
-            return convert_value(await Call[Any](self._begin, self._call).arun(), self._convert)
+            return convert_value(await self._kind(self._begin, self._call).arun(), self._convert)
         self.began = perf_counter()
         return convert_value(await Call[Any](self._acall).arun(), self._convert)
 

@@ -32,6 +32,7 @@ def tool(
     retries: int = 0,
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
+    inline: bool = False,
     requires_approval: bool | RequiresApproval = False,
     repeatable: bool = False,
     capture: bool = True,
@@ -52,6 +53,7 @@ def tool(
     retries: int = 0,
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
+    inline: bool = False,
     requires_approval: bool | RequiresApproval = False,
     repeatable: bool = False,
     capture: bool = True,
@@ -73,6 +75,8 @@ def tool(
             exception and returns whether it is; a time-out is a `TimeoutError`. These failures are expected and not
             logged.
         sequential: the tool runs alone, after earlier calls and before later calls of the same answer.
+        inline: on asyncio, the function runs in place on the event loop instead of in a worker thread; for a fast
+            function that is not `async` and never waits. Not allowed with a `timeout`.
         requires_approval: whether the tool runs only if its call is approved, or a predicate over the validated
             arguments.
         repeatable: the tool may be called with the same arguments any number of times in a run.
@@ -95,6 +99,7 @@ def tool(
         retries=retries,
         retry_on=retry_on,  # type: ignore[arg-type]  # a single class becomes a tuple
         sequential=sequential,
+        inline=inline,
         requires_approval=requires_approval,
         repeatable=repeatable,
         capture=capture,

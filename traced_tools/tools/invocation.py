@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from traced_tools.core.checks import expect
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.policy_verdict import PolicyVerdict
-from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolCallback
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolInvocation:
     """A tool call that is about to run, as `advise_tool` receives it.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import getattr_static
 from typing import Any
 
+from traced_tools.core.frozen import frozen
 from traced_tools.core.result_conversion import ResultConverter
 from traced_tools.core.tool_definition import ToolMetadata
 
 _ATTRIBUTE = "__traced_tool__"
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolOptions:
     """The options of `@tool`; None for an option that defaults to the function's own name, docstring or schema."""
 

@@ -1,4 +1,4 @@
-"""The queries of a store, which SQLite and PostgreSQL answer with the indexes of `schema.INDEXES`."""
+"""The queries of a store, which SQLite and PostgreSQL answer with the indexes of `audit/indexes.py`."""
 
 from __future__ import annotations
 

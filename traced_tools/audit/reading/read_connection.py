@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import Select
 from sqlalchemy.sql.selectable import CompoundSelect
 
-from traced_tools.audit import schema_check_postgresql, schema_check_sqlite
+from traced_tools.audit import schema_check_sqlite
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.schema_check_sqlite import SqliteObject
 from traced_tools.audit.store import Store, problem_of
@@ -93,6 +93,8 @@ class ReadConnection:
         """Return the first difference between the store's structure and what this version makes."""
         with _convert_errors(self.name):
             if self._objects is None:
+                from traced_tools.audit import schema_check_postgresql
+
                 return schema_check_postgresql.difference(self._connection)
             return schema_check_sqlite.sqlite_difference(_driver(self._connection), self._objects)
 
@@ -100,6 +102,8 @@ class ReadConnection:
         """Return the first damaged page or index of the store, or index that disagrees with its records."""
         with _convert_errors(self.name):
             if self._objects is None:
+                from traced_tools.audit import schema_check_postgresql
+
                 return schema_check_postgresql.damage(self._connection)
             return schema_check_sqlite.sqlite_damage(_driver(self._connection))
 
@@ -109,6 +113,8 @@ class ReadConnection:
         if self.embedded:
             yield
             return
+        from traced_tools.audit import schema_check_postgresql
+
         with _convert_errors(self.name):
             schema_check_postgresql.without_indexes(self._connection, begin=True)
         yield
@@ -234,6 +240,8 @@ def _read_connection(place: Store, connection: Connection) -> ReadConnection:
     objects = None
     with _convert_errors(place.name):
         if place.path is None:
+            from traced_tools.audit import schema_check_postgresql  # imports PostgreSQL's dialect
+
             is_trail = schema_check_postgresql.pin_schema(connection)
         else:
             driver = _driver(connection)

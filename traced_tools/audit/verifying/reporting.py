@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traced_tools.observe.run_telemetry import TelemetryOptions
 
 
 def report_verification(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
@@ -14,5 +17,7 @@ def report_verification(store: str, ok: bool, time: float, options: TelemetryOpt
         time: when it ended, in seconds of Unix time.
         options: the providers; None for the current global providers.
     """
+    from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions  # other readers start faster
+
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.verified(store, ok, time)

@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from traced_tools.audit.reading.read_connection import ReadConnection, StorePath
 from traced_tools.audit.reading.reader import AuditReader
-from traced_tools.audit.schema import INDEXES, RECORDS, searchable
+from traced_tools.audit.schema import RECORDS, searchable
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
@@ -121,6 +121,8 @@ class _Copy:
 
     def finished(self) -> ReadConnection:
         """Create the indexes and return the connection for reading."""
+        from traced_tools.audit.indexes import INDEXES  # unverified readers start faster without it
+
         self._flush()
         with _convert_errors():
             for index in INDEXES:

@@ -1,4 +1,4 @@
-"""`traced-tools doctor` says what the servers that agents use speak.
+"""`traced-tools doctor` says whether the fast path takes part, and what the servers that agents use speak.
 
 Exit status: 0 if each server answers, 1 if one does not, 2 if the check itself fails.
 """
@@ -17,6 +17,7 @@ from traced_tools.cli.audit import options
 from traced_tools.cli.audit.formatting import as_text, json_text, make_console
 from traced_tools.cli.exits import NEGATIVE, exit_statuses
 from traced_tools.errors import ConfigurationError, McpError
+from traced_tools.fast_path.known_sdk import RELEASE, is_known_version, unknown_release
 from traced_tools.flow.workers import run_async
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def doctor(
     mcp: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="URL_OR_COMMAND", help="An MCP server to check: its URL, or the command that starts it. Repeatable."
         ),
-    ],
+    ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,19 +50,22 @@ def doctor(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Check MCP servers: which revision of the protocol they speak, and which tools they have.
+    """Check whether the fast path knows the OpenTelemetry SDK, and what MCP servers speak and offer.
+
+    Without the fast path, telemetry takes more processor time. With --json, only the servers are printed.
 
     Exit with status 1 if a server can't be used. A command is split like in a shell, and runs until the server has
     answered. It inherits few variables of the environment.
     """
     with exit_statuses(_COMMAND) as command:
         headers = dict(map(_header, header or ()))
-        answers = [(server, _check_server(server, headers)) for server in mcp]
+        answers = [(server, _check_server(server, headers)) for server in mcp or ()]
         command.status = NEGATIVE if any(isinstance(answer, McpError) for _, answer in answers) else 0
         if json:
             print(json_text([_json(server, answer) for server, answer in answers]))
         else:
             _print(answers)
+            _print_sdk()
 
 
 def _header(option: str) -> tuple[str, str]:
@@ -135,3 +139,13 @@ def _print(answers: Sequence[tuple[str, ServerDescription | McpError]]) -> None:
         console.print(as_text(f"  software  {answer.software or 'unknown'}"))
         more = "" if len(answer.tools) <= _SHOWN_TOOLS else ", …"
         console.print(as_text(f"  tools     {len(answer.tools)}: {', '.join(answer.tools[:_SHOWN_TOOLS])}{more}"))
+
+
+def _print_sdk() -> None:
+    console = make_console(sys.stdout)
+    console.print(as_text("opentelemetry-sdk", "bold"))
+    console.print(as_text(f"  release    {RELEASE}"))
+    if is_known_version():
+        console.print(as_text("  fast path  knows it"))
+    else:
+        console.print(as_text(f"  fast path  {unknown_release()}", "yellow"))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from traced_tools.core.enums import Conventions, OpenInferenceKind
+from traced_tools.core.frozen import frozen
 
 AttributeType = Literal["string", "int", "double", "boolean", "string[]", "any"]
 """`any` is JSON text on a span, and the value itself on an event."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Attribute:
     """An attribute of spans, metrics or events.
 
@@ -30,7 +31,7 @@ class Attribute:
     only: Conventions | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SpanType:
     """A type of span.
 
@@ -59,7 +60,7 @@ class SpanType:
         return self._prefix + value
 
 
-@dataclass(frozen=True)
+@frozen
 class EventType:
     """A type of log-based event.
 
@@ -80,7 +81,7 @@ class EventType:
     only: Conventions | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Metric:
     """A metric.
 

@@ -3,6 +3,9 @@
 Tools run in parallel, so several threads may emit events at once. Events are numbered and dispatched one after the
 other, each to all listeners. An exception of a listener is counted as lost telemetry. If the listener asks for it, the
 exception is raised in the code that emitted the event instead, unless that code is failing already.
+
+The functions that emit events import their types, because few runs have listeners, and pydantic takes long to build
+the types.
 """
 
 from __future__ import annotations
@@ -23,17 +26,6 @@ from traced_tools.observe.content import LazyContent, RunContent, may_capture_na
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
 from traced_tools.observe.scopes.run import report_failed_listener
-from traced_tools.observe.typed_events.types import (
-    Delta,
-    Event,
-    IterationFinished,
-    IterationStarted,
-    ModelResponded,
-    RunFinished,
-    RunStarted,
-    TextDelta,
-    ToolArgumentsDelta,
-)
 
 if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
@@ -44,8 +36,9 @@ if TYPE_CHECKING:
     from traced_tools.observe.stages.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
     from traced_tools.observe.stages.tool_call import ObservedCall
     from traced_tools.observe.time_ledger import TimeLedger
+    from traced_tools.observe.typed_events.types import Delta, Event
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound="Event")
 
 
 class EventListener(NamedTuple):
@@ -145,6 +138,8 @@ class RunEventDispatcher:
             tools: what the model was offered.
             chunk: what arrived.
         """
+        from traced_tools.observe.typed_events.types import TextDelta, ToolArgumentsDelta
+
         if (text := chunk.visible_text) or chunk.restarts:
             fields: dict[str, Any] = {"text": text}
             if chunk.restarts:
@@ -204,6 +199,8 @@ class RunEventDispatcher:
     def _hand_over(
         self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, ledger: TimeLedger, *, failing: bool
     ) -> None:
+        from traced_tools.observe.typed_events.types import RunFinished, RunStarted
+
         outside_listeners = self.listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
         calls = (
             []
@@ -291,6 +288,8 @@ class RunEventEmitter:
 
     def began(self) -> None:
         """Emit the start."""
+        from traced_tools.observe.typed_events.types import RunStarted
+
         self._span = current_span()
         conversation, model = self._observed.asked, self._observed.model
         messages = self._events.captured_exchange(conversation, None, names.INPUT_MESSAGES)
@@ -299,6 +298,8 @@ class RunEventEmitter:
 
     def ended(self) -> None:
         """Emit the end: why the run ended, and its answer."""
+        from traced_tools.observe.typed_events.types import RunFinished
+
         observed, totals = self._observed, self._observed.totals
         answer = observed.answer_to_capture
         fields = {
@@ -324,11 +325,15 @@ class IterationEventEmitter:
 
     def began(self) -> None:
         """Emit the start."""
+        from traced_tools.observe.typed_events.types import IterationStarted
+
         self._span = current_span()
         self._events.dispatch(IterationStarted, self._observed.index, {}, span=self._span)
 
     def ended(self) -> None:
         """Emit the end."""
+        from traced_tools.observe.typed_events.types import IterationFinished
+
         observed = self._observed
         fields = {
             "outcome": observed.outcome,
@@ -354,6 +359,8 @@ class ModelEventEmitter:
 
     def answered(self) -> None:
         """Emit the answer."""
+        from traced_tools.observe.typed_events.types import ModelResponded
+
         observed, answer = self._observed, self._observed.answer
         assert answer is not None
         fields = {

@@ -9,19 +9,12 @@ from traced_tools.observe import names
 from traced_tools.observe.content import recorded_person
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.typed_events.dispatch import current_span
-from traced_tools.observe.typed_events.types import (
-    Event,
-    ToolDecided,
-    ToolFinished,
-    ToolIntended,
-    ToolProgressed,
-    ToolStarted,
-)
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
     from traced_tools.observe.stages.tool_call import ToolCallObservation
     from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
+    from traced_tools.observe.typed_events.types import Event
 
 
 class ToolCallEventEmitter:
@@ -45,6 +38,8 @@ class ToolCallEventEmitter:
 
     def began(self) -> None:
         """Emit the intention. For a skipped call it is the only event, emitted while the run ends."""
+        from traced_tools.observe.typed_events.types import ToolIntended
+
         self._span = current_span()
         observed = self._observed
         arguments = observed.call.arguments
@@ -70,6 +65,8 @@ class ToolCallEventEmitter:
 
     def started(self) -> None:
         """Emit the decision, and the start of the first attempt."""
+        from traced_tools.observe.typed_events.types import ToolStarted
+
         if not self._is_decided:
             self._emit_decision(self._observed.permission)
         self._attempts += 1
@@ -79,6 +76,8 @@ class ToolCallEventEmitter:
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
         """Emit how far the tool is, while it runs. What a listener raises is counted and does not disturb the tool."""
+        from traced_tools.observe.typed_events.types import ToolProgressed
+
         if self._attempts:
             captured = self._capture(names.TOOL_CALL_RESULT, message)
             fields = {"progress": progress, "total": total, "message": captured}
@@ -107,6 +106,8 @@ class ToolCallEventEmitter:
             self._emit_finish({}, failing=True, span=self._span)
 
     def _emit_decision(self, decision: Decision, **why: str | None) -> None:
+        from traced_tools.observe.typed_events.types import ToolDecided
+
         self._is_decided = True
         intent = self._capture(names.INTENT, self._observed.intent)
         decider = recorded_person(self._observed.by, self._observed.tool, self._events.content)
@@ -120,6 +121,8 @@ class ToolCallEventEmitter:
     def _emit_finish(
         self, fields: dict[str, Any], *, failing: bool = False, span: dict[str, str] | None = None
     ) -> None:
+        from traced_tools.observe.typed_events.types import ToolFinished
+
         attempts, self._attempts = self._attempts, 0
         fields["outcome"] = self._observed.outcome
         fields["error_type"] = self._observed.error_type

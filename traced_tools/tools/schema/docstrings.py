@@ -8,14 +8,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from textwrap import dedent, indent
 from types import WrapperDescriptorType
 from typing import Any, Literal
 
+from traced_tools.core.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Docstring:
     """The parts of a docstring that a model reads.
 
@@ -67,7 +68,7 @@ def _own_docstring(documented: Any) -> str:
 # Parsing it.
 
 
-@dataclass(frozen=True)
+@frozen
 class _Style:
     """How a style writes parameters: the group `body` of `section` contains them, `head` matches the start of each."""
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, RootModel
@@ -16,6 +15,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import get_type_hints, is_typeddict
 
 from traced_tools.core.checks import expect
+from traced_tools.core.frozen import frozen
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.schema.docstrings import read_docstring
@@ -29,7 +29,7 @@ _LAZY = (Iterable, Iterator, Generator)
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolParam:
     """Describes a tool's parameter in `Annotated[..., ToolParam(...)]`.
 
