@@ -1,9 +1,13 @@
-"""What the memory of a conversation costs: what it adds to a turn, and reading a part of a log.
+"""What the memory of a conversation costs: what it adds to a turn or to a pass of the loop, and reading a log.
 
 A *turn* is a run of a client with a memory whose window has 20 messages: it reads the last 21 messages, appends the
 question, calls a model that answers at once, and appends the answer. What memory adds is the difference to the same run
 without it. The floor does the same statements with `sqlite3`: the same tables, rows and transactions, but nothing makes
 messages of the rows.
+
+A *pass* is a model call with one tool call, and the tool. A memory inside the loop appends twice in each. What it adds
+is the difference between the slopes with it and without it. A repository that has not read a log before reads all of
+it; one that has reads what is new.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from itertools import count
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -21,15 +26,25 @@ import pytest
 from tests.audit.postgresql import serving
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
-from tests.bench.workload import repeated
+from tests.bench.workload import NO_LIMITS, CountingModel, add, repeated
 from tests.memory.conftest import new_database
-from traced_tools import AssistantMessage, ChatClient, MemoryAdvisor, UserMessage
-from traced_tools.memory import ChatMemoryRepository, MessageEntry, MessageWindowChatMemory, SqlChatMemoryRepository
+from traced_tools import Advisor, AssistantMessage, ChatClient, MemoryAdvisor, UserMessage
+from traced_tools.memory import (
+    ChatMemoryRepository,
+    InMemoryChatMemoryRepository,
+    MessageEntry,
+    MessageWindowChatMemory,
+    SqlChatMemoryRepository,
+)
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 
 SIZES = (100, 10_000)
 NUMBER = 1
 TURN_TARGET_US = 1000
+LENGTHS = (10, 50, 150)
+PASS_TARGET = 1.3
+WHOLE_TARGET_US = 60_000
+AGAIN_TARGET_US = 5_000
 TEXT = "What is the weather in Lisbon today, and what will it be tomorrow? " * 3
 COLUMNS = "position, id, turn, branch, kind, body"
 
@@ -51,6 +66,7 @@ def conversations_section(quick: bool) -> Section:
     with tempfile.TemporaryDirectory(prefix="bench-memory-", dir=".") as folder:
         rows = [*_turn_rows("SQLite", f"sqlite:///{folder}/turns.db", rounds, TURN_TARGET_US)]
         rows += [_floor_row(Path(folder), rounds), *_read_rows("SQLite", f"sqlite:///{folder}/reads.db", rounds)]
+        rows += [*_whole_rows(f"sqlite:///{folder}/whole.db", rounds // 10), *_pass_rows(rounds // 10)]
     try:
         with serving() as server:
             rows += _turn_rows("PostgreSQL", new_database(server), rounds)
@@ -123,6 +139,45 @@ def _read_rows(store: str, url: str, rounds: int) -> Iterator[Row]:
             cases[label] = Case(repeated(_reading(repository, str(size)), NUMBER), NUMBER)
         for label, series in sample(cases, rounds, lambda: None).items():
             yield _row(label, series)
+
+
+def _whole_rows(url: str, rounds: int) -> Iterator[Row]:
+    """Yield the costs of a whole conversation: in a repository that has not read it, and in one that has."""
+
+    def read_first() -> None:
+        with SqlChatMemoryRepository(url) as repository:
+            repository.read("long")
+
+    with _holding(url, {"long": SIZES[-1]}) as known:
+        cases = {"first": Case(read_first), "again": Case(repeated(lambda: known.read("long"), NUMBER), NUMBER)}
+        taken = sample(cases, rounds, lambda: None)
+    label = f"memory: read all of {SIZES[-1]:,} messages (SQLite)"
+    yield _row(label, taken["first"], WHOLE_TARGET_US)
+    yield _row(f"{label}, again", taken["again"], AGAIN_TARGET_US)
+
+
+def _pass_rows(rounds: int) -> Iterator[Row]:
+    """Yield how much longer a pass takes with a memory inside the loop, in a short turn and in a long one."""
+    memory = MessageWindowChatMemory(InMemoryChatMemoryRepository())
+    numbers = count()
+
+    def run(client: ChatClient) -> None:
+        client.prompt("What is 41 + 1?", conversation_id=f"pass-{next(numbers)}").call()
+
+    cases = {}
+    inside: list[Advisor] = [MemoryAdvisor(memory, order=400)]
+    for name, advisors in (("without", []), ("with", inside)):
+        for length in LENGTHS:
+            client = ChatClient(CountingModel(length), tools=[add], limits=NO_LIMITS, advisors=advisors)
+            cases[f"{name} {length}"] = Case(partial(run, client))
+    series = sample(cases, rounds, lambda: None)
+    for shorter, longer in pairwise(LENGTHS):
+        slopes = [
+            series[f"{name} {longer}"].slope(series[f"{name} {shorter}"], longer - shorter)
+            for name in ("with", "without")
+        ]
+        label = f"memory: a pass with it inside the loop, {shorter} to {longer} passes"
+        yield Row(label, slopes[0].ratio(slopes[1]), "of one without", at_most=PASS_TARGET, digits=2)
 
 
 def _reading(repository: ChatMemoryRepository, name: str) -> Callable[[], object]:

@@ -598,3 +598,17 @@ def test_a_run_does_not_see_the_turn_of_a_run_that_has_not_ended(mode: str, orde
     run(mode, client.prompt("3?", conversation_id="c"))
     assert_well_formed(model.requests[-1].messages)
     assert other == [["user 1?", "user 2?"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_with_the_ids_and_results_of_earlier_ones_are_kept(mode: str) -> None:
+    """Some servers number the calls of each answer from 0."""
+
+    @tool
+    def poll() -> str:
+        """Ask whether it is done."""
+        return "not yet"
+
+    client, model = remembering([*[ToolCall("poll", id="call_0")] * 3, "Done."], order=INSIDE, tools=[poll])
+    run(mode, client.prompt("Wait.", conversation_id="c"))
+    assert sent(model) == ["user Wait.", *["call poll", "tool not yet"] * 3]

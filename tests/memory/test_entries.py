@@ -29,7 +29,7 @@ def test_an_entry_is_json_and_back_without_its_place() -> None:
     entry = said("hello", 3, run_id="r", branch="a.b", agent="b").at("a conversation", 7)
     assert (entry.conversation_id, entry.position) == ("a conversation", 7)
     assert "a conversation" not in dump_entry(entry)
-    assert load_entry(dump_entry(entry)).at("a conversation", 7) == entry
+    assert load_entry(dump_entry(entry), entry.kind).at("a conversation", 7) == entry
 
 
 def test_an_entry_cannot_be_changed() -> None:
@@ -66,7 +66,8 @@ def test_neither_the_repr_nor_an_error_of_an_entry_shows_its_content() -> None:
     assert "a-secret-text" not in repr(entry) + repr(compaction) + str(entry)
     with pytest.raises(ValidationError) as caught:
         load_entry(
-            '{"kind": "message", "turn": "a-secret-text", "message": {"role": "user", "parts": "a-secret-text"}}'
+            '{"kind": "message", "turn": "a-secret-text", "message": {"role": "user", "parts": "a-secret-text"}}',
+            "message",
         )
     assert "a-secret-text" not in str(caught.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
 
@@ -18,6 +18,32 @@ _NO_RESULT: Final = f"{UNKNOWN_OUTCOME}the conversation went on without its resu
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
 """The calls of one answer, and the result of each call or None."""
+
+
+class CheckedConversation(NamedTuple):
+    """A conversation in which each call has a result.
+
+    Attributes:
+        messages: the conversation.
+        is_paired: whether each result also directly follows its call.
+    """
+
+    messages: tuple[Message, ...]
+    is_paired: bool
+
+    def begins(self, conversation: tuple[Message, ...]) -> bool:
+        """Return whether a conversation begins with this one.
+
+        What was checked then holds for its beginning, because messages never change, and because no call at the end of
+        this conversation waits for a result.
+        """
+        size = len(self.messages)
+        if not 0 < size <= len(conversation) or conversation[size - 1] is not self.messages[-1]:
+            return False
+        return conversation[:size] == self.messages
+
+
+NOTHING_CHECKED: Final = CheckedConversation((), True)
 
 
 def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -53,7 +79,7 @@ def with_paired_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     results, whose calls the server may have. A call without an id, or with that of another call of its answer, gets
     one. If nothing changes, the same tuple is returned.
     """
-    if _are_paired(messages) or all(message.role in ("system", "tool") for message in messages):
+    if are_paired(messages) or all(message.role in ("system", "tool") for message in messages):
         return messages
     exchanges = _exchanges(messages)
     loose = _loose_results(messages, exchanges.values())
@@ -110,7 +136,7 @@ def _with_ids(answer: Message, index: int, results: Sequence[ToolResultPart]) ->
     return answer, ToolMessage([part.replace(call_id=ids[place]) for place, part in enumerate(results)])
 
 
-def _are_paired(messages: Sequence[Message]) -> bool:
+def are_paired(messages: Sequence[Message]) -> bool:
     """Return whether each result is in a message directly after its call, in the order of the calls, which have ids."""
     calls: tuple[ToolCall, ...] = ()
     for message in messages:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from traced_tools.core.images import decode_data_url, detect_image_type
 
@@ -57,14 +59,31 @@ class Value(BaseModel):
         return type(self).model_validate({**fields, **changes})
 
 
-def _discriminator(field: str, *tags: str, accepted: str) -> Discriminator:
-    """Return the discriminator of a union by `field`. An unknown tag becomes None, so that errors don't quote it."""
+@dataclass(frozen=True)
+class _OneOf:
+    """Annotates a union of models: `field` decides which one a value is. Errors don't quote an unknown value."""
 
-    def tag(value: Any) -> str | None:
-        tag_value = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
-        return tag_value if tag_value in tags else None
+    field: str
+    accepted: str
 
-    return Discriminator(tag, custom_error_type="unknown_kind", custom_error_message=f"Input should be {accepted}")
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = {kind.model_fields[self.field].default: handler.generate_schema(kind) for kind in get_args(source)}
+
+        def tag(value: Any) -> str | None:
+            tag_value = value.get(self.field) if isinstance(value, dict) else getattr(value, self.field, None)
+            return tag_value if tag_value in kinds else None
+
+        # JSON is read and written without a call of Python for each value; objects of Python may be anything
+        by_name, by_function = (
+            core_schema.tagged_union_schema(
+                kinds,
+                discriminator,
+                custom_error_type="unknown_kind",
+                custom_error_message=f"Input should be {self.accepted}",
+            )
+            for discriminator in (self.field, tag)
+        )
+        return core_schema.json_or_python_schema(by_name, by_function)
 
 
 _OMIT_NONE = Field(exclude_if=lambda value: value is None)
@@ -203,25 +222,10 @@ class ToolResultPart(Value):
     is_error: bool = False
 
 
-UserPart = Annotated[
-    Annotated[TextPart, Tag("text")] | Annotated[ImagePart, Tag("image")],
-    _discriminator("type", "text", "image", accepted="a TextPart or an ImagePart"),
-]
+UserPart = Annotated[TextPart | ImagePart, _OneOf("type", "a TextPart or an ImagePart")]
 AssistantPart = Annotated[
-    Annotated[TextPart, Tag("text")]
-    | Annotated[ReasoningPart, Tag("reasoning")]
-    | Annotated[ToolCall, Tag("tool_call")]
-    | Annotated[ImagePart, Tag("image")]
-    | Annotated[ProviderPart, Tag("provider")],
-    _discriminator(
-        "type",
-        "text",
-        "reasoning",
-        "tool_call",
-        "image",
-        "provider",
-        accepted="a TextPart, a ReasoningPart, a ToolCall, an ImagePart or a ProviderPart",
-    ),
+    TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart,
+    _OneOf("type", "a TextPart, a ReasoningPart, a ToolCall, an ImagePart or a ProviderPart"),
 ]
 
 
@@ -330,20 +334,7 @@ ANY_MESSAGE = "a SystemMessage, UserMessage, AssistantMessage or ToolMessage"
 
 _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
     tuple[
-        Annotated[
-            Annotated[SystemMessage, Tag("system")]
-            | Annotated[UserMessage, Tag("user")]
-            | Annotated[AssistantMessage, Tag("assistant")]
-            | Annotated[ToolMessage, Tag("tool")],
-            _discriminator(
-                "role",
-                "system",
-                "user",
-                "assistant",
-                "tool",
-                accepted="a message: its role is system, user, assistant or tool",
-            ),
-        ],
+        Annotated[Message, _OneOf("role", "a message: its role is system, user, assistant or tool")],
         ...,
     ],
     config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
@@ -425,10 +416,11 @@ _set_fields, _set_names, _set_extra, _set_private = (
 )
 
 
-def _make_unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
+def make_unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
     """Return an object of valid `fields`: all of them, in order.
 
-    The loop creates two such objects per tool call. pydantic's `model_construct` takes longer than validation.
+    The loop creates two such objects per tool call, and a memory three per message. pydantic's `model_construct` takes
+    longer than validation.
     """
     instance = object.__new__(kind)
     _set_fields(instance, fields)
@@ -440,12 +432,12 @@ def _make_unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
 
 def tool_message_of(results: Iterable[ToolResultPart]) -> ToolMessage:
     """Return the message of results that are known to be valid."""
-    return _make_unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
+    return make_unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
 
 
 def result_part_of_text(call_id: str, name: str, content: str, *, is_error: bool) -> ToolResultPart:
     """Return a result without images, of arguments that are known to be valid."""
-    return _make_unvalidated(
+    return make_unvalidated(
         ToolResultPart,
         {
             "type": "tool_result",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from typing_extensions import TypeVar
 
 from traced_tools.core.approval import PendingCall
 from traced_tools.core.checks import expect_each
-from traced_tools.core.conversation import with_paired_results, with_results
+from traced_tools.core.conversation import (
+    NOTHING_CHECKED,
+    CheckedConversation,
+    are_paired,
+    with_paired_results,
+    with_results,
+)
 from traced_tools.core.enums import StopReason
 from traced_tools.core.evaluation import Evaluation
 from traced_tools.core.frozen import frozen
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
     from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 
 OutputT = TypeVar("OutputT", default=Any)
+_MOST_CHECKED: Final = 4
+"""How many conversations a run remembers: those of the loop, of a memory inside it, and of advisors further inside."""
 
 
 @frozen(repr=False)
@@ -60,11 +68,7 @@ class ChatClientRequest:
 
     def __post_init__(self) -> None:
         if self.messages is not self.run.complete:  # most replaced copies share the tuple
-            conversation = tuple(self.messages)
-            expect_each("messages", conversation, MESSAGE_TYPES, ANY_MESSAGE)
-            messages = with_results(conversation)
-            object.__setattr__(self, "messages", messages)
-            self.run.complete = messages
+            object.__setattr__(self, "messages", _check_messages(tuple(self.messages), self.run))
         if type(self.tools) is not ToolSet:
             object.__setattr__(self, "tools", ToolSet(self.tools))
 
@@ -99,6 +103,25 @@ class ChatClientRequest:
     def __repr__(self) -> str:
         sizes = f"{len(self.messages)} messages, {len(self.tools)} tools"
         return f"<ChatClientRequest: {sizes}, iteration {self.iteration}>"
+
+
+def _check_messages(conversation: tuple[Message, ...], run: RunContext) -> tuple[Message, ...]:
+    """Return a conversation in which each call has a result, and record for the run that it was checked.
+
+    If it continues one of the last conversations that the run has checked, only its new messages are checked.
+    """
+    beginning = next((earlier for earlier in reversed(run.checked) if earlier.begins(conversation)), NOTHING_CHECKED)
+    new_messages = conversation[len(beginning.messages) :]
+    if not all(isinstance(message, MESSAGE_TYPES) for message in new_messages):
+        expect_each("messages", conversation, MESSAGE_TYPES, ANY_MESSAGE)
+    completed = with_results(new_messages)
+    messages = conversation if completed is new_messages else (*beginning.messages, *completed)
+    checked = CheckedConversation(messages, beginning.is_paired and are_paired(completed))
+    run.checked = (*run.checked[1 - _MOST_CHECKED :], checked)
+    run.complete = messages
+    if checked.is_paired:
+        run.paired = messages
+    return messages
 
 
 @frozen(repr=False)

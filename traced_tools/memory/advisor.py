@@ -91,8 +91,7 @@ class MemoryAdvisor(TranscriptAdvisor):
         if session is None:
             session = await self._begin(request, conversation)
         else:
-            session.iteration = request.iteration
-            await session.go_on(conversation)
+            await session.go_on(conversation, request.iteration)
         await session.fit()
         try:
             response = await call_next(request.replace(messages=(*instructions, *session.messages())))

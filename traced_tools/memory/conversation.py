@@ -136,14 +136,16 @@ def load_row(row: StoredEntry, conversation_id: str) -> MessageEntry | Compactio
         UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
             from the row.
     """
+    position, *_, kind, body = row
     try:
-        entry = load_entry(row.body)
-    except (ValidationError, TypeError):
+        entry = load_entry(body, kind)
+    except (ValidationError, TypeError, KeyError):
         entry = None  # the text of the error may quote the body
-    if entry is None or type(row.position) is not int or (entry.id, entry.turn, entry.branch, entry.kind) != row[1:5]:
+    if entry is None or type(position) is not int or (entry.id, entry.turn, entry.branch, kind) != row[1:5]:
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
-        raise UnreadableConversation(conversation_id, f"entry {row.position}", problem)
-    vars(entry).update(conversation_id=conversation_id, position=row.position)  # as `at` does, but without a copy
+        raise UnreadableConversation(conversation_id, f"entry {position}", problem)
+    fields = vars(entry)
+    fields["conversation_id"], fields["position"] = conversation_id, position  # as `at` does, but without a copy
     return entry
 
 
@@ -170,6 +172,11 @@ class EntrySelection:
     ids: tuple[str, ...] | None = None
     first: int | None = None
     last: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it selects all entries after a position, or all of a kind or of branches."""
+        return self.from_turn == 1 and self.ids is None and self.first is None and self.last is None
 
     def select(self, entries: Iterable[StoredEntry]) -> Sequence[StoredEntry]:
         """Return the selected ones of `entries`, which are in the order of the log."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, Field
 
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import Message, Value, not_for_validation
+from traced_tools.core.messages import Message, Value, make_unvalidated, not_for_validation
 
 EntryKind = Literal["message", "compaction"]
 PauseKeeper = Literal["store", "log"]
@@ -50,7 +50,7 @@ class MemoryEntry(Value):
 
     def at(self, conversation_id: str, position: int) -> Self:
         """Return the entry with its place in a log."""
-        return BaseModel.model_copy(self, update={"conversation_id": conversation_id, "position": position})
+        return make_unvalidated(type(self), {**vars(self), "conversation_id": conversation_id, "position": position})
 
 
 class LoggedPause(Value):
@@ -91,6 +91,38 @@ class MessageEntry(MemoryEntry):
         Value.__init__(self, message=message, **data)
 
 
+def entry_of_run(
+    message: Message,
+    *,
+    turn: int,
+    run_id: str,
+    branch: str,
+    agent: str,
+    resumes: str | None,
+    context_tokens: int | None = None,
+) -> MessageEntry:
+    """Return a new entry of a run, of arguments that are known to be valid; see `MessageEntry`."""
+    return make_unvalidated(
+        MessageEntry,
+        {
+            "id": time_ordered_id(),
+            "time": _now(),
+            "run_id": run_id,
+            "turn": turn,
+            "branch": branch,
+            "agent": agent,
+            "conversation_id": None,
+            "position": None,
+            "kind": "message",
+            "message": message,
+            "context_tokens": context_tokens,
+            "placeholder": False,
+            "pause": None,
+            "resumes": resumes,
+        },
+    )
+
+
 class CompactionEntry(MemoryEntry):
     """A change of the view that the model is sent from now on. The entries it covers stay in the log.
 
@@ -122,10 +154,10 @@ class CompactionEntry(MemoryEntry):
     tokens_estimated: bool = False
 
 
-_ENTRY: Final[TypeAdapter[MessageEntry | CompactionEntry]] = TypeAdapter(
-    Annotated[MessageEntry | CompactionEntry, Field(discriminator="kind")],
-    config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
-)
+_KINDS: Final[Mapping[str, type[MessageEntry | CompactionEntry]]] = {
+    "message": MessageEntry,
+    "compaction": CompactionEntry,
+}
 
 
 def dump_entry(entry: MemoryEntry) -> str:
@@ -133,9 +165,12 @@ def dump_entry(entry: MemoryEntry) -> str:
     return entry.model_dump_json()
 
 
-def load_entry(text: str) -> MessageEntry | CompactionEntry:
-    """Read an entry that `dump_entry` wrote; raises a pydantic `ValidationError` for any other text."""
-    return _ENTRY.validate_json(text)
+def load_entry(text: str, kind: str) -> MessageEntry | CompactionEntry:
+    """Read an entry of a kind that `dump_entry` wrote; raises a pydantic `ValidationError` for any other text.
+
+    For another kind, it raises `KeyError`.
+    """
+    return _KINDS[kind].model_validate_json(text)
 
 
 def check_entries(entries: Sequence[MemoryEntry]) -> None:

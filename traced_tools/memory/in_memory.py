@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, product
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 from traced_tools.core.fork import on_fork
+from traced_tools.flow.steps import Call, InlineCall
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
 from traced_tools.memory.entries import EntryKind
-from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
+from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository, MaybeAwaitable
+
+T = TypeVar("T")
 
 
 class _Log:
@@ -76,6 +79,12 @@ class InMemoryChatMemoryRepository(ChatMemoryRepository):
     def _begin(self) -> None:
         """Make a new lock, also in a forked child, which may inherit a lock that another thread holds."""
         self._lock = threading.Lock()
+
+    def _step(self, method: Callable[..., MaybeAwaitable[T]], *arguments: Any) -> Call[T]:
+        """Return a step that needs no thread, because the methods of this class do not wait. Those of others may."""
+        function = getattr(method, "__func__", method)
+        is_own = vars(InMemoryChatMemoryRepository).get(function.__name__) is function
+        return InlineCall(method, *arguments) if is_own else Call(method, *arguments)
 
     def find_conversation(self, conversation_id: str) -> Conversation | None:
         """Return the conversation with this id."""

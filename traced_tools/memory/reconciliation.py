@@ -93,6 +93,15 @@ def _exchanges(messages: Iterable[Message]) -> list[tuple[str, str]]:
     ]
 
 
+def begins_with_results(turn: Turn, conversation: Sequence[Message]) -> bool:
+    """Return whether a conversation begins with the results of the last answer of a turn, which has none of them."""
+    last = turn.rounds[-1] if turn.rounds else None
+    results = conversation[0] if conversation else None
+    if last is None or last.following or not last.calls or not isinstance(results, ToolMessage):
+        return False
+    return [part.call_id for part in results.results] == [call.id for call in last.calls]
+
+
 def messages_after(last: Message | None, conversation: Sequence[Message]) -> Sequence[Message] | None:
     """Return what follows the last message that a run added; None if the conversation does not have it."""
     for index in reversed(range(len(conversation))):

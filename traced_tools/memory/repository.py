@@ -17,14 +17,15 @@ A repository with an index of words also implements `search_entries`; by default
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Any, Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
 from traced_tools.core.checks import checked_mapping, expect, expect_whole
 from traced_tools.core.identity import check_principal
 from traced_tools.core.ids import time_ordered_id
+from traced_tools.core.messages import make_unvalidated
 from traced_tools.errors import ChatMemoryError, ConversationConflict, ConversationDenied, UnreadableConversation
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import Call
@@ -46,6 +47,7 @@ from traced_tools.memory.entries import (
     MessageEntry,
     check_entries,
 )
+from traced_tools.memory.loaded import LoadedLogs
 from traced_tools.memory.words import MOST_WORD, MOST_WORDS, Match, WordSearch, words_in
 
 T = TypeVar("T")
@@ -113,6 +115,7 @@ class ChatMemoryRepository(ABC):
         if expire_after is not None and expire_after <= timedelta(0):
             raise ValueError("expire_after must be above 0, or None to keep conversations for ever")
         self.expire_after: Final = expire_after
+        self._loaded = LoadedLogs(0)
 
     # What a repository implements.
 
@@ -161,6 +164,10 @@ class ChatMemoryRepository(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Close connections. By default, there is nothing to close."""
+
+    def _step(self, method: Callable[..., MaybeAwaitable[T]], *arguments: Any) -> Call[T]:
+        """Return the step that calls a method of the store."""
+        return Call(method, *arguments)
 
     # What an application calls.
 
@@ -348,7 +355,7 @@ class ChatMemoryRepository(ABC):
         rows = [dump_row(entry, version + index) for index, entry in enumerate(entries, 1)]
         if _version(head) == version and not (head and _is_expired(head, utc_now())):
             after = self._next_conversation(head, conversation_id, rows, principal, new_attributes)
-            if await Call[bool](self.commit, head, after, rows):
+            if await self._step(self.commit, head, after, rows):
                 return _extended_log(after, entries, rows)
         # The log has changed, or the store refused the entries; only now is it read, so that most appends read nothing.
         current = await self._find_flow(conversation_id, principal)
@@ -382,23 +389,23 @@ class ChatMemoryRepository(ABC):
     ) -> Conversation:
         """Return the conversation after an append of `rows`."""
         now = utc_now()
-        return Conversation(
-            key=conversation.key if conversation else time_ordered_id(),
-            id=conversation_id,
-            version=rows[-1].position,
-            last_turn=max(conversation.last_turn if conversation else 1, *(row.turn for row in rows)),
-            principal=principal,
-            attributes={**(conversation.attributes if conversation else {}), **attributes},
-            created_at=conversation.created_at if conversation else now,
-            updated_at=now,
-            expires_at=None if self.expire_after is None else now + self.expire_after,
-        )
+        values: dict[str, Any] = {
+            "version": rows[-1].position,
+            "last_turn": max(conversation.last_turn if conversation else 1, *(row.turn for row in rows)),
+            "attributes": {**(conversation.attributes if conversation else {}), **attributes},
+            "updated_at": now,
+            "expires_at": None if self.expire_after is None else now + self.expire_after,
+        }
+        if conversation is not None and values["last_turn"] == conversation.last_turn:  # nothing of it can be invalid
+            return make_unvalidated(Conversation, {**vars(conversation), **values})
+        key, created_at = (conversation.key, conversation.created_at) if conversation else (time_ordered_id(), now)
+        return Conversation(key=key, id=conversation_id, principal=principal, created_at=created_at, **values)
 
     async def _find_rows(self, conversation: Conversation, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
         """Return `rows` with their positions in the log if it has all of them; an empty sequence if it has none."""
         ids = tuple(row.id for row in rows)
         selection = EntrySelection(0, conversation.version, ids=ids)
-        existing = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+        existing = await self._step(self.fetch_entries, conversation, selection)
         if existing and [(row.id, row.body) for row in existing] != [(row.id, row.body) for row in rows]:
             raise ValueError(
                 "the conversation has some of these entries, or other entries with their ids: "
@@ -435,15 +442,22 @@ class ChatMemoryRepository(ABC):
         while (conversation := await self._find_flow(conversation_id, principal)) is not None:
             from_turn = 1 if last_turns is None else max(1, conversation.last_turn - last_turns + 1)
             selection = EntrySelection(after, conversation.version, from_turn, kind, branch_names, ids, limit, last)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
-            missing = selection.first_missing(rows)
-            if missing is None:
-                entries = tuple(load_row(row, conversation_id) for row in rows)
+            loaded = self._loaded.find(conversation, selection)
+            unknown = loaded.missing(selection)
+            rows = await self._step(self.fetch_entries, conversation, unknown)
+            missing = unknown.first_missing(rows)
+            if missing is None and (log := loaded.extended(rows, conversation_id)) is not None:
+                self._loaded.keep(conversation, selection, log)
+                entries = log.entries_after(after)
                 return ConversationLog(conversation_id, conversation.version, entries, conversation)
+            self._loaded.forget(conversation_id)
+            if missing is None:
+                continue
             # Between the two loads, another caller may delete the conversation and begin a new one with its id.
             current = await self._find_flow(conversation_id, principal)
             if current is not None and current.key == conversation.key:
                 raise UnreadableConversation(conversation_id, f"entry {missing}", "it is missing")
+        self._loaded.forget(conversation_id)
         return ConversationLog(conversation_id, 0)
 
     async def search_flow(
@@ -471,7 +485,7 @@ class ChatMemoryRepository(ABC):
             return ()
         most = min(conversation.version, through or conversation.version, (before or conversation.version + 1) - 1)
         search = WordSearch(tuple(filter(None, word_sets)), match, most, branch_names, limit or conversation.version)
-        rows = await Call[Sequence[StoredEntry] | None](self.search_entries, conversation, search)
+        rows = await self._step(self.search_entries, conversation, search)
         if rows is None:
             return await self._scan_flow(conversation, search)
         entries = (load_row(row, conversation_id) for row in rows)
@@ -483,7 +497,7 @@ class ChatMemoryRepository(ABC):
         through = search.through
         while through > 0 and len(entries) < search.limit:
             selection = EntrySelection(0, through, kind="message", branches=search.branches, last=_PAGE)
-            rows = await Call[Sequence[StoredEntry]](self.fetch_entries, conversation, selection)
+            rows = await self._step(self.fetch_entries, conversation, selection)
             entries += await Call[Sequence[MessageEntry]](_matching_messages, rows, conversation.id, search)
             through = rows[0].position - 1 if len(rows) == _PAGE else 0
         return tuple(entries[: search.limit])
@@ -494,7 +508,7 @@ class ChatMemoryRepository(ABC):
     async def _delete_flow(self, conversation_id: str, principal: str | None) -> bool:
         # `remove` refuses a conversation that has changed since it was loaded, so the next round loads it again.
         while (conversation := await self._find_flow(conversation_id, principal)) is not None:
-            if await Call[bool](self.remove, conversation):
+            if await self._step(self.remove, conversation):
                 return True
         return False
 
@@ -503,7 +517,7 @@ class ChatMemoryRepository(ABC):
     ) -> tuple[Conversation, ...]:
         check_principal("principal", principal)
         conditions = _checked_attributes(attributes)
-        conversations = await Call[Iterable[Conversation]](self.find_conversations, principal, conditions, None)
+        conversations = await self._step(self.find_conversations, principal, conditions, None)
         now = utc_now()
         return tuple(conversation for conversation in conversations if not _is_expired(conversation, now))
 
@@ -512,18 +526,18 @@ class ChatMemoryRepository(ABC):
         expect("by", time, datetime, "a datetime or None")
         if time.tzinfo is None:
             raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
-        expired = await Call[Iterable[Conversation]](self.find_conversations, None, {}, time)
-        return sum([await Call[bool](self.remove, conversation) for conversation in expired])
+        expired = await self._step(self.find_conversations, None, {}, time)
+        return sum([await self._step(self.remove, conversation) for conversation in expired])
 
     async def _find_flow(self, conversation_id: str, principal: str | None) -> Conversation | None:
         """Return the caller's conversation; None if there is none. An expired conversation is removed."""
         _check_request(conversation_id, principal, None)
-        conversation = await Call[Conversation | None](self.find_conversation, conversation_id)
+        conversation = await self._step(self.find_conversation, conversation_id)
         if conversation is None:
             return None
         if _is_expired(conversation, utc_now()):
             # If another caller has continued or removed it meanwhile, the conversation in the store decides.
-            removed = await Call[bool](self.remove, conversation)
+            removed = await self._step(self.remove, conversation)
             return None if removed else await self._find_flow(conversation_id, principal)
         _check_request(conversation_id, principal, conversation)
         return conversation

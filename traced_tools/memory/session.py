@@ -13,9 +13,10 @@ from traced_tools.core.conversation import NOT_RUN, UNKNOWN_OUTCOME
 from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Usage, UserMessage
 from traced_tools.errors import ChatMemoryUnavailable, ResumeError
 from traced_tools.memory.conversation import MOST_ID
-from traced_tools.memory.entries import CompactionEntry, LoggedPause, MessageEntry
+from traced_tools.memory.entries import CompactionEntry, LoggedPause, MessageEntry, entry_of_run
 from traced_tools.memory.log_reader import LogReader, register_run
 from traced_tools.memory.reconciliation import (
+    begins_with_results,
     begun_results,
     entries_of,
     find_waiting_turn,
@@ -208,11 +209,11 @@ class MemorySession:
                 view,
                 preceding=prefix,
                 request_only=request_only,
-                running=Turn.of((*view.running.entries, *question)),
+                running=view.running.extended(question),
             )
             # In one append, so that no other run reads the question without what became of the calls before it.
             is_appended = await self._log.append_first([*placeholders, *outcomes, *question])
-            self._place()
+            self._place(self._log.take_placed())
             if is_appended:
                 break
         else:
@@ -320,24 +321,27 @@ class MemorySession:
             appended = await self._log.extend([entry.replace(placeholder=True)])
             if appended is not None:
                 entries = [entry for entry in appended if isinstance(entry, MessageEntry)]
-                self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
+                self.view = self.view.with_running(self.view.running.extended(entries))
                 return
             await self._log.catch_up()
             await self._find_resumed_turn(paused.run_ids)  # raises if another run has resumed from the state
         raise self._log.conflict()
 
-    async def go_on(self, conversation: Sequence[Message]) -> None:
+    async def go_on(self, conversation: Sequence[Message], iteration: int) -> None:
         """Append the new messages of a further request of the run, as a flow.
 
         If an advisor sends a request again, the view goes back to where it was then.
 
         Args:
             conversation: the messages without the instructions: the whole conversation, or only its new messages.
+            iteration: the iteration of the request.
         """
-        new_messages = messages_after(self._last, conversation)
-        if new_messages is None:
-            running, new_messages = rewind(self.view.running, conversation)
-            self.view = replace(self.view, running=running)
+        is_next, self.iteration = iteration > self.iteration, iteration
+        running, new_messages = self.view.running, conversation
+        if not (is_next and begins_with_results(running, conversation)):
+            after_last = messages_after(self._last, conversation)
+            running, new_messages = rewind(running, conversation) if after_last is None else (running, after_last)
+            self.view = self.view.with_running(running)
         await self.append(new_messages)
 
     async def finish(self, conversation: Sequence[Message], *, failing: bool = False) -> None:
@@ -394,36 +398,36 @@ class MemorySession:
             usage: the usage that the provider reported for the last message; None if it reported none, or if the last
                 message is not an answer.
         """
+        tokens = None
+        if usage is not None and usage.input_tokens is not None:
+            tokens = max(0, usage.input_tokens + (usage.output_tokens or 0))
         sendable = [message for message in messages if has_content(message)]
-        entries = self._new_entries(sendable)
-        if usage is not None and entries and usage.input_tokens is not None:
-            tokens = usage.input_tokens + (usage.output_tokens or 0)
-            entries[-1] = entries[-1].replace(context_tokens=max(0, tokens))
         if sendable:
             self._last = sendable[-1]
-        await self._append_entries(entries)
+        await self._append_entries(self._new_entries(sendable, tokens))
 
     async def _append_entries(self, entries: Sequence[MessageEntry]) -> None:
-        if entries:
-            self.view = replace(self.view, running=Turn.of((*self.view.running.entries, *entries)))
-        await self._log.append(entries)
-        self._place()
+        try:
+            await self._log.append(entries)
+        finally:  # also if the log lacks them
+            placed = {**self._log.take_placed()}
+            running = self.view.running.extended([placed.pop(entry.id, entry) for entry in entries])
+            self.view = self.view.with_running(running)
+            self._place(placed)
 
     async def flush(self) -> None:
         """Append the entries that the log lacks after an outage or an interrupt, if the store is up, as a flow."""
         await self._log.flush(is_nested=bool(self.ancestors))
-        self._place()
+        self._place(self._log.take_placed())
 
-    def _place(self) -> None:
+    def _place(self, placed: Mapping[str, MessageEntry]) -> None:
         """Let the view have the run's entries as the log has them, with their places."""
-        placed = self._log.take_placed()
         if not placed:
             return
-        running = Turn.of(placed.get(entry.id, entry) for entry in self.view.running.entries)
-        turns = self.view.turns
         if any(entry.placeholder for entry in placed.values()):  # placeholders may be of turns before
-            turns = turns_of(placed.get(entry.id, entry) for entry in entries_of(turns))
-        self.view = replace(self.view, turns=turns, running=running)
+            turns = turns_of(placed.get(entry.id, entry) for entry in entries_of(self.view.turns))
+            self.view = replace(self.view, turns=turns)
+        self.view = self.view.with_running(self.view.running.with_places(placed))
 
     # Compactions.
 
@@ -446,11 +450,22 @@ class MemorySession:
 
     # Entries.
 
-    def _new_entries(self, messages: Sequence[Message]) -> list[MessageEntry]:
+    def _new_entries(self, messages: Sequence[Message], context_tokens: int | None = None) -> list[MessageEntry]:
+        """Return messages as entries of the run, the last one with the tokens that the provider reported for it."""
         run, resumption = self.run, self.run.resumption
-        of_run = {"turn": self.turn, "run_id": run.id, "branch": self.branch, "agent": run.agent}
         resumes = None if resumption is None else resumption.paused.run_ids[0]
-        return [MessageEntry(message, resumes=resumes, **of_run) for message in messages]
+        return [
+            entry_of_run(
+                message,
+                turn=self.turn,
+                run_id=run.id,
+                branch=self.branch,
+                agent=run.agent,
+                resumes=resumes,
+                context_tokens=None if index < len(messages) else context_tokens,
+            )
+            for index, message in enumerate(messages, 1)
+        ]
 
     def _turn_number(self, new_messages: Sequence[Message], turns: Sequence[Turn]) -> int:
         """Return the number of the run's turn: a new one if there is a new message of the user, else the last one."""

@@ -30,6 +30,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.errors import ChatMemoryUnavailable, UnreadableConversation
 from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry, load_row
 from traced_tools.memory.entries import EntryKind, MessageEntry
+from traced_tools.memory.loaded import LoadedLogs
 from traced_tools.memory.repository import EXPIRE_AFTER, ChatMemoryRepository
 from traced_tools.memory.sql_schema import ATTRIBUTES, CHAT_MEMORY, CONVERSATIONS, ENTRIES
 from traced_tools.memory.sql_search import Fts5Index, TsvectorIndex, WordIndex
@@ -43,6 +44,8 @@ Execute: TypeAlias = Callable[[ClauseElement, Mapping[str, Any]], Any]
 
 _MOST_IDLE: Final = 5
 """Connections to SQLite that wait for the next transaction."""
+_MOST_LOADED: Final = 20_000
+"""How many entries stay in memory after they were read, so that they need not be read again."""
 _MOST_IDS: Final = 500
 """The number of ids in one statement; databases limit it."""
 
@@ -70,6 +73,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
     def __init__(self, url: str | os.PathLike[str], *, expire_after: timedelta | None = EXPIRE_AFTER) -> None:
         super().__init__(expire_after=expire_after)
         self._database: Final = Database(url, CHAT_MEMORY)
+        self._loaded = LoadedLogs(_MOST_LOADED)
         self._texts: Final[dict[ClauseElement, str]] = {}
         self._index: Final[WordIndex] = Fts5Index() if self._database.is_sqlite else TsvectorIndex()
         self._idle: list[Any] = []
@@ -134,6 +138,7 @@ class SqlChatMemoryRepository(ChatMemoryRepository):
             for table in (ENTRIES, ATTRIBUTES):
                 connection.execute(delete(table).where(table.c.conversation_key == conversation.key))
             self._index.forget(connection, conversation.key)
+        self._loaded.forget(conversation.id)
         return True
 
     @_without_texts
@@ -347,7 +352,7 @@ def _row(key: str, entry: StoredEntry) -> Mapping[str, Any]:
 
 def _stored_entry(row: Sequence[Any]) -> StoredEntry:
     entry = StoredEntry._make(row)
-    if "\\" not in f"{entry.id}{entry.branch}":
+    if "\\" not in row[1] and "\\" not in row[3]:
         return entry
     return entry._replace(id=unescaped(str(entry.id)), branch=unescaped(str(entry.branch)))
 

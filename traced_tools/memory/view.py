@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from traced_tools.core.conversation import answers_to
 from traced_tools.core.frozen import frozen
@@ -22,7 +21,7 @@ _MOST_NOTE: Final = 120
 """The maximum length of the note that replaces the rest of a result."""
 Cuts = Mapping[str, Mapping[str, int]]
 """How many characters are shown of results, by the id of the entry with the results and the id of the call."""
-_NO_CUTS: Final[Cuts] = MappingProxyType({})
+_NO_CUTS: Final[Cuts] = {}
 
 
 @frozen
@@ -96,6 +95,14 @@ class Round:
         return [result or placeholder for result, placeholder in zip(results, instead, strict=True)]
 
 
+class _Beginning(NamedTuple):
+    """The messages that the model is sent of the question and the first rounds of a turn, whatever rounds follow."""
+
+    cuts: Cuts
+    rounds: int
+    messages: tuple[Message, ...]
+
+
 @frozen
 class Turn:
     """What one run added to a conversation in a turn.
@@ -108,21 +115,53 @@ class Turn:
 
     question: tuple[MessageEntry, ...] = ()
     rounds: tuple[Round, ...] = ()
+    _beginning: _Beginning | None = field(default=None, init=False, repr=False, compare=False)
+    _messages: tuple[Cuts, tuple[Message, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, entries: Iterable[MessageEntry]) -> Turn:
         """Return the turn that consists of `entries`, which are in the order of the log."""
-        question: list[MessageEntry] = []
-        rounds: list[list[MessageEntry]] = []
+        return cls().extended(entries)
+
+    def extended(self, entries: Iterable[MessageEntry]) -> Turn:
+        """Return the turn with further entries, which are in the order of the log.
+
+        Nothing is made again of the rounds that no entry belongs to, so that it costs the same in a long turn.
+        """
+        question, rounds, unchanged = [*self.question], [*self.rounds], len(self.rounds)
         for entry in entries:
             message = entry.message
             if isinstance(message, AssistantMessage):
-                rounds.append([entry])
-            elif isinstance(message, ToolMessage):
-                _find_round(message, rounds, question).append(entry)
+                rounds.append(Round(entry))
+                continue
+            place = _find_round(message, rounds) if isinstance(message, ToolMessage) else len(rounds) - 1
+            if place < 0:
+                question.append(entry)
             else:
-                (rounds[-1] if rounds else question).append(entry)
-        return cls(tuple(question), tuple(Round(answer, tuple(following)) for answer, *following in rounds))
+                rounds[place] = Round(rounds[place].answer, (*rounds[place].following, entry))
+                unchanged = min(unchanged, place)
+        return self._continued(question, rounds, unchanged)
+
+    def with_places(self, placed: Mapping[str, MessageEntry]) -> Turn:
+        """Return the turn with entries of `placed` in place of those with the same ids, which are mostly the last."""
+        question, rounds, unchanged, missing = [*self.question], [*self.rounds], len(self.rounds), len(placed)
+        for place in reversed(range(len(rounds))):
+            if not missing:
+                break
+            entries = rounds[place].entries
+            if count := sum(entry.id in placed for entry in entries):
+                answer, *following = [placed.get(entry.id, entry) for entry in entries]
+                rounds[place], unchanged, missing = Round(answer, tuple(following)), place, missing - count
+        if missing:
+            question = [placed.get(entry.id, entry) for entry in question]
+        return self._continued(question, rounds, unchanged)
+
+    def _continued(self, question: Iterable[MessageEntry], rounds: Sequence[Round], unchanged: int) -> Turn:
+        """Return a turn that has the first `unchanged` rounds of this one."""
+        turn, beginning = Turn(tuple(question), tuple(rounds)), self._beginning
+        if beginning is not None and beginning.rounds <= unchanged and turn.question == self.question:
+            _set_beginning(turn, beginning)
+        return turn
 
     @property
     def size(self) -> int:
@@ -134,13 +173,8 @@ class Turn:
 
     @property
     def sent(self) -> int:
-        """The number of messages that a model is sent of it, without what results replace."""
-        question = self.question
-        count = len(question) if len(question) < 2 else sum(entry.pause is None for entry in question)
-        for round_ in self.rounds:
-            following = len(round_.following)
-            count += 1 + following if following < 2 else sum(1 for _ in round_.messages(_NO_CUTS))
-        return count
+        """The number of messages that a model is sent of it."""
+        return len(self.messages())
 
     @property
     def last(self) -> MessageEntry:
@@ -171,14 +205,30 @@ class Turn:
         """Return the calls that have no result, not even a placeholder."""
         return tuple(call for round_ in self.rounds for call in round_.open_calls())
 
-    def messages(self, cuts: Cuts = _NO_CUTS) -> Iterator[Message]:
-        """Yield the messages; see `MemoryView` for `cuts`."""
-        for entry in self.question:
-            if entry.pause is None:
-                yield entry.message
-        for round_ in self.rounds:
-            if round_.calls or round_.following or round_ is self.rounds[-1]:  # otherwise, the next answer replaces it
-                yield from round_.messages(cuts)
+    def messages(self, cuts: Cuts | None = None) -> tuple[Message, ...]:
+        """Return the messages that a model is sent of it; see `MemoryView` for `cuts`."""
+        beginning, cuts = self._beginning, cuts or _NO_CUTS
+        if self._messages is not None and self._messages[0] is cuts:
+            return self._messages[1]
+        if beginning is None or beginning.cuts is not cuts:
+            question = tuple(entry.message for entry in self.question if entry.pause is None)
+            beginning = _Beginning(cuts, 0, question)
+        *earlier, last = self.rounds[beginning.rounds :] or (None,)
+        if last is None:
+            return beginning.messages
+        if earlier:
+            messages = list(beginning.messages)
+            for round_ in earlier:
+                if round_.calls or round_.following:  # otherwise, the next answer replaces it
+                    messages += round_.messages(cuts)
+            beginning = _Beginning(cuts, len(self.rounds) - 1, tuple(messages))
+        all_messages = (*beginning.messages, *last.messages(cuts))
+        _set_beginning(self, beginning)
+        _set_messages(self, (cuts, all_messages))
+        return all_messages
+
+
+_set_beginning, _set_messages = (vars(Turn)[name].__set__ for name in ("_beginning", "_messages"))
 
 
 @dataclass(frozen=True)
@@ -210,8 +260,7 @@ class MemoryView:
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """The messages, in the order in which the model is sent them."""
-        running = self.running.messages(self.cuts)
-        return (*self.preceding, *self.history, *self.request_only, *running)
+        return (*self.preceding, *self.history, *self.request_only, *self.running.messages(self.cuts))
 
     @cached_property
     def history(self) -> tuple[Message, ...]:
@@ -224,6 +273,14 @@ class MemoryView:
         """The entries of all turns, in order."""
         return tuple(entry for turn in (*self.turns, self.running) for entry in turn.entries)
 
+    def with_running(self, running: Turn) -> MemoryView:
+        """Return the view with another turn of this run, and the same history."""
+        view = object.__new__(type(self))  # `dataclasses.replace` takes ten times as long
+        vars(view).update(vars(self), running=running, history=self.history)
+        for name in ("messages", "entries"):
+            vars(view).pop(name, None)
+        return view
+
     def tokens(self) -> TokenCount:
         """Return the tokens of the view: as far as possible, the number that the provider reported.
 
@@ -232,7 +289,7 @@ class MemoryView:
         """
         compacted_at = 0 if self.compacted is None else self.compacted.position or 0
         after: list[Message] = []
-        for entry in reversed(self.entries):
+        for entry in self._from_the_last():
             if entry.position is not None and entry.position < compacted_at:
                 continue  # the number of the compaction includes it
             if entry.context_tokens is not None:
@@ -241,6 +298,13 @@ class MemoryView:
         if self.compacted is not None and self.compacted.tokens_after is not None:
             return TokenCount(self.compacted.tokens_after + estimate_tokens(after), True)
         return TokenCount(estimate_tokens(self.messages), True)
+
+    def _from_the_last(self) -> Iterator[MessageEntry]:
+        """Yield the entries, the last first."""
+        for turn in (self.running, *reversed(self.turns)):
+            for round_ in reversed(turn.rounds):
+                yield from reversed(round_.entries)
+            yield from reversed(turn.question)
 
 
 def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
@@ -265,16 +329,13 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
     return tuple(map(Turn.of, turns))
 
 
-def _find_round(
-    message: ToolMessage, rounds: Sequence[list[MessageEntry]], question: list[MessageEntry]
-) -> list[MessageEntry]:
-    """Return the part of a turn that results belong to: the last round with one of their calls."""
+def _find_round(message: ToolMessage, rounds: Sequence[Round]) -> int:
+    """Return the place of the round that results belong to: the last one with one of their calls, else the last one."""
     ids = {part.call_id for part in message.results}
-    for entries in reversed(rounds):
-        answer = entries[0].message
-        if isinstance(answer, AssistantMessage) and any(call.id in ids for call in answer.tool_calls):
-            return entries
-    return rounds[-1] if rounds else question
+    for place in reversed(range(len(rounds))):
+        if any(call.id in ids for call in rounds[place].calls):
+            return place
+    return len(rounds) - 1
 
 
 def results_in(entry: MessageEntry) -> Sequence[ToolResultPart]:

@@ -55,6 +55,8 @@ class MessageWindowChatMemory(ChatMemory):
         return self._within(view)
 
     def _within(self, view: MemoryView) -> MemoryView:
+        if not view.turns:
+            return view
         sizes = [turn.sent for turn in view.turns]
         room = self.max_messages - view.running.sent
         count = len(sizes)

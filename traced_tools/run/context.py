@@ -21,6 +21,7 @@ from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListen
 
 if TYPE_CHECKING:
     from traced_tools.core.approval import NestedPause
+    from traced_tools.core.conversation import CheckedConversation
     from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
@@ -122,6 +123,7 @@ class RunContext:
         interrupted: the results, so far, of tools that an error or the caller interrupted; None before that.
         complete: the last conversation that was found to have a result for each tool call.
         paired: the last conversation in which each result was found to follow its call.
+        checked: the last conversations that were checked for both, the newest last.
         results: the results of the tool calls that loops have run so far.
         reached: each tuple of results that `all_results` has returned.
         resumption: what the run starts from, if it resumes a paused one; else None.
@@ -145,6 +147,7 @@ class RunContext:
         "agent_id",
         "approvers",
         "attributes",
+        "checked",
         "complete",
         "context_window",
         "conversation_id",
@@ -241,6 +244,7 @@ class RunContext:
         self.tally = LimitTally(limits)
         self.complete: tuple[Message, ...] | None = None
         self.paired: tuple[Message, ...] | None = None
+        self.checked: tuple[CheckedConversation, ...] = ()
         self.results: list[ToolResult] = []
         self.reached: list[tuple[ToolResult, ...]] = []
         self.delivery: Delivery | None = None
