@@ -157,6 +157,11 @@ def _emitter(logger: _logs.Logger) -> ApiLogger:
     return ApiLogger(logger)
 
 
+def check_sdk() -> None:
+    """Log a release of the SDK that the fast path does not know, if there is a fast path."""
+    _fast_path("known_sdk", "opentelemetry.sdk")
+
+
 def _fast_path(part: str, sdk: str) -> Any:
     """Return a module of the fast path; None without the fast path, or if it does not know the SDK that is in use.
 

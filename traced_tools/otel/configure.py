@@ -27,11 +27,10 @@ from prometheus_client import CollectorRegistry
 
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
-from traced_tools.fast_path.known_sdk import takes_part
 from traced_tools.observe.content import ContentCapture, as_capture, set_process_capture
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.providers import instruments_of, is_stand_in
+from traced_tools.observe.providers import check_sdk, instruments_of, is_stand_in
 from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor
@@ -193,7 +192,7 @@ def _set_up(settings: _Settings) -> Telemetry:
         return Telemetry()
     handle = _from_file(settings) if file_configuration.is_named() else _from_variables(settings)
     set_process_capture(settings.capture)
-    takes_part()  # logs a release of the SDK that the fast path does not know
+    check_sdk()
     return handle
 
 
