@@ -28,6 +28,7 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
+from traced_tools.observe.scopes.run import observe_idle_hook
 from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.flow_tool import check_nested
@@ -158,7 +159,7 @@ class _Loop:
             return True
         telemetry, advisor = self._run.telemetry, self._advisor
         if telemetry.enabled:
-            observe_hook(telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
+            observe_idle_hook(telemetry, hook, advisor.name, advisor.order, iteration)
         return False
 
     async def complete_transcripts(self, *, failing: bool) -> None:
