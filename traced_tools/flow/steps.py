@@ -113,7 +113,7 @@ def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[
     background thread. On asyncio, a blocking function runs in a worker thread, and an async function on the event loop.
 
     Args:
-        function: a blocking or an async function. `await` on the step returns what it returns, and raises what it raises.
+        function: a blocking or an async function. The step returns what it returns, and raises what it raises.
         args: its positional arguments.
         kwargs: its keyword arguments.
 
