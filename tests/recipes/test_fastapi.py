@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from httpx_sse import connect_sse
 
 from tests.recipes.stage import OURS, Stage, attributes, staged
 from tests.test_docs import weather_service
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from traced_tools.audit import AuditTrail
 from traced_tools.testing import Delay, Received, Reply
 
@@ -78,6 +79,26 @@ def test_the_tool_of_a_visitor_who_leaves_is_cancelled_and_the_audit_trail_says_
     with AuditTrail(tmp_path / "audit.db") as trail:
         assert len(trail.query(outcome="cancelled")) == 1
         assert trail.verify().ok
+
+
+def test_a_run_that_does_not_stream_goes_on_when_its_visitor_leaves(tmp_path: Path) -> None:
+    requested, left = threading.Event(), threading.Event()
+
+    def slow_service(request: Received) -> Reply:
+        requested.set()
+        assert left.wait(PATIENCE)
+        return weather_service(request)
+
+    with staged("fastapi.md", tmp_path, slow_service) as stage:
+        with stage.served(*UVICORN, "app:app") as (client, _):
+            with ThreadPoolExecutor(1) as pool:
+                visit = pool.submit(client.get, "/ask", params=QUESTION, timeout=httpx.Timeout(PATIENCE, read=1))
+                assert requested.wait(PATIENCE)
+                with pytest.raises(httpx.ReadTimeout):
+                    visit.result()
+            left.set()
+        [run] = stage.spans("invoke_agent assistant")
+        assert attributes(run)["traced_tools.loop.stop_reason"] == "answered"
 
 
 def check_cancelled(stage: Stage) -> None:

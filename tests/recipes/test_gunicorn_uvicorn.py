@@ -90,12 +90,12 @@ def test_prometheus_finds_the_workers_in_their_file(tmp_path: Path) -> None:
         config.write_text("global: {scrape_interval: 1s}\n" + config.read_text())
         folder.mkdir()
         command = [prometheus, f"--config.file={config}", "--storage.tsdb.path=data", f"--web.listen-address={address}"]
-        with running(command, folder), httpx.Client(base_url=f"http://{address}", trust_env=False) as asked:
+        with running(command, folder), httpx.Client(base_url=f"http://{address}", trust_env=False) as api:
 
             def total() -> str | None:
                 query = {"query": "sum(gen_ai_invoke_agent_duration_seconds_count)"}
                 with suppress(httpx.TransportError):  # it starts
-                    answer = asked.get("/api/v1/query", params=query)
+                    answer = api.get("/api/v1/query", params=query)
                     if answer.is_success and (result := answer.json()["data"]["result"]):
                         return str(result[0]["value"][1])
                 return None
@@ -107,12 +107,12 @@ def test_prometheus_finds_the_workers_in_their_file(tmp_path: Path) -> None:
 def test_a_request_that_runs_when_the_server_is_stopped_is_answered_and_its_spans_are_sent(
     server: str, tmp_path: Path
 ) -> None:
-    asked, released = threading.Event(), threading.Event()
+    requested, released = threading.Event(), threading.Event()
 
     def slow_service(request: Received) -> Reply:
         if "slow" not in request.json()["messages"][0]["content"]:
             return weather_service(request)
-        asked.set()
+        requested.set()
         assert released.wait(PATIENCE)
         return weather_service(request)
 
@@ -121,7 +121,7 @@ def test_a_request_that_runs_when_the_server_is_stopped_is_answered_and_its_span
         with stage.served(python(), *SERVERS[server]) as (client, process):
             until(lambda: len(addresses(stage)) == 2)
             answer = pool.submit(client.get, "/", params={"question": "slow"})
-            assert asked.wait(PATIENCE)
+            assert requested.wait(PATIENCE)
             process.terminate()
             released.set()
             assert "It is sunny." in answer.result().text

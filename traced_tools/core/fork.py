@@ -82,14 +82,14 @@ def _register_with_multiprocessing(action: Action) -> None:
     util.Finalize(None, action, exitpriority=_LATE)
 
 
-def register_with_multiprocessing(owner: object, action: Action) -> None:
-    """Call a function last at the exit of this process, if it is a child of `multiprocessing`.
+def register_shutdown(owner: object, action: Action) -> None:
+    """Call a function last at the exit of this process if it is a child of `multiprocessing`, and of its own children.
 
-    Call this in each forked child, too: `multiprocessing` forgets what was registered before it starts a child's work,
-    except for what is to be done then.
+    Call this in a forked child, too, because `multiprocessing` may be imported only after the first call. When a child
+    begins its work, `multiprocessing` forgets what it inherited, and then calls what is registered for after a fork.
 
     Args:
-        owner: the object whose method it is.
+        owner: the object whose method `action` is.
         action: the function, which may be called more than once.
     """
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
