@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from traced_tools.core.enums import CAPTURE_MODES, CONVENTIONS, DETAILS, CaptureMode, Conventions, Detail
 from traced_tools.core.tracebacks import ON
 from traced_tools.core.variables import DETAIL as DETAIL
+from traced_tools.core.variables import DEV as DEV
 from traced_tools.core.variables import GENAI_CONVENTIONS as GENAI_CONVENTIONS
 from traced_tools.core.variables import OPENINFERENCE as OPENINFERENCE
 from traced_tools.core.variables import PSEUDONYM_KEY as PSEUDONYM_KEY
@@ -84,6 +85,18 @@ def read_openinference() -> bool | None:
     if value not in ("", *ON, "false", "0"):
         raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
     return value in ON if value else None
+
+
+def read_dev() -> bool:
+    """Return whether the environment enables development mode.
+
+    Raises:
+        ConfigurationError: the variable is not `true`, `1`, `false` or `0`.
+    """
+    value = environ.get(DEV, "").strip().lower()
+    if value not in ("", *ON, "false", "0"):
+        raise ConfigurationError(f"{DEV} must be true or false, or 1 or 0")
+    return value in ON
 
 
 def read_pseudonym_key() -> bytes | None:
