@@ -53,7 +53,8 @@ def test_a_server_over_http_is_found_by_its_url(speaks: str, revision: str) -> N
     assert "echo" in found["tools"]
 
 
-def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -> None:
+def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     nowhere, python = HttpServer(), "(the program 'python')"
     found = doctor(ENDS, nowhere.url, "no-such-program-anywhere", HANDSHAKE, json=True)
     assert found.exit_code == 1

@@ -38,7 +38,7 @@ COMMANDS: Final = (
     _LateCommand(
         "doctor",
         "traced_tools.cli.doctor.command",
-        "Check versions and variables, and whether collectors, model servers and stores answer.",
+        "Check versions and variables, and whether collectors, model servers, stores and MCP servers answer.",
     ),
     _LateCommand(
         "demo",

@@ -224,8 +224,8 @@ def _refuse_to_export_contents(settings: _Settings) -> None:
     problem = None
     if file_configuration.is_named():
         problem = f"{file_configuration.CONFIG_FILE} may name exporters: unset it"
-    elif sent := next((signal for signal in SIGNALS if signal.is_sent(settings.otlp)), None):
-        source = f"the environment sends {sent.name.lower()}" if settings.otlp is None else "otlp= is passed"
+    elif signal := next(filter(lambda signal: signal.is_sent(settings.otlp), SIGNALS), None):
+        source = f"the environment sends {signal.name.lower()}" if settings.otlp is None else "otlp= is passed"
         problem = f"{source} over OTLP: pass otlp=False"
     elif settings.capture is not None and settings.capture.mode != "NO_CONTENT":
         problem = "capture= puts contents on spans or events: drop it, or pass a ContentCapture with mode NO_CONTENT"

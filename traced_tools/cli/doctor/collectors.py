@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from os import environ
-from typing import Any, Final
-
-from opentelemetry.sdk._logs.export import LogRecordExportResult
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
-from opentelemetry.sdk.trace.export import SpanExportResult
+from typing import Final
 
 from traced_tools.cli.doctor.result import Check, Result, State, plain_url
 from traced_tools.errors import ConfigurationError
 from traced_tools.otel import file_configuration
-from traced_tools.otel.exporters import make_exporter
-from traced_tools.otel.exporting import filter_exporter_logs, suppress_exporter_logs
-from traced_tools.otel.otlp import GRPC, SIGNALS, Signal, check_collector
+from traced_tools.otel.empty_export import endpoint_of, export_nothing
+from traced_tools.otel.otlp import SIGNALS, Signal, check_collector
 
 GROUP: Final = "collector"
-_SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS, LogRecordExportResult.SUCCESS)
 _ADVICE: Final = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL, _HEADERS and _CERTIFICATE"
 
 
@@ -45,35 +38,14 @@ def _of_file() -> Result:
 
 
 def _export_nothing(signal: Signal, otlp: str | None) -> Iterator[Result]:
-    """Export an empty batch, with the exporter, the protocol, the headers and the certificates of the application."""
     subject = signal.name.lower()
     try:
-        place = _place(signal, otlp)
-        exporter = make_exporter(signal, otlp)
+        place = f"{plain_url(endpoint_of(signal, otlp))} ({signal.protocol()})"
+        export = export_nothing(signal, otlp)
     except ConfigurationError as error:
         yield Result(GROUP, subject, State.PROBLEM, str(error), "correct it, or unset it")
         return
-    filter_exporter_logs()
-    batch: Any = MetricsData(resource_metrics=[]) if signal.name == "METRICS" else []
-    with suppress_exporter_logs():
-        try:
-            lost, cause = exporter.send(1, lambda sdk_exporter: sdk_exporter.export(batch) in _SUCCESS)
-        finally:
-            exporter.exporter.shutdown()
-    if lost:
-        yield Result(GROUP, subject, State.PROBLEM, f"{place}: {cause}", _ADVICE, exporter.date)
+    if export.problem:
+        yield Result(GROUP, subject, State.PROBLEM, f"{place}: {export.problem}", _ADVICE, export.date)
     else:
-        yield Result(GROUP, subject, State.OK, f"{place} has accepted an empty export", date=exporter.date)
-
-
-def _place(signal: Signal, otlp: str | None) -> str:
-    """Return where a signal goes, and the protocol."""
-    endpoint = signal.endpoint(otlp)
-    is_grpc = signal.protocol() == GRPC
-    if endpoint is None:
-        own, common = environ.get(signal.endpoint_variable), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        default = "http://localhost:4317" if is_grpc else "http://localhost:4318"
-        endpoint = own or common or default
-        if not own and not is_grpc:
-            endpoint = f"{endpoint.rstrip('/')}/{signal.path}"
-    return f"{plain_url(endpoint)} ({signal.protocol()})"
+        yield Result(GROUP, subject, State.OK, f"{place} has accepted an empty export", date=export.date)

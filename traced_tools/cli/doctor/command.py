@@ -72,7 +72,7 @@ def doctor(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each check may take.")] = 30.0,
     json: options.Json = False,
 ) -> None:
-    """Check versions, environment variables, and whether collectors, model servers, stores and MCP servers answer.
+    """Check versions and variables, and whether collectors, model servers, stores and MCP servers answer.
 
     Collectors, model servers and stores are those of the environment, with its keys and headers. No key, header, query
     or password is printed. Exit with status 1 if something does not answer or a variable is wrong. The command of an

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from importlib import import_module
 from os import environ
 from typing import Final
 
@@ -13,23 +12,15 @@ from traced_tools.cli.doctor.result import Result, State, plain_url
 from traced_tools.core import variables
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe.settings import (
-    CAPTURE_CONTENT,
     read_capture_mode,
     read_detail,
     read_openinference,
     read_pseudonym_key,
 )
 from traced_tools.otel.otlp import GRPC, SIGNALS
-from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers
+from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers, names_of_variables
 
 _GROUP: Final = "environment"
-_LISTS: Final = (
-    "opentelemetry.environment_variables",
-    "opentelemetry.sdk.environment_variables",
-    "opentelemetry.instrumentation.environment_variables",
-)
-"""The modules that list the variables that OpenTelemetry reads. The last one may not be installed."""
-_OTHERS: Final = frozenset({CAPTURE_CONTENT, "OTEL_SEMCONV_STABILITY_OPT_IN"})
 _OPEN_ENDED: Final = ("OTEL_PYTHON_", "OTEL_INSTRUMENTATION_")
 """Prefixes under which any instrumentation may have variables of its own."""
 _SHOWN: Final = re.compile(
@@ -43,13 +34,13 @@ _NEAR: Final = 0.85
 
 def check_environment() -> Iterator[Result]:
     """Yield each variable that is set, and what is wrong with it."""
-    known = variables.ALL | _known_to_opentelemetry()
+    known_names = variables.ALL | names_of_variables()
     names = sorted(name for name in environ if name.startswith(("OTEL_", variables.PREFIX)))
     for name in names:
-        if name in known:
+        if name in known_names:
             yield Result(_GROUP, name, State.OK, _shown_value(name))
         else:
-            yield from _unknown(name, known)
+            yield from _unknown(name, known_names)
     if not names:
         yield Result(_GROUP, "OTEL_*, TRACED_TOOLS_*", State.OK, "none is set: only the arguments of configure() count")
     for check in _checks():
@@ -59,19 +50,8 @@ def check_environment() -> Iterator[Result]:
             yield Result(_GROUP, str(error).split()[0], State.PROBLEM, str(error), "correct it, or unset it")
 
 
-def _known_to_opentelemetry() -> frozenset[str]:
-    names = set(_OTHERS)
-    for module in _LISTS:
-        try:
-            values = vars(import_module(module)).values()
-        except ModuleNotFoundError:
-            continue
-        names.update(value for value in values if isinstance(value, str) and value.startswith("OTEL_"))
-    return frozenset(names)
-
-
-def _unknown(name: str, known: frozenset[str]) -> Iterator[Result]:
-    if nearest := get_close_matches(name, known, n=1, cutoff=_NEAR):
+def _unknown(name: str, known_names: frozenset[str]) -> Iterator[Result]:
+    if nearest := get_close_matches(name, known_names, n=1, cutoff=_NEAR):
         text = "nothing reads it: it looks like a misspelt variable"
         yield Result(_GROUP, name, State.PROBLEM, text, f"did you mean {nearest[0]}?", details={"nearest": nearest[0]})
     elif name.startswith(_OPEN_ENDED):

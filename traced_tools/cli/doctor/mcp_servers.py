@@ -62,20 +62,20 @@ def _split(command: str) -> list[str]:
 
 def _shown_command(words: Sequence[str]) -> str:
     """Return a command without the values of options that may be secrets, and without queries and passwords of URLs."""
-    shown, hides_next = [], False
+    printable_words, hides_next = [], False
     for word in words:
         name, equals, _ = word.partition("=")
         if hides_next:
-            shown.append("...")
+            printable_words.append("...")
             hides_next = False
         elif "://" in word:
-            shown.append(plain_url(word) if not equals else f"{name}=...")
+            printable_words.append(plain_url(word) if not equals else f"{name}=...")
         elif equals:
-            shown.append(f"{name}=...")
+            printable_words.append(f"{name}=...")
         else:
-            shown.append(word)
+            printable_words.append(word)
             hides_next = word.startswith("-") and _SECRET.search(word) is not None
-    return shlex.join(shown)
+    return shlex.join(printable_words)
 
 
 def _describe(subject: str, transport: Transport, timeout: float) -> Iterator[Result]:
