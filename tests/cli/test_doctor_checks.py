@@ -76,6 +76,15 @@ def test_a_misspelt_variable_is_named_with_the_nearest_one(monkeypatch: pytest.M
     assert (results["OTEL_TRACES_EXPORTER"]["state"], results["OTEL_TRACES_EXPORTER"]["text"]) == ("ok", "none")
 
 
+def test_a_variable_that_changes_the_whole_process_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setenv("TRACED_TOOLS_DEV", "1")
+    status, results = checked(group="environment")
+    assert (status, results["OTEL_SDK_DISABLED"]["state"], results["TRACED_TOOLS_DEV"]["state"]) == (0, "note", "note")
+    monkeypatch.setenv("TRACED_TOOLS_DEV", "perhaps")
+    assert checked(group="environment")[0] == 1
+
+
 def test_an_invalid_value_is_named_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", MARKER)
     monkeypatch.setenv("TRACED_TOOLS_DETAIL", "every-thing")

@@ -10,10 +10,12 @@ from typing import Final
 
 from traced_tools.cli.doctor.result import Result, State, plain_url
 from traced_tools.core import variables
+from traced_tools.core.tracebacks import ON
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe.settings import (
     read_capture_mode,
     read_detail,
+    read_dev,
     read_openinference,
     read_pseudonym_key,
 )
@@ -21,6 +23,11 @@ from traced_tools.otel.otlp import GRPC, SIGNALS
 from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers, names_of_variables
 
 _GROUP: Final = "environment"
+_CONSEQUENCES: Final = {
+    "OTEL_SDK_DISABLED": ("configure() sets up nothing, and no telemetry is recorded", "unset it to record telemetry"),
+    variables.DEV: ("contents are shown in the terminal, and nothing is exported over OTLP", "unset it in production"),
+}
+"""What follows from variables that switch something off or on for the whole process, and what to do about it."""
 _OPEN_ENDED: Final = ("OTEL_PYTHON_", "OTEL_INSTRUMENTATION_")
 """Prefixes under which any instrumentation may have variables of its own."""
 _SHOWN: Final = re.compile(
@@ -37,7 +44,9 @@ def check_environment() -> Iterator[Result]:
     known_names = variables.ALL | names_of_variables()
     names = sorted(name for name in environ if name.startswith(("OTEL_", variables.PREFIX)))
     for name in names:
-        if name in known_names:
+        if name in _CONSEQUENCES and environ[name].strip().lower() in ON:
+            yield Result(_GROUP, name, State.NOTE, *_CONSEQUENCES[name])
+        elif name in known_names:
             yield Result(_GROUP, name, State.OK, _shown_value(name))
         else:
             yield from _unknown(name, known_names)
@@ -70,7 +79,7 @@ def _shown_value(name: str) -> str:
 
 
 def _checks() -> Iterator[Callable[[], object]]:
-    yield from (check_providers, read_capture_mode, read_detail, read_openinference, read_pseudonym_key)
+    yield from (check_providers, read_capture_mode, read_detail, read_dev, read_openinference, read_pseudonym_key)
     for signal in SIGNALS:
         if signal.is_sent(None):
             yield lambda signal=signal: check_otlp(signal.name, is_grpc=signal.protocol() == GRPC)  # type: ignore[misc]
