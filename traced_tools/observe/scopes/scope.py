@@ -20,6 +20,7 @@ from traced_tools.observe.attributes import Attributes
 from traced_tools.observe.content import LazyContent, Makers
 from traced_tools.observe.failures import CANCELLATIONS, error_type
 from traced_tools.observe.sanitize import limit_cardinality
+from traced_tools.observe.viewer import current_viewer
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -185,8 +186,11 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
-                if self.run.content is not None and self.captures_on_spans:
-                    attributes.update(self.contents.on_span(self.content_names))
+                if self.run.content is not None:
+                    if self.captures_on_spans:
+                        attributes.update(self.contents.on_span(self.content_names))
+                    elif (viewer := current_viewer()) is not None:
+                        viewer.keep(span.get_span_context(), self.contents.on_event(self.viewed_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
         finally:
@@ -207,6 +211,11 @@ class Scope:
         if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
             logger.emit(event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
+
+    @property
+    def viewed_names(self) -> tuple[str, ...]:
+        """The contents that the viewer of development mode gets."""
+        return self.content_names
 
     @property
     def captures_on_spans(self) -> bool:

@@ -112,7 +112,15 @@ class ToolScope(Scope):
 
     def captured_traceback(self) -> str | None:
         """Return the traceback of the tool's error as content capture allows it; None if it does not."""
-        return None if self.run.content is None else self.contents.text(names.EXCEPTION_STACKTRACE)
+        content = self.run.content
+        if content is None or not (content.capture.on_spans or content.capture.on_events):
+            return None
+        return self.contents.text(names.EXCEPTION_STACKTRACE)
+
+    @property
+    def viewed_names(self) -> tuple[str, ...]:
+        """The contents that the viewer of development mode gets: those of the span, and the traceback of the tool."""
+        return *self.content_names, names.EXCEPTION_STACKTRACE
 
     def decided(self) -> None:
         """Record what became of a call whose tool did not run."""
