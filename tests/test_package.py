@@ -369,7 +369,7 @@ def _shared_defaults(module: Any) -> Iterator[str]:
             if make not in (None, dataclasses.MISSING) and isinstance(make(), MUTABLE) and make() is make():
                 yield f"{each.__qualname__}.{name}"
         for name in vars(each).get("__annotations__", ()):
-            if isinstance(vars(each).get(name), MUTABLE):
+            if name != "model_config" and isinstance(vars(each).get(name), MUTABLE):
                 yield f"{each.__qualname__}.{name}"
 
 
