@@ -6,6 +6,7 @@ wheel, in an environment of its own that sees them.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import pytest
 from docs.house import public_names
 from tests.dashboards.node import PACKAGES
 from tests.judges.programs import ROOT, missing
+from tests.test_package import MODULES, docstrings, dotted, nodes_of
 from traced_tools import __version__
 
 pytestmark = pytest.mark.slow  # builds, installs and starts processes
@@ -83,6 +85,18 @@ def test_the_wheel_has_the_package_its_types_and_the_dashboards_and_nothing_else
     assert package == {*tracked.stdout.split(), *dashboards}
     assert {f"{name.replace('.', '/')}/__init__.pyi" for name in PUBLIC} | {"traced_tools/py.typed"} <= package
     assert len(dashboards) > 20
+
+
+def test_no_message_of_the_package_names_a_file_that_only_the_repository_has() -> None:
+    path = re.compile(r"(?<![\w/.:-])(deploy|docs|tests)/\w")
+    named = [
+        f"{dotted(module)}, line {node.lineno}: {node.value[:60]}"
+        for module in MODULES
+        for node in nodes_of(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and path.search(node.value)
+        if id(node) not in docstrings(module)
+    ]
+    assert named == []
 
 
 def test_the_source_distribution_builds_the_same_wheel(distributions: Distributions, tmp_path: Path) -> None:
