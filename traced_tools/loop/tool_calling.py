@@ -26,9 +26,8 @@ from traced_tools.loop.advisor import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvis
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
-from traced_tools.observe.observations import observe_hook, observe_iteration
+from traced_tools.observe.observations import observe_hook, observe_idle_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
-from traced_tools.observe.scopes.run import observe_idle_hook
 from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.flow_tool import check_nested
@@ -163,9 +162,7 @@ class _Loop:
         """Return whether the advisor overrides a hook; if it does not, emit the hook's span here."""
         if hook in self._implemented:
             return True
-        telemetry, advisor = self._run.telemetry, self._advisor
-        if telemetry.enabled:
-            observe_idle_hook(telemetry, hook, advisor.name, advisor.order, iteration)
+        observe_idle_hook(self._run.telemetry, hook, self._advisor.name, self._advisor.order, iteration)
         return False
 
     async def complete_transcripts(self, *, failing: bool) -> None:

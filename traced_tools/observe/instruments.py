@@ -160,10 +160,10 @@ class ModelMetricsV010:
         """Measure each kind of token. The modality is `unknown`, because providers don't report it."""
         if labels[names.OPERATION_NAME] == names.EMBEDDINGS:
             return [] if usage.input_tokens is None else [(self._embedded, usage.input_tokens, labels)]
-        used = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        with_modality = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
         return [
             (instrument, count, attributes)
-            for instruments, attributes in ((self._a_call, ended), (self._counters, used))
+            for instruments, attributes in ((self._a_call, ended), (self._counters, with_modality))
             for kind, instrument in instruments.items()
             if (count := getattr(usage, kind)) is not None
         ]

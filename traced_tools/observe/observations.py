@@ -17,6 +17,7 @@ from traced_tools.observe.scopes.run import (
     HookScope,
     IterationScope,
     report_failed_listener,
+    report_idle_hook,
     report_missing_results,
 )
 from traced_tools.observe.scopes.tool_call import ToolScope, count_tool_retry
@@ -113,6 +114,12 @@ def observe_hook(
     """
     booked = run.ledger if ledger is None else ledger
     return HookScope(run, hook, name, order, iteration, booked, kind) if run.enabled else OFF
+
+
+def observe_idle_hook(run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int) -> None:
+    """Report a hook that an advisor leaves as it is; the arguments are those of `report_idle_hook`."""
+    if run.enabled:
+        report_idle_hook(run, hook, name, order, iteration)
 
 
 def observe_failed_chunk(

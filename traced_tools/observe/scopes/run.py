@@ -246,7 +246,7 @@ class HookScope(Scope):
         return [(instruments.advisor_duration, self.own_time, labels)]
 
 
-def observe_idle_hook(run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int) -> None:
+def report_idle_hook(run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int) -> None:
     """Emit what a hook emits that an advisor leaves as it is. Nothing runs in its span, so it is never current.
 
     Args:
