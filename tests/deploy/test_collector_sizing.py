@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from tests.judges.collector import CONFIGS, BackEnd, collector
@@ -50,6 +51,14 @@ def test_the_page_on_volume_has_the_series_of_an_agent(sizing: ModuleType) -> No
     one, more = sizing.prometheus_series()
     assert f"one tool has {one} series in Prometheus" in PAGES[1].read_text()
     assert one == more
+
+
+def test_the_rules_on_the_page_on_volume_are_those_of_the_tail_tier() -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES[1].read_text(), re.DOTALL | re.MULTILINE)
+    quoted = {rule["name"]: rule for rule in yaml.safe_load(block)["policies"]}
+    quoted["share_of_the_rest"]["probabilistic"]["sampling_percentage"] = "${env:KEPT_PERCENT:-5}"
+    tail = yaml.safe_load((CONFIGS / "tail.yaml").read_text())["processors"]["tail_sampling"]["policies"]
+    assert quoted == {rule["name"]: rule for rule in tail if rule["name"] in quoted}
 
 
 def test_a_trace_that_is_held_takes_about_three_times_its_size(sizing: ModuleType, tmp_path: Path) -> None:
