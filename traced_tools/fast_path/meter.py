@@ -1,8 +1,8 @@
 """Histograms and counters of the OpenTelemetry SDK whose values wait in a queue and are aggregated together.
 
 The SDK copies, checks, sorts and hashes the labels of each value on its way to the aggregation of their series. Here
-each combination of labels finds its aggregations once. A value waits in a queue with its time and its context until the
-run ends, a reader collects, or the queue is long. Then the SDK's own aggregations take it, so views, temporality,
+each combination of labels finds its aggregations once. A value waits in a queue with its time and the ids of its span
+until a reader collects, or the queue is long. Then the SDK's own aggregations take it, so views, temporality,
 cardinality limits and exemplars are the SDK's.
 
 A reader cannot see a difference: the package has an observable instrument, and a collection calls it before it reads
@@ -41,6 +41,7 @@ from opentelemetry.sdk.metrics._internal.instrument import Counter, Histogram
 from opentelemetry.sdk.metrics._internal.measurement import Measurement
 from opentelemetry.sdk.metrics._internal.measurement_consumer import SynchronousMeasurementConsumer
 from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricReaderStorage
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, get_current_span
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from traced_tools.core.fork import on_fork
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.trace import SpanContext
 
     from traced_tools.observe.attributes import Attributes
     from traced_tools.observe.names.registry_types import Metric
@@ -186,11 +188,13 @@ class FastInstrument:
         series = series_by_labels.get(key, _NEW)
         if type(series) is _Series:
             waiting, time, context = self._meter.waiting, time_ns(), context or get_current()
-            if not (  # a fast span is sampled
-                self._is_trace_based and type(context.get(_SPAN_KEY)) is FastSpan
-            ) and not self._exemplar_filter.should_sample(amount, time, series.labels, context):
-                context = None
-            waiting.append((series, amount, time, context))
+            span = context.get(_SPAN_KEY)
+            exemplar: SpanContext | None = None
+            if self._is_trace_based and type(span) is FastSpan:  # which is sampled
+                exemplar = span._context
+            elif self._exemplar_filter.should_sample(amount, time, series.labels, context):
+                exemplar = get_current_span(context).get_span_context()
+            waiting.append((series, amount, time, exemplar))
             if len(waiting) >= _MAX_WAITING:
                 self._meter.aggregate()
             return
@@ -208,8 +212,11 @@ class FastInstrument:
     add = record
 
 
-_Value: TypeAlias = "tuple[_Series, float, int, Context | None]"
-"""A series, an amount, the Unix time in nanoseconds when it was recorded, and the context of a possible exemplar."""
+_Value: TypeAlias = "tuple[_Series, float, int, SpanContext | None]"
+"""A series, an amount, the Unix time in nanoseconds when it was recorded, and the span of a possible exemplar.
+
+The span's context stands for the span, which would keep the contents of its run in memory while the value waits.
+"""
 _Targets: TypeAlias = "dict[tuple[_ViewInstrumentMatch, object], _Target]"
 """The targets of an instrument. Series share one if a view drops the labels in which they differ."""
 
@@ -282,9 +289,10 @@ class _Target:
             if aggregation is not None:
                 self._add(aggregation, values)
                 return
-        for series, amount, time, context in values:  # the SDK makes the next aggregation
-            measurement = Measurement(amount, time, self._match._instrument, context or Context(), series.labels)
-            self._match.consume_measurement(measurement, context is not None)
+        for series, amount, time, exemplar in values:  # the SDK makes the next aggregation
+            context = _context_of(exemplar)
+            measurement = Measurement(amount, time, self._match._instrument, context, series.labels)
+            self._match.consume_measurement(measurement, exemplar is not None)
 
     def _add(self, aggregation: Any, values: list[_Value]) -> None:
         if (
@@ -297,9 +305,9 @@ class _Target:
             self._add_to_sum(aggregation, values)
             return
         measurement = _Measurement()
-        for series, measurement.value, measurement.time_unix_nano, measurement.context in values:
-            measurement.attributes = series.labels
-            aggregation.aggregate(measurement, measurement.context is not None)
+        for series, measurement.value, measurement.time_unix_nano, exemplar in values:
+            measurement.attributes, measurement.context = series.labels, _context_of(exemplar)
+            aggregation.aggregate(measurement, exemplar is not None)
 
     def _add_to_histogram(self, histogram: Any, values: list[_Value]) -> None:
         """Do what `aggregate` of the histogram does for each value. Its reservoir keeps the last one of each bucket."""
@@ -317,8 +325,8 @@ class _Target:
             if histogram._record_min_max:
                 histogram._min = min(histogram._min, *(value[1] for value in values))
                 histogram._max = max(histogram._max, *(value[1] for value in values))
-        for series, amount, time, context in last.values():
-            histogram._reservoir.offer(amount, time, series.labels, context)
+        for series, amount, time, exemplar in last.values():
+            histogram._reservoir.offer(amount, time, series.labels, _context_of(exemplar))
 
     def _add_to_sum(self, total: Any, values: list[_Value]) -> None:
         """Do what `aggregate` of the sum does for each value. Its reservoir keeps a random choice of all values.
@@ -337,8 +345,15 @@ class _Target:
                     place = number - 1 if number <= reservoir._size else int(random() * number)
                     if place < reservoir._size:
                         value_at_place[place] = value
-            for place, (series, amount, time, context) in value_at_place.items():
-                reservoir._reservoir_storage[place].offer(amount, time, series.labels, context)
+            for place, (series, amount, time, exemplar) in value_at_place.items():
+                reservoir._reservoir_storage[place].offer(amount, time, series.labels, _context_of(exemplar))
+
+
+def _context_of(span: SpanContext | None) -> Context:
+    """Return a context with the span of an exemplar, of which the SDK's reservoirs read the ids."""
+    if span is None or span is INVALID_SPAN_CONTEXT:  # no span; one with invalid ids would become one with the ids 0
+        return Context()
+    return Context({_SPAN_KEY: NonRecordingSpan(span)})
 
 
 class _Measurement:
@@ -349,7 +364,7 @@ class _Measurement:
     attributes: Attributes
     value: float
     time_unix_nano: int
-    context: Context | None
+    context: Context
 
 
 def is_known_meter(meter: object) -> TypeGuard[Meter]:

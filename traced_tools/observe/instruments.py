@@ -101,7 +101,7 @@ class Instruments:
         self.exports = ExportMetrics(meter)
 
     def aggregate(self) -> None:
-        """Aggregate the values that wait for it, as the end of a run and each collection do."""
+        """Aggregate the values that wait for it, as each collection does."""
         try:
             self._meter.aggregate()
         except Exception as error:

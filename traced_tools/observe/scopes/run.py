@@ -67,7 +67,6 @@ class AgentScope(Scope):
             self.run.forget_failures()
             if self.run.instruments is not None:
                 self.run.instruments.active_runs.end(self)
-                self.run.instruments.aggregate()
 
     def step(self) -> str:
         """Return the name of the run's span."""
