@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from tests import yaml_files
 from tests.judges.collector import CONFIGS, BackEnd, collector
 from tests.waiting import until
 
@@ -55,9 +55,9 @@ def test_the_page_on_volume_has_the_series_of_an_agent(sizing: ModuleType) -> No
 
 def test_the_rules_on_the_page_on_volume_are_those_of_the_tail_tier() -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES[1].read_text(), re.DOTALL | re.MULTILINE)
-    quoted = {rule["name"]: rule for rule in yaml.safe_load(block)["policies"]}
+    quoted = {rule["name"]: rule for rule in yaml_files.load(block)["policies"]}
     quoted["share_of_the_rest"]["probabilistic"]["sampling_percentage"] = "${env:KEPT_PERCENT:-5}"
-    tail = yaml.safe_load((CONFIGS / "tail.yaml").read_text())["processors"]["tail_sampling"]["policies"]
+    tail = yaml_files.load((CONFIGS / "tail.yaml").read_text())["processors"]["tail_sampling"]["policies"]
     assert quoted == {rule["name"]: rule for rule in tail if rule["name"] in quoted}
 
 
