@@ -84,7 +84,7 @@ ANNEXES: Final = (
     Room("approvals", "the store in which runs wait for approval", "who decides"),
     Room("testing", "scripted models, captured telemetry, a replaying server", "pytest"),
     Room("demo", "`traced-tools demo`, and the scenario that plays every telemetry", "the boards that show it"),
-    Room("cli", "the command line", "what a program calls"),
+    Room("cli", "the command line", "what a program calls", ("__main__",)),
 )
 ROOMS: Final = (*SPINE, *ANNEXES)
 

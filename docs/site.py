@@ -49,12 +49,14 @@ def main(command: str) -> int:
 def copy_page(page: Path) -> None:
     """Copy a page and the files that it links to, in the layout that they have in the repository.
 
-    The second word after a fence tells the tests how to run the block, and is no word of Markdown for the site.
+    The second word after a fence tells the tests how to run the block, and is no word of Markdown for the site. The
+    name of a file becomes the title of the block.
     """
     text = page.read_text("utf-8")
     copy = PAGES / page.relative_to(ROOT)
     copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_text(re.sub(r"^```(\w+) \w+$", r"```\1", text, flags=re.MULTILINE), "utf-8")
+    titled = re.sub(r"^```(\w+) ([\w/.]+\.\w+)$", r'```\1 title="\2"', text, flags=re.MULTILINE)
+    copy.write_text(re.sub(r"^```(\w+) \w+$", r"```\1", titled, flags=re.MULTILINE), "utf-8")
     for target in re.findall(r"\]\(((?!http|#)[^)#]+)", text):
         source = (page.parent / target).resolve()
         if source.is_file() and source.suffix != ".md":

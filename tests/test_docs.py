@@ -71,7 +71,9 @@ def shell_line(line: str) -> str:
 
 
 def weather_service(request: Received) -> Reply:
-    """Answer like a model that first looks up the weather."""
+    """Answer like a model that first looks up the weather, on a server that also lists its models."""
+    if request.method == "GET":
+        return Reply.json({"object": "list", "data": []})
     body = request.json()
     if any(message["role"] == "tool" for message in body["messages"]):
         said, reason = {"role": "assistant", "content": "It is sunny."}, "stop"

@@ -240,7 +240,7 @@ def test_only_otel_imports_exporters_and_prometheus_client() -> None:
 
 
 def test_httpx_is_imported_where_http_is_spoken() -> None:
-    spoken = ("models.http", "events.exporters.webhook", "cli.dashboards.grafana")
+    spoken = ("models.http", "events.exporters.webhook", "cli.dashboards.grafana", "cli.doctor.model_servers")
     assert importing("httpx", "httpx_sse", "aiohttp", outside=spoken) == []
 
 

@@ -92,7 +92,8 @@ class ChatClient:
         tools: the tools of requests that set no tools themselves.
         advisors: the advisors of every request.
         options: the model's options, such as the temperature. Options of a request override them.
-        tool_context: data about the caller for tools; never sent to the model. Data of a request is merged into it.
+        tool_context: data about the caller for tools; never sent to the model. The data of a request is merged into it
+            by key: the request's value replaces the client's.
         tool_calling: False runs no tool loop, for requests that do not say otherwise; see `prompt`.
         tool_calling_advisor: the tool loop to use instead of a default `ToolCallingAdvisor`.
         limits: the limits of each run, such as iterations, tool calls and time.

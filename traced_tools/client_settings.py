@@ -38,7 +38,8 @@ class RequestSettings(TypedDict, total=False):
             sequences of these.
         advisors: advisors in addition to the client's.
         options: the model's options; they override the client's.
-        tool_context: data about the caller for tools, merged into the client's.
+        tool_context: data about the caller for tools, merged into the client's by key; a value here replaces the
+            client's value.
         limits: the limits of the run, instead of the client's.
         tool_errors: the error policy, instead of the client's.
         params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,

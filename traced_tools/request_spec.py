@@ -39,7 +39,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 @frozen(repr=False)
 class ChatClientRequestSpec(Generic[OutputT]):
-    """A request that is ready to run. It can run any number of times; the runs are independent."""
+    """A request that is ready to run. It can run any number of times; the runs are independent.
+
+    `ChatClient.prompt` and `ChatClient.resume` make requests: an application constructs none itself.
+    """
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
@@ -55,18 +58,27 @@ class ChatClientRequestSpec(Generic[OutputT]):
     resumed_text: str = ""
 
     def call(self) -> ChatClientResponse[OutputT]:
-        """Run the request, blocking, and return the answer. On an event loop, use `acall`."""
+        """Run the request, blocking, and return the answer. On an event loop, use `acall`.
+
+        Raises:
+            ModelError: if the model fails, or a subclass that says why.
+            ToolExecutionError: if a tool fails and `tool_errors` says that this fails the run.
+            LoopLimitExceeded: if the run reaches a limit and its limits have `on_limit="raise"`.
+            TracedToolsError: the base class of these, and of what memories, policies, MCP servers and stores raise.
+            NeedsEventLoop: if an advisor awaits an asyncio object directly.
+        """
         warn_if_blocking_loop("call", "acall")
         return call(self._begin())
 
     async def acall(self) -> ChatClientResponse[OutputT]:
-        """Run the request on asyncio and return the answer."""
+        """Run the request on asyncio and return the answer; raises the same errors as `call`."""
         return await acall(self._begin())
 
     def stream(self) -> ChatStream[OutputT]:
         """Return a stream that runs the request, blocking, and yields chunks as they arrive.
 
-        The run begins when the first chunk is requested, in the context of the code that requests it.
+        The run begins when the first chunk is requested, in the context of the code that requests it. Errors of the run
+        are those of `call`. They raise where a chunk is requested, after the chunks that arrived before.
         """
 
         def begin() -> Flow[ChatClientResponse[OutputT]]:

@@ -46,6 +46,9 @@ class ChatStream(Generic[OutputT]):
 
     Leaving the block early closes the model's stream and ends every span. A chunk's `.text` is the text that arrived.
     After the last chunk, `.response` is the aggregated response.
+
+    An error of the run raises from the request for the next chunk, after the chunks that arrived before it. The stream
+    has then ended, and has no response. A `ModelError` has `streamed`, whether a part of the answer had arrived.
     """
 
     def __init__(self, flow: RunFlow[OutputT]) -> None:
@@ -78,7 +81,8 @@ class ChatStream(Generic[OutputT]):
 class AsyncChatStream(Generic[OutputT]):
     """Iterates over the chunks of a run on asyncio as they arrive; use it in an `async with` block.
 
-    Leaving the block early closes the model's stream and ends every span. Different tasks may request chunks.
+    Leaving the block early closes the model's stream and ends every span. Different tasks may request chunks. Errors of
+    the run raise as from a `ChatStream`.
     """
 
     def __init__(self, flow: RunFlow[OutputT]) -> None:

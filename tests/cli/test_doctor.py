@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -24,34 +25,40 @@ def doctor(*servers: str, json: bool = False) -> Result:
     return CliRunner().invoke(app, ["doctor", *options, *(["--json"] if json else [])])
 
 
+def mcp_results(result: Result) -> list[dict[str, Any]]:
+    return [check for check in json.loads(result.stdout)["checks"] if check["group"] == "mcp"]
+
+
 def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     remember_tasks()
     found = doctor(HANDSHAKE, MODERN)
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
-    assert lines[0] == HANDSHAKE and lines[4] == MODERN
-    assert lines[1] == "  revision  2025-06-18 (by handshake, an older revision)"
-    assert lines[2] == "  software  raw 1"
-    assert lines[3].startswith("  tools     24: echo, garbage, ")
-    assert lines[5] == "  revision  2026-07-28 (without handshake)"
+    lines = lines[lines.index("mcp") + 1 :]
+    assert lines[0] == f"  {HANDSHAKE}" and lines[4] == f"  {MODERN}"
+    assert lines[1] == "    revision  2025-06-18 (by handshake, an older revision)"
+    assert lines[2] == "    software  raw 1"
+    assert lines[3].startswith("    tools     24: echo, garbage, ")
+    assert lines[5] == "    revision  2026-07-28 (without handshake)"
     assert tasks_left() == []
 
 
 @pytest.mark.parametrize(("speaks", "revision"), [("modern", "2026-07-28"), ("handshake", "2025-11-25")])
 def test_a_server_over_http_is_found_by_its_url(speaks: str, revision: str) -> None:
     with HttpWire(speaks).server as server:
-        (found,) = json.loads(doctor(f"{server.url}/mcp", json=True).stdout)
-    assert (found["server"], found["revision"]) == (f"{server.url}/mcp", revision)
+        (found,) = mcp_results(doctor(f"{server.url}/mcp", json=True))
+    assert (found["subject"], found["revision"]) == (f"{server.url}/mcp", revision)
     assert found["handshake"] is (speaks == "handshake")
     assert "echo" in found["tools"]
 
 
-def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -> None:
+def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     nowhere, python = HttpServer(), "(the program 'python')"
     found = doctor(ENDS, nowhere.url, "no-such-program-anywhere", HANDSHAKE, json=True)
     assert found.exit_code == 1
-    problems = [each.get("problem") for each in json.loads(found.stdout)]
+    problems = [server["text"] if server["state"] == "problem" else None for server in mcp_results(found)]
     assert problems == [
         f"cannot be reached: it ended with the exit status 3 {python}",
         f"cannot be reached: httpx2.ConnectError (127.0.0.1:{nowhere.port})",
@@ -60,7 +67,7 @@ def test_a_server_that_cannot_be_used_is_status_1_and_the_others_are_checked() -
     ]
     printed = doctor(ENDS)
     assert printed.exit_code == 1
-    assert f"  cannot be reached: it ended with the exit status 3 {python}" in printed.stdout.splitlines()
+    assert f"cannot be reached: it ended with the exit status 3 {python}" in printed.stdout
 
 
 def test_a_header_has_its_value_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,12 +75,8 @@ def test_the_doctor_says_whether_the_fast_path_knows_the_sdk(monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "300")
     printed = doctor()
     assert printed.exit_code == 0
-    assert printed.stdout.splitlines() == [
-        "opentelemetry-sdk",
-        f"  release    {known_sdk.RELEASE}",
-        "  fast path  knows it",
-    ]
+    assert f"  fast path  knows opentelemetry-sdk {known_sdk.RELEASE}" in printed.stdout.splitlines()
     monkeypatch.setattr(known_sdk, "KNOWN_VERSIONS", frozenset({"0.1"}))
     printed = doctor()
     assert printed.exit_code == 0
-    assert "upgrade traced_tools, or install one of the releases 0.1" in printed.stdout.splitlines()[-1]
+    assert "upgrade traced_tools, or install one of the releases 0.1" in printed.stdout

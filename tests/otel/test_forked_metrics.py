@@ -64,7 +64,11 @@ assert [child.exitcode for child in children] == [0, 0]
 work(1)
 handle.shutdown()
 """
-SCRIPTS = {"pre-fork": PRE_FORK, "multiprocessing": MULTIPROCESSING}
+SCRIPTS = {
+    "pre-fork": PRE_FORK,
+    "multiprocessing": MULTIPROCESSING,
+    "multiprocessing without shutdown": MULTIPROCESSING.replace("    handle.shutdown()\n", ""),
+}
 FLUSHES = {"flushed": "handle.force_flush()", "waiting": ""}
 COUNTED = ("gen_ai.invoke_agent.duration", "traced_tools.tool.decisions", "calls", "seconds", "active", "observed")
 """Metrics that count each round of work once."""

@@ -6,14 +6,13 @@ import logging
 import os
 import secrets
 from pathlib import Path
-from typing import Final
 
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.file_safety import check_folder, check_key, check_key_file
 from traced_tools.core.disk import sync_folder, write_draft
+from traced_tools.core.variables import AUDIT_KEY as KEY_VARIABLE
 from traced_tools.errors import ConfigurationError
 
-KEY_VARIABLE: Final = "TRACED_TOOLS_AUDIT_KEY"
 _log = logging.getLogger("traced_tools.audit")
 
 

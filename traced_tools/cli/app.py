@@ -38,7 +38,7 @@ COMMANDS: Final = (
     _LateCommand(
         "doctor",
         "traced_tools.cli.doctor.command",
-        "Check whether the fast path knows the OpenTelemetry SDK, and what MCP servers speak and offer.",
+        "Check versions and variables, and whether collectors, model servers, stores and MCP servers answer.",
     ),
     _LateCommand(
         "demo",

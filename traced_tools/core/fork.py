@@ -22,6 +22,8 @@ Action = Callable[[], None]
 _LOG = logging.getLogger(__name__)
 _LATE: Final = -10
 """Exit priority in a child of `multiprocessing`: after its queues and its own children, which may still record."""
+_LAST: Final = _LATE - 1
+"""Exit priority of what exit handlers still record with."""
 _in_child: Final[dict[int, Callable[[], Action | None]]] = {}
 """In order of registration: what returns an action, or None if the action's object is gone."""
 _before: Final[list[Action]] = []
@@ -78,6 +80,24 @@ def _register_with_multiprocessing(action: Action) -> None:
         return
     _finalized.add(action)
     util.Finalize(None, action, exitpriority=_LATE)
+
+
+def register_shutdown(owner: object, action: Action) -> None:
+    """Call a function last at the exit of this process if it is a child of `multiprocessing`, and of its own children.
+
+    Call this in a forked child, too, because `multiprocessing` may be imported only after the first call. When a child
+    begins its work, `multiprocessing` forgets what it inherited, and then calls what is registered for after a fork.
+
+    Args:
+        owner: the object whose method `action` is.
+        action: the function, which may be called more than once.
+    """
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is None or process is None:
+        return
+    if process.parent_process() is not None:
+        util.Finalize(None, action, exitpriority=_LAST)
+    util.register_after_fork(owner, lambda _: util.Finalize(None, action, exitpriority=_LAST))
 
 
 class ForkSafeLock:

@@ -230,7 +230,11 @@ AssistantPart = Annotated[
 
 
 class SystemMessage(Value):
-    """Instructions for the whole conversation."""
+    """Instructions for the whole conversation.
+
+    Args:
+        text: the instructions.
+    """
 
     role: Literal["system"] = "system"
     text: _Text
@@ -241,7 +245,11 @@ class SystemMessage(Value):
 
 
 class UserMessage(Value):
-    """A message of the user: a text, or a sequence of text and image parts."""
+    """A message of the user.
+
+    Args:
+        content: a text, or a sequence of text and image parts.
+    """
 
     role: Literal["user"] = "user"
     parts: tuple[UserPart, ...] = Field(default=(), repr=False)
@@ -313,7 +321,11 @@ class AssistantMessage(Value):
 
 
 class ToolMessage(Value):
-    """The results of one batch of tool calls, in call order."""
+    """The results of one batch of tool calls.
+
+    Args:
+        results: one part for each call of the answer before, in call order.
+    """
 
     role: Literal["tool"] = "tool"
     results: tuple[ToolResultPart, ...]

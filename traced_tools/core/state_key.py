@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
 
 from traced_tools.core.secret_key import SecretKey
-
-KEY_VARIABLE: Final = "TRACED_TOOLS_STATE_KEY"
+from traced_tools.core.variables import STATE_KEY as KEY_VARIABLE
 
 
 class StateKey(SecretKey):

@@ -140,7 +140,9 @@ class ToolMetadata(Value):
     """Settings of a tool for the loop, which the model does not see.
 
     Args:
-        return_direct: the tool's result is the run's answer, and the model is not asked again.
+        return_direct: the tool's result is the run's answer, and the model is not asked again. This holds if each tool
+            that the answer of the model calls is marked, and each call succeeds or is answered by an advisor; otherwise
+            the model reads the results. Several results are joined by line breaks, in the order of the calls.
         source: where the tool comes from: `local`, or the configured name of an MCP server.
         own_name: the name by which the source itself knows the tool, which may be offered under another one; None if
             there is no such name. The rules of a policy read it, too.

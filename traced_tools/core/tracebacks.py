@@ -10,7 +10,8 @@ import os
 from types import TracebackType
 from typing import Final
 
-DEBUG: Final = "TRACED_TOOLS_DEBUG"
+from traced_tools.core.variables import DEBUG as DEBUG
+
 ON: Final = ("1", "true")
 """The values, in lower case, that switch a boolean environment variable of this package on."""
 _PACKAGE: Final = __name__.partition(".")[0]

@@ -38,7 +38,7 @@ from opentelemetry.sdk.metrics._internal.exemplar import (
     TraceBasedExemplarFilter,
 )
 from opentelemetry.sdk.metrics._internal.instrument import Counter, Histogram
-from opentelemetry.sdk.metrics._internal.measurement import Measurement
+from opentelemetry.sdk.metrics._internal.measurement import Measurement as SdkMeasurement
 from opentelemetry.sdk.metrics._internal.measurement_consumer import SynchronousMeasurementConsumer
 from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricReaderStorage
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, get_current_span
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
     from traced_tools.observe.attributes import Attributes
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.names.registry_types import Metric
 
 _FILTERS: Final = (TraceBasedExemplarFilter, AlwaysOnExemplarFilter, AlwaysOffExemplarFilter)
@@ -92,7 +93,10 @@ class FastMeter(ApiMeter):
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(meter)
+        self._config = meter._meter_config
         self._consumer = _get_consumer(meter)
+        self.exemplar_filter = self._consumer._sdk_config.exemplar_filter
+        self.is_trace_based = isinstance(self.exemplar_filter, TraceBasedExemplarFilter)
         self._begin()
         on_fork(self._begin)  # the parent aggregates the values that wait in it
 
@@ -113,6 +117,34 @@ class FastMeter(ApiMeter):
         counter = super().counter(metric)
         assert isinstance(counter, Counter)
         return FastInstrument(counter, self, self._consumer)
+
+    def record(self, measurements: Iterable[Measurement], context: Context | None) -> None:
+        """Record values that belong to the same span: they share their time and the span of their exemplars."""
+        span = None if context is None else context.get(_SPAN_KEY)
+        if type(span) is not FastSpan or not self.is_trace_based or self.is_left_to_sdk:
+            super().record(measurements, context)
+            return
+        waiting, time, exemplar = self.waiting, time_ns(), span._context
+        storages = self._consumer._reader_storages
+        keyed: Attributes | None = None
+        key: tuple[Any, ...] = ()
+        instrument: Any  # a FastInstrument, since this meter has created it
+        for instrument, amount, labels in measurements:
+            if labels is not keyed:  # consecutive measurements often share their labels
+                keyed, key = labels, (*labels, *labels.values())
+            known_storages, series_by_labels, _ = instrument.cache
+            series = series_by_labels.get(key)
+            if type(series) is _Series and known_storages is storages and 0 <= amount < inf:
+                waiting.append((series, amount, time, exemplar))
+            else:
+                instrument.record(amount, labels, context)
+        if len(waiting) >= _MAX_WAITING:
+            self.aggregate()
+
+    @property
+    def is_left_to_sdk(self) -> bool:
+        """Whether the SDK has to record each value: the meter is disabled, or the SDK was instrumented meanwhile."""
+        return not self._config.is_enabled or Histogram.record is not _RECORD or Counter.add is not _ADD
 
     def aggregate(self) -> None:
         """Aggregate the values that wait for it.
@@ -158,45 +190,37 @@ class FastInstrument:
         consumer: SynchronousMeasurementConsumer,
     ) -> None:
         self._instrument = instrument
-        assert instrument._meter_config is not None  # the SDK's meter sets it
-        self._config = instrument._meter_config
         self._meter = meter
         self._consumer = consumer
-        self._exemplar_filter = consumer._sdk_config.exemplar_filter
-        self._is_trace_based = isinstance(self._exemplar_filter, TraceBasedExemplarFilter)
         self._start_cache()
 
     def _start_cache(self) -> _Cache:
-        self._cache: _Cache = self._consumer._reader_storages, {}, {}
-        return self._cache
+        self.cache: _Cache = self._consumer._reader_storages, {}, {}
+        return self.cache
 
     def record(self, amount: float, attributes: Attributes | None = None, context: Context | None = None) -> None:
         """Record a value, with its labels and the context that has the span it belongs to."""
-        if (
-            not 0 <= amount < inf
-            or not self._config.is_enabled
-            or Histogram.record is not _RECORD
-            or Counter.add is not _ADD
-        ):
+        meter = self._meter
+        if not 0 <= amount < inf or meter.is_left_to_sdk:
             self._record_by_sdk(amount, attributes, context)
             return
-        storages, series_by_labels, targets = self._cache
+        storages, series_by_labels, targets = self.cache
         if storages is not self._consumer._reader_storages or len(series_by_labels) > _MAX_SERIES:
             storages, series_by_labels, targets = self._start_cache()
         labels = attributes or {}
         key = (*labels, *labels.values())  # not sorted: labels in another order are a series with the same targets
         series = series_by_labels.get(key, _NEW)
         if type(series) is _Series:
-            waiting, time, context = self._meter.waiting, time_ns(), context or get_current()
+            time, context = time_ns(), context or get_current()
             span = context.get(_SPAN_KEY)
             exemplar: SpanContext | None = None
-            if self._is_trace_based and type(span) is FastSpan:  # which is sampled
+            if meter.is_trace_based and type(span) is FastSpan:  # which is sampled
                 exemplar = span._context
-            elif self._exemplar_filter.should_sample(amount, time, series.labels, context):
+            elif meter.exemplar_filter.should_sample(amount, time, series.labels, context):
                 exemplar = get_current_span(context).get_span_context()
-            waiting.append((series, amount, time, exemplar))
-            if len(waiting) >= _MAX_WAITING:
-                self._meter.aggregate()
+            meter.waiting.append((series, amount, time, exemplar))
+            if len(meter.waiting) >= _MAX_WAITING:
+                meter.aggregate()
             return
         self._record_by_sdk(amount, attributes, context)
         if series is _NEW:  # the SDK has made the aggregations
@@ -291,7 +315,7 @@ class _Target:
                 return
         for series, amount, time, exemplar in values:  # the SDK makes the next aggregation
             context = _context_of(exemplar)
-            measurement = Measurement(amount, time, self._match._instrument, context, series.labels)
+            measurement = SdkMeasurement(amount, time, self._match._instrument, context, series.labels)
             self._match.consume_measurement(measurement, exemplar is not None)
 
     def _add(self, aggregation: Any, values: list[_Value]) -> None:

@@ -106,19 +106,20 @@ class FastTracer(ApiTracer):
 
     def _sampled_parent(self, context: Context, attributes: Attributes) -> SpanContext | None:
         """Return the parent of a span that can take the fast path; None for any other."""
-        outer = context.get(_SPAN_KEY)
-        parent = outer._context if type(outer) is FastSpan else get_current_span(context).get_span_context()
-        if type(parent) is not SpanContext:
-            return None
-        _, _, is_remote, flags, _, is_valid = parent  # faster than its properties
+        outer, tracer = context.get(_SPAN_KEY), self.tracer
+        if type(outer) is FastSpan:  # which is sampled and of this process
+            parent = outer._context
+        else:
+            parent = get_current_span(context).get_span_context()
+            if type(parent) is not SpanContext or not parent.is_valid or parent.is_remote:
+                return None
+            if not parent.trace_flags & _SAMPLED_FLAG:
+                return None
         # An application can replace the sampler, disable the tracer or instrument the SDK at any time.
         is_fast = (
-            is_valid
-            and not is_remote
-            and flags & _SAMPLED_FLAG
-            and self.tracer.sampler is self._sampler
+            tracer.sampler is self._sampler
             and (self._most_attributes is None or len(attributes) <= self._most_attributes)
-            and self.tracer._tracer_config.is_enabled
+            and tracer._tracer_config.is_enabled
             and Tracer.start_span is _START_SPAN
             and _Span.end is _END
         )

@@ -111,6 +111,14 @@ def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[
 
     In a blocking run, a blocking function runs in the calling thread, and an async function on an event loop in a
     background thread. On asyncio, a blocking function runs in a worker thread, and an async function on the event loop.
+
+    Args:
+        function: a blocking or an async function. The step returns what it returns, and raises what it raises.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Raises:
+        TypeError: if `function` can't be called, such as a coroutine that was made too early.
     """
     if not callable(function):
         raise TypeError(f"perform needs a function and its arguments, not {type(function).__name__}")

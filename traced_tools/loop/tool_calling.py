@@ -28,6 +28,7 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import error_type, stop_reason_of
 from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
+from traced_tools.observe.scopes.run import observe_idle_hook
 from traced_tools.run.resumption import Resumption, RunPause
 from traced_tools.tools.advice import overrides
 from traced_tools.tools.flow_tool import check_nested
@@ -48,11 +49,17 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         initialize; in each iteration: before, the rest of the chain, after, the tools, next_instructions; then finalize
 
     Args:
-        manager: runs the tools.
+        manager: runs the tools. Pass one to change the threads of tools, how many run at once, or how long a result
+            may be.
         order: the position in the chain. Advisors with higher orders run in every iteration.
-        keep_history: whether each iteration sends the whole conversation. If False, it sends only the system message
-            and the last message, for a chain with a memory inside the loop.
-        is_tool_call: returns whether a response requests tools. By default, a response with tool calls does.
+        keep_history: whether each iteration sends the whole conversation. If False, it sends only the first system
+            message and the last message, for an advisor inside the loop that adds the others. A client sets it to False
+            by itself if such an advisor is a `TranscriptAdvisor`, such as a `MemoryAdvisor`.
+        is_tool_call: a plain function that takes the response of an iteration and returns whether the loop runs its
+            calls. If it returns False, the run ends with the response, whose `tool_calls` are left to the caller. By
+            default, the loop runs the calls of every response that has some.
+
+    Raises `TypeError` or `ValueError` for an invalid argument.
     """
 
     name = "tool_calling"
@@ -158,7 +165,7 @@ class _Loop:
             return True
         telemetry, advisor = self._run.telemetry, self._advisor
         if telemetry.enabled:
-            observe_hook(telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
+            observe_idle_hook(telemetry, hook, advisor.name, advisor.order, iteration)
         return False
 
     async def complete_transcripts(self, *, failing: bool) -> None:

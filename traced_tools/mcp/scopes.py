@@ -15,6 +15,7 @@ from traced_tools.observe.scopes.scope import Scope
 if TYPE_CHECKING:
     from traced_tools.core.enums import McpOmission, McpTransport
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.run_telemetry import RunTelemetry
 
 
@@ -100,7 +101,7 @@ class McpRequestScope(McpScope):
         put(attributes, names.AGENT_NAME, self.run.agent)
         return self.step(), SpanKind.CLIENT, attributes
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         server = self._endpoint.name
         labels: Attributes = {**self.run.agent_label, names.MCP_METHOD: self._method}
         labels[names.NETWORK_TRANSPORT] = self._endpoint.transport
@@ -112,7 +113,7 @@ class McpRequestScope(McpScope):
             labels[names.RPC_STATUS_CODE] = limit_cardinality(names.RPC_STATUS_CODE, server, str(self._code))
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.mcp_client_duration.record(self.duration, labels, self._context)
+        return [(instruments.mcp_client_duration, self.duration, labels)]
 
     def _owner(self) -> str:
         return self._endpoint.name
@@ -190,7 +191,7 @@ class McpServerScope(McpScope):
     def _owner(self) -> str:
         return self._tool or self._method
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         labels: Attributes = {
             names.MCP_METHOD: self._method,
             names.MCP_PROTOCOL_VERSION: self._protocol_version,
@@ -201,7 +202,7 @@ class McpServerScope(McpScope):
         put(labels, names.RPC_STATUS_CODE, None if self._code is None else str(self._code))
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.mcp_server_duration.record(self.duration, labels, self._context)
+        return [(instruments.mcp_server_duration, self.duration, labels)]
 
 
 def count_omitted_tools(run: RunTelemetry, server: str, omission: McpOmission, tools: int) -> None:

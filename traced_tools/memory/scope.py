@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.names.registry_types import SpanType
     from traced_tools.observe.run_telemetry import RunTelemetry
 
@@ -100,21 +101,23 @@ class MemoryScope(MemoryStageScope):
         )
         return records if len(records) else None
 
-    def _record(self, instruments: Instruments) -> None:
-        observed, agent, context = self._observed, self.run.agent_label, self._context
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        observed, agent = self._observed, self.run.agent_label
         labels: Attributes = {**agent, names.OPERATION_NAME: observed.operation}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.memory_duration.record(self.duration, labels, context)
+        measurements: list[Measurement] = [(instruments.memory_duration, self.duration, labels)]
         for kind, messages in (
             (names.MESSAGES_READ, observed.messages_read),
             (names.MESSAGES_STORED, observed.messages_stored),
             (names.MESSAGES_LEFT_OUT, observed.messages_left_out),
         ):
             if messages:
-                instruments.memory_messages.add(messages, {**agent, names.MEMORY_MESSAGES_KIND: kind}, context)
+                labels_of_kind: Attributes = {**agent, names.MEMORY_MESSAGES_KIND: kind}
+                measurements.append((instruments.memory_messages, messages, labels_of_kind))
         if observed.conflicts:
-            instruments.memory_conflicts.add(observed.conflicts, agent, context)
+            measurements.append((instruments.memory_conflicts, observed.conflicts, agent))
+        return measurements
 
 
 class CompactionScope(MemoryStageScope):
@@ -164,18 +167,19 @@ class CompactionScope(MemoryStageScope):
     def _strategy(self) -> str | None:
         return None if self._observed.strategy is None else safe_person_name(self._observed.strategy)
 
-    def _record(self, instruments: Instruments) -> None:
-        observed, strategy, context = self._observed, self._strategy(), self._context
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        observed, strategy = self._observed, self._strategy()
         labels: Attributes = {**self.run.agent_label}
         if strategy:
             labels[names.COMPACTION_STRATEGY] = self._limited(names.COMPACTION_STRATEGY, strategy)
         outcome_labels = {**labels, names.COMPACTION_OUTCOME: observed.outcome}
         if self._trigger:
             outcome_labels[names.COMPACTION_TRIGGER] = self._limited(names.COMPACTION_TRIGGER, self._trigger)
-        instruments.compactions.add(1, outcome_labels, context)
+        measurements: list[Measurement] = [(instruments.compactions, 1, outcome_labels)]
         if observed.tokens_before is not None and observed.tokens_after is not None:
             saved = max(0, observed.tokens_before - observed.tokens_after)
-            instruments.compaction_tokens_saved.record(saved, labels, context)
+            measurements.append((instruments.compaction_tokens_saved, saved, labels))
+        return measurements
 
     def _limited(self, label: str, name: str) -> str:
         return limit_cardinality(label, self.run.agent_in_metrics, name)
@@ -193,4 +197,4 @@ def count_memory_failure(run: RunTelemetry, operation: MemoryOperation, error: B
     """Count a failed operation of memory after which the run goes on without it."""
     kind = limit_cardinality(names.ERROR_TYPE, operation, error_type(error))
     labels: Attributes = {**run.agent_label, names.OPERATION_NAME: operation, names.ERROR_TYPE: kind}
-    run.measure(lambda instruments: instruments.memory_failures.add(1, labels))
+    run.record(lambda instruments: [(instruments.memory_failures, 1, labels)])

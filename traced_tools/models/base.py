@@ -59,7 +59,13 @@ class CallIdAssigner:
 
 @frozen
 class ChatRequest:
-    """A request to a model: the conversation, the tools the model may call, the options."""
+    """A request to a model.
+
+    Args:
+        messages: the conversation.
+        tools: the definitions of the tools that the model may call.
+        options: the options, such as the temperature.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolDefinition, ...] = ()

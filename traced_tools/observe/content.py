@@ -12,7 +12,7 @@ import marshal
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -22,6 +22,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
 from traced_tools.observe.settings import read_capture_mode, read_or_warn, read_pseudonym_key
 from traced_tools.observe.truncation import BoundedJson, Item, LongList, packed, truncate_json, truncate_utf8
+from traced_tools.observe.viewer import current_viewer
 
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
@@ -115,10 +116,15 @@ def _redact(redact: Redactor, name: str, value: object) -> object:
 
 
 def capture_in_force(own: ContentCapture | None) -> ContentCapture | None:
-    """Return the setting of the client, else of the process, else of the environment; None for no capture."""
+    """Return the setting of the client, else of the process, else of the environment; None for no capture.
+
+    In development mode, spans and events carry no contents: the viewer alone gets what the redactor leaves of them.
+    """
     if _redacting.get():
         return None
     capture = own or _of_process or _by_environment()
+    if current_viewer() is not None:
+        return replace(capture or ContentCapture("NO_CONTENT"), mode="NO_CONTENT")
     return capture if capture is not None and capture.mode != "NO_CONTENT" else None
 
 

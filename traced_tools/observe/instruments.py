@@ -24,12 +24,10 @@ from traced_tools.observe import names
 from traced_tools.observe.attributes import put
 from traced_tools.observe.export_stats import ExportMetrics
 from traced_tools.observe.failures import SDK, report_failure
-from traced_tools.observe.meter import ApiMeter, CounterRecorder, HistogramRecorder
+from traced_tools.observe.meter import ApiMeter, CounterRecorder, HistogramRecorder, Measurement
 from traced_tools.observe.sanitize import agent_name_label
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-
     from traced_tools.core.enums import Conventions
     from traced_tools.core.messages import Usage
     from traced_tools.observe.attributes import Attributes
@@ -45,6 +43,7 @@ class Instruments:
 
     def __init__(self, meter: ApiMeter, conventions: Conventions) -> None:
         self._meter = meter  # before any callback: a collection may run while instruments are created
+        self.record = meter.record
         self.models: ModelMetrics = _MODEL_METRICS[conventions](meter)
         self.invoke_agent_duration = meter.histogram(names.INVOKE_AGENT_DURATION)
         self.inference_calls = meter.histogram(names.INVOKE_AGENT_INFERENCE_CALLS)
@@ -129,14 +128,13 @@ class ModelMetrics(Protocol):
     def duration(self, operation: str) -> HistogramRecorder:
         """Return the histogram of durations, in seconds, of an operation: `chat` or `embeddings`."""
 
-    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Record the token counts that the provider reported.
+    def tokens(self, usage: Usage, labels: Attributes, ended: Attributes) -> Iterable[Measurement]:
+        """Return the measurements of the token counts that the provider reported.
 
         Args:
-            usage: the reported usage; counts that are None are not recorded.
+            usage: the reported usage; counts that are None are not measured.
             labels: the labels of the call.
             ended: the same labels, with the error type if the call failed, for the metrics that have this label.
-            context: the context with the span of the call.
         """
 
 
@@ -158,18 +156,17 @@ class ModelMetricsV010:
         """Return the histogram of the operation."""
         return self._durations[operation]
 
-    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Record each kind of token. The modality is `unknown`, because providers don't report it."""
+    def tokens(self, usage: Usage, labels: Attributes, ended: Attributes) -> Iterable[Measurement]:
+        """Measure each kind of token. The modality is `unknown`, because providers don't report it."""
         if labels[names.OPERATION_NAME] == names.EMBEDDINGS:
-            if usage.input_tokens is not None:
-                self._embedded.record(usage.input_tokens, labels, context)
-            return
-        attributes = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
-        for kind, counter in self._counters.items():
-            if (count := getattr(usage, kind)) is not None:
-                counter.add(count, attributes, context)
-                if kind in self._a_call:
-                    self._a_call[kind].record(count, ended, context)
+            return [] if usage.input_tokens is None else [(self._embedded, usage.input_tokens, labels)]
+        used = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        return [
+            (instrument, count, attributes)
+            for instruments, attributes in ((self._a_call, ended), (self._counters, used))
+            for kind, instrument in instruments.items()
+            if (count := getattr(usage, kind)) is not None
+        ]
 
 
 _TOKENS_USED = {
@@ -195,12 +192,14 @@ class ModelMetricsV141:
         """Return the histogram that all operations share."""
         return self._duration
 
-    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Record input and output tokens in one histogram, distinguished by a label."""
-        if usage.input_tokens is not None:
-            self._token_usage.record(usage.input_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_INPUT}, context)
-        if usage.output_tokens is not None:
-            self._token_usage.record(usage.output_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_OUTPUT}, context)
+    def tokens(self, usage: Usage, labels: Attributes, ended: Attributes) -> Iterable[Measurement]:
+        """Measure input and output tokens in one histogram, distinguished by a label."""
+        counts = ((names.TOKEN_INPUT, usage.input_tokens), (names.TOKEN_OUTPUT, usage.output_tokens))
+        return [
+            (self._token_usage, count, {**labels, names.TOKEN_TYPE: kind})
+            for kind, count in counts
+            if count is not None
+        ]
 
 
 _MODEL_METRICS: Mapping[Conventions, Callable[[ApiMeter], ModelMetrics]] = {

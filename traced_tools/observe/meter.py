@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -28,6 +28,10 @@ class CounterRecorder(Protocol):
 
     def add(self, amount: float, attributes: Attributes | None = None, context: Context | None = None) -> None:
         """Add to the sum, with the labels and the context that has the span it belongs to."""
+
+
+Measurement: TypeAlias = "tuple[HistogramRecorder | CounterRecorder, float, Attributes]"
+"""An instrument, a value for it, and the labels of the value."""
 
 
 class ApiMeter:
@@ -61,6 +65,12 @@ class ApiMeter:
     def observe_gauge(self, metric: Metric, observe: Observe) -> None:
         """Create a gauge that a function observes at each collection."""
         self._meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.brief)
+
+    def record(self, measurements: Iterable[Measurement], context: Context | None) -> None:
+        """Record values that belong to the same span, which the context has."""
+        for instrument, amount, labels in measurements:
+            record = instrument.add if isinstance(instrument, Counter) else cast("HistogramRecorder", instrument).record
+            record(amount, labels, context)
 
     def aggregate(self) -> None:
         """Aggregate the values that wait for it; those of an instrument of the API never wait."""

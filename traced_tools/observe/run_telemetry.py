@@ -31,10 +31,13 @@ from traced_tools.observe.settings import RELEASED, read_conventions
 from traced_tools.observe.time_ledger import TimeLedger
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
     from traced_tools.core.prices import PriceTable
     from traced_tools.observe.agent_version import AgentDigests
     from traced_tools.observe.export_stats import ExportStats
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.stages.subjects import ObservedModel
 
 P = ParamSpec("P")
@@ -332,14 +335,22 @@ class RunTelemetry:
         except Exception as error:
             self.telemetry_failed(error)
 
-    def measure(self, record: Callable[[Instruments], object]) -> None:
-        """Record metrics; in a finalizer, defer that, because this thread may hold the SDK's locks."""
+    def record(self, measure: Callable[[Instruments], Iterable[Measurement]], context: Context | None = None) -> None:
+        """Record metrics; in a finalizer, defer that, because this thread may hold the SDK's locks.
+
+        Args:
+            measure: returns the measurements.
+            context: the context with the span that they belong to.
+        """
         if self.instruments is None:
             return
         if is_in_finalizer():
-            defer(partial(self.guarded, record, self.instruments), is_measurement=True)
-        else:
-            self.guarded(record, self.instruments)
+            defer(partial(self.record, measure, context), is_measurement=True)
+            return
+        try:
+            self.instruments.record(measure(self.instruments), context)
+        except Exception as error:
+            self.telemetry_failed(error)
 
     def telemetry_failed(self, error: Exception, what: str = SDK) -> None:
         """Count telemetry that was lost because code of the application raised an exception.

@@ -9,16 +9,17 @@ from typing import Final, TypeVar
 
 from traced_tools.core.enums import CAPTURE_MODES, CONVENTIONS, DETAILS, CaptureMode, Conventions, Detail
 from traced_tools.core.tracebacks import ON
+from traced_tools.core.variables import DETAIL as DETAIL
+from traced_tools.core.variables import DEV as DEV
+from traced_tools.core.variables import GENAI_CONVENTIONS as GENAI_CONVENTIONS
+from traced_tools.core.variables import OPENINFERENCE as OPENINFERENCE
+from traced_tools.core.variables import PSEUDONYM_KEY as PSEUDONYM_KEY
 from traced_tools.errors import ConfigurationError
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
-GENAI_CONVENTIONS: Final = "TRACED_TOOLS_GENAI_CONVENTIONS"
 RELEASED: Final[Conventions] = "v0.1.0"
 EARLIER: Final[Conventions] = "v1.41.0"
-DETAIL: Final = "TRACED_TOOLS_DETAIL"
-OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
-PSEUDONYM_KEY: Final = "TRACED_TOOLS_PSEUDONYM_KEY"
 _LEAST_KEY: Final = 16
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -84,6 +85,18 @@ def read_openinference() -> bool | None:
     if value not in ("", *ON, "false", "0"):
         raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
     return value in ON if value else None
+
+
+def read_dev() -> bool:
+    """Return whether the environment enables development mode.
+
+    Raises:
+        ConfigurationError: the variable is not `true`, `1`, `false` or `0`.
+    """
+    value = environ.get(DEV, "").strip().lower()
+    if value not in ("", *ON, "false", "0"):
+        raise ConfigurationError(f"{DEV} must be true or false, or 1 or 0")
+    return value in ON
 
 
 def read_pseudonym_key() -> bytes | None:

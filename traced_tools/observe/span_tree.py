@@ -61,6 +61,7 @@ class SpanNode:
         duration: seconds.
         error_type: the type of the error if the span failed, else None.
         attributes: the attributes that are in the telemetry registry.
+        key: the trace id and the span id.
         children: the child spans, in the order in which they started.
     """
 
@@ -68,6 +69,7 @@ class SpanNode:
     duration: float
     error_type: str | None
     attributes: Mapping[str, AttributeValue]
+    key: tuple[int, int] = (0, 0)
     children: list[SpanNode] = field(default_factory=list)
 
 
@@ -179,7 +181,8 @@ def _key(context: SpanContext | None) -> tuple[int, int]:
 def _node(span: FinishedSpan) -> SpanNode:
     attributes = {name: value for name, value in (span.attributes or {}).items() if name in names.ATTRIBUTES}
     nanoseconds = (span.end_time or 0) - (span.start_time or 0) if span.end_time else 0
-    return SpanNode(span.name, nanoseconds / 1_000_000_000, _error_type(span.status, attributes), attributes)
+    error, key = _error_type(span.status, attributes), _key(span.get_span_context())
+    return SpanNode(span.name, nanoseconds / 1_000_000_000, error, attributes, key)
 
 
 def _error_type(status: Status, attributes: Mapping[str, AttributeValue]) -> str | None:

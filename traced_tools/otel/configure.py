@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from os import PathLike, environ
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk._logs import LoggerProvider
@@ -31,7 +32,14 @@ from traced_tools.observe.content import ContentCapture, as_capture, set_process
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.providers import check_sdk, instruments_of, is_stand_in
-from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
+from traced_tools.observe.settings import (
+    CAPTURE_CONTENT,
+    DEV,
+    read_capture_mode,
+    read_detail,
+    read_dev,
+    read_openinference,
+)
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
@@ -47,6 +55,9 @@ from traced_tools.otel.prometheus import (
 from traced_tools.otel.prometheus_targets import TargetsFile
 from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers
 
+if TYPE_CHECKING:
+    from traced_tools.otel.development import DevelopmentTerminal
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -58,6 +69,7 @@ def configure(
     prometheus_targets: str | PathLike[str] | None = None,
     console: bool = False,
     capture: ContentCapture | str | None = None,
+    dev: bool | None = None,
 ) -> Telemetry:
     """Set up OpenTelemetry for this process, and return the handle that flushes and stops it.
 
@@ -82,6 +94,10 @@ def configure(
         console: True prints each finished trace to stderr as a tree, without content.
         capture: content capture for clients that don't set their own. None uses
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; if that is unset, nothing is captured.
+        dev: True prints each event when it happens, and each finished trace with its contents and the tracebacks of
+            tools, to stderr. No span or event carries contents then, whatever clients capture. It cannot be combined
+            with OTLP, a configuration file, content capture or providers of the application. None uses
+            `TRACED_TOOLS_DEV`.
 
     Raises:
         TypeError: an argument has the wrong type; the message names it.
@@ -89,7 +105,7 @@ def configure(
             providers only once in a process.
     """
     global _current
-    settings = _check_arguments(service_name, otlp, prometheus, prometheus_targets, console, capture)
+    settings = _check_arguments(service_name, otlp, prometheus, prometheus_targets, console, capture, dev)
     with _LOCK:
         if _current is None:
             _current = _set_up(settings)
@@ -138,6 +154,7 @@ class _Settings:
     registry: CollectorRegistry | None
     console: bool
     capture: ContentCapture | None
+    dev: bool
 
     @property
     def sets_more_than_capture(self) -> bool:
@@ -154,6 +171,7 @@ class _Build:
     server: PrometheusServer | None = None
     collector: PrometheusCollector | None = None
     registered: RegisteredCollector | None = None
+    terminal: DevelopmentTerminal | None = None
 
 
 def _check_arguments(
@@ -163,6 +181,7 @@ def _check_arguments(
     prometheus_targets: str | PathLike[str] | None,
     console: bool,
     capture: ContentCapture | str | None,
+    dev: bool | None,
 ) -> _Settings:
     expect("service_name", service_name, (str, type(None)), "a str or None")
     expect("otlp", otlp, (bool, str, type(None)), "True, False, None or the URL of a collector")
@@ -170,6 +189,7 @@ def _check_arguments(
     expect("prometheus", prometheus, (bool, int, str, CollectorRegistry, type(None)), kinds)
     expect("prometheus_targets", prometheus_targets, (str, PathLike, type(None)), "the path of a file or None")
     expect("console", console, bool, "True or False")
+    expect("dev", dev, (bool, type(None)), "True, False or None")
     if service_name is not None and not service_name.strip():
         raise ConfigurationError("service_name must be a non-blank str, or None for OTEL_SERVICE_NAME")
     if isinstance(otlp, str):
@@ -181,19 +201,43 @@ def _check_arguments(
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
         raise ConfigurationError("prometheus_targets needs a server: pass a port or an address as prometheus= as well")
+    is_dev = read_dev() if dev is None else dev
     for read_setting in (read_capture_mode, read_detail, read_openinference):
         read_setting()
-    return _Settings(service_name, otlp, is_scraped, endpoint, registry, console, as_capture(capture))
+    return _Settings(service_name, otlp, is_scraped, endpoint, registry, console, as_capture(capture), is_dev)
 
 
 def _set_up(settings: _Settings) -> Telemetry:
     if environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
         _LOG.info("%s is true: configure() sets up nothing", OTEL_SDK_DISABLED)
         return Telemetry()
+    if settings.dev:
+        _refuse_to_export_contents(settings)
     handle = _from_file(settings) if file_configuration.is_named() else _from_variables(settings)
     set_process_capture(settings.capture)
     check_sdk()
     return handle
+
+
+def _refuse_to_export_contents(settings: _Settings) -> None:
+    """Raise `ConfigurationError` if contents could leave the terminal in development mode."""
+    problem = None
+    if file_configuration.is_named():
+        problem = f"{file_configuration.CONFIG_FILE} may name exporters: unset it"
+    elif signal := next(filter(lambda signal: signal.is_sent(settings.otlp), SIGNALS), None):
+        source = f"the environment sends {signal.name.lower()}" if settings.otlp is None else "otlp= is passed"
+        problem = f"{source} over OTLP: pass otlp=False"
+    elif settings.capture is not None and settings.capture.mode != "NO_CONTENT":
+        problem = "capture= puts contents on spans or events: drop it, or pass a ContentCapture with mode NO_CONTENT"
+    elif read_capture_mode() not in (None, "NO_CONTENT"):
+        problem = f"{CAPTURE_CONTENT} puts contents on spans or events: unset it"
+    elif not all(map(is_stand_in, (trace.get_tracer_provider(), _logs.get_logger_provider()))):
+        problem = "the application has set its own OpenTelemetry provider, which may export: do not set it"
+    if problem is not None:
+        raise ConfigurationError(
+            f"development mode shows contents in the terminal and exports none, but {problem}, or turn development "
+            f"mode off (dev=False, or unset {DEV})"
+        )
 
 
 def _from_file(settings: _Settings) -> Telemetry:
@@ -233,6 +277,8 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
         meters = _meter_provider(settings, resource, parts)
     if tracers is not None:
         trace.set_tracer_provider(tracers)
+        if parts.terminal is not None:
+            parts.terminal.start()
     if loggers is not None:
         _logs.set_logger_provider(loggers)
     if meters is not None:
@@ -246,7 +292,12 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
 
 def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> TracerProvider:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    if settings.console:
+    if settings.dev:
+        from traced_tools.otel.development import DevelopmentTerminal  # it imports the typed events, which cost time
+
+        parts.terminal = DevelopmentTerminal()
+        provider.add_span_processor(parts.terminal)
+    elif settings.console:
         provider.add_span_processor(ConsoleProcessor())
     if TRACES.is_sent(settings.otlp):
         pipeline, stats = trace_pipeline(settings.otlp)
@@ -324,5 +375,5 @@ def _warn_about_settings(settings: _Settings) -> None:
             "that folder; serve each worker's metrics with prometheus_targets=, or pass otlp="
         )
     is_any_sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
-    if not is_any_sent and not settings.is_scraped and not settings.console:
+    if not is_any_sent and not settings.is_scraped and not settings.console and not settings.dev:
         _LOG.warning("configure() sends telemetry nowhere: pass otlp=, prometheus= or console=")

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.span_tree import OpenTraces, build_trees, render_text, trace_id_of
+from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, render_text, trace_id_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,18 +36,22 @@ class ConsoleProcessor(SpanProcessor):
         """Print the buffered spans of traces in which a span never ended."""
         self._print(self._traces.drain())
 
+    def render(self, tree: SpanNode) -> str:
+        """Return the text of a trace."""
+        return render_text(tree)
+
     def _print(self, spans: list[ReadableSpan]) -> None:
         try:
             if spans:
-                _write("".join(f"\n{render_text(tree)}\n" for tree in build_trees(spans)))
+                write_to_stderr("".join(f"\n{self.render(tree)}\n" for tree in build_trees(spans)))
         except Exception as error:  # its text may quote the trace
             if not self._has_warned:
                 _LOG.warning("configure(console=True) cannot print a trace to stderr: %s", error_type(error))
             self._has_warned = True
 
 
-def _write(text: str) -> None:
-    """Write trees in one call, so that other threads cannot write in between.
+def write_to_stderr(text: str) -> None:
+    """Write text in one call, so that other threads cannot write in between.
 
     Each tree begins with a newline, because the application may have printed text without one.
     """

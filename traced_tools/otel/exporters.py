@@ -92,6 +92,11 @@ class OtlpExporter(Generic[ExporterT]):
             return min(count, self._rejected(self._session.body)), "the collector rejected a part of them"
         return count, _reason(status, self._session.error)
 
+    @property
+    def date(self) -> str | None:
+        """The header `Date` of the collector's last response; None if that is not known."""
+        return None if self._session is None else self._session.date
+
     def problem(self) -> str | None:
         """Return why the last attempt to send the current batch failed; None if that is not known."""
         if self._session is None or (self._session.status is None and self._session.error is None):

@@ -68,8 +68,7 @@ class Sender(Generic[ExporterT]):
         self._inherited = False
         stats.set_problem_source(lambda: self.otlp.problem())
         on_fork(self._mark_inherited)
-        for name in EXPORTER_LOGGERS:
-            logging.getLogger(name).addFilter(_is_not_suppressed)
+        filter_exporter_logs()
 
     def send(self, count: int, export: Callable[[ExporterT], bool]) -> bool:
         """Send a batch and return whether no item was lost; never raises.
@@ -81,7 +80,7 @@ class Sender(Generic[ExporterT]):
         if not self._stats.begin_batch(count):
             return False
         try:
-            with _suppress_exporter_logs():
+            with suppress_exporter_logs():
                 self._renew()
                 lost, cause = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector's response
@@ -95,7 +94,7 @@ class Sender(Generic[ExporterT]):
             self._stopped = True
             if self._inherited:  # the connections belong to the parent
                 return
-            with _suppress_exporter_logs():
+            with suppress_exporter_logs():
                 self.otlp.exporter.shutdown()
 
     def _mark_inherited(self) -> None:
@@ -231,13 +230,19 @@ _thread = threading.local()
 
 
 @contextmanager
-def _suppress_exporter_logs() -> Iterator[None]:
+def suppress_exporter_logs() -> Iterator[None]:
     """Suppress what the exporters log in this thread."""
     before, _thread.suppressed = getattr(_thread, "suppressed", False), True
     try:
         yield
     finally:
         _thread.suppressed = before
+
+
+def filter_exporter_logs() -> None:
+    """Let `suppress_exporter_logs` take effect on the loggers of the exporters."""
+    for name in EXPORTER_LOGGERS:
+        logging.getLogger(name).addFilter(_is_not_suppressed)
 
 
 def _is_not_suppressed(_: logging.LogRecord) -> bool:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics._internal.measurement_consumer import Synchronous
 from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
 
 from traced_tools.core.checks import expect
-from traced_tools.core.fork import on_fork
+from traced_tools.core.fork import on_fork, register_shutdown
 from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadline_in, seconds_until
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import ExportStats
@@ -80,6 +80,7 @@ class Telemetry:
         on_fork(self._leave_to_parent)
         if providers:
             atexit.register(self.shutdown)
+            register_shutdown(self, self.shutdown)
 
     @property
     def prometheus_address(self) -> str | None:
@@ -193,6 +194,8 @@ class Telemetry:
         if self._server is not None:
             _quietly(self._server.stop)
         self._server = self._address = None
+        if self._providers:
+            register_shutdown(self, self.shutdown)
 
 
 def _deadline(timeout: float) -> float:

@@ -29,6 +29,7 @@ class CollectorSession(requests.Session):
         status: the HTTP status of the last response; None if there was none.
         body: the first bytes of its body, not decompressed.
         error: the name of the exception class that the last request raised instead; None if it raised none.
+        date: its header `Date`; None if there was none.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class CollectorSession(requests.Session):
         self.status: int | None = None
         self.body = b""
         self.error: str | None = None
+        self.date: str | None = None
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         """Send a request, and return its response with the body already read."""
@@ -54,6 +56,7 @@ class CollectorSession(requests.Session):
             self.status, self.body, self.error = None, b"", type(error).__name__
             raise
         self.status, self.body, self.error = response.status_code, response.content, None
+        self.date = response.headers.get("Date")
         return response
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from os import environ
 from urllib.parse import unquote
 
 from traced_tools.errors import ConfigurationError
+from traced_tools.observe.settings import CAPTURE_CONTENT
 
 _RATIO_SAMPLERS = ("traceidratio", "parentbased_traceidratio")
 _SAMPLERS = ("always_on", "always_off", "parentbased_always_on", "parentbased_always_off", *_RATIO_SAMPLERS)
@@ -28,8 +30,26 @@ _LIMITS = (
     "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT",
     "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT",
 )
+_LISTS = (
+    "opentelemetry.environment_variables",
+    "opentelemetry.sdk.environment_variables",
+    "opentelemetry.instrumentation.environment_variables",
+)
+"""The modules that list the variables that OpenTelemetry reads. The last one may not be installed."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
+
+
+def names_of_variables() -> frozenset[str]:
+    """Return the names of the `OTEL_*` variables that OpenTelemetry and this package read."""
+    names = {CAPTURE_CONTENT, "OTEL_SEMCONV_STABILITY_OPT_IN"}
+    for module in _LISTS:
+        try:
+            values = vars(import_module(module)).values()
+        except ModuleNotFoundError:
+            continue
+        names.update(value for value in values if isinstance(value, str) and value.startswith("OTEL_"))
+    return frozenset(names)
 
 
 def check_providers() -> None:

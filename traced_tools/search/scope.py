@@ -16,6 +16,7 @@ from traced_tools.observe.scopes.scope import Scope
 if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.search.observation import ToolSearchObservation
 
@@ -69,29 +70,27 @@ class RetrievalScope(Scope):
             return None
         return [{"id": name, "score": score} for name, score in self._observed.matches]
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         labels = _labels(self.run, self._observed.kind)
-        instruments.tool_searches.add(1, labels, self._context)
+        measurements: list[Measurement] = [(instruments.tool_searches, 1, labels)]
         if self._observed.discovered:
-            instruments.tools_discovered.add(len(self._observed.discovered), labels, self._context)
+            measurements.append((instruments.tools_discovered, len(self._observed.discovered), labels))
+        return measurements
 
 
 def count_discoveries(run: RunTelemetry, kind: str, discovered: int) -> None:
     """Count tools that were discovered without a search."""
-    if run.instruments is not None:
-        run.guarded(run.instruments.tools_discovered.add, discovered, _labels(run, kind), None)
+    run.record(lambda instruments: [(instruments.tools_discovered, discovered, _labels(run, kind))])
 
 
 def record_withheld(run: RunTelemetry, kind: str, withheld: int, tokens_saved: Callable[[], int]) -> None:
     """Record the tools that a request to a model withholds, and the tokens that this saves."""
 
-    def record(instruments: Instruments) -> None:
+    def measure(instruments: Instruments) -> list[Measurement]:
         labels = _labels(run, kind)
-        instruments.tools_withheld.record(withheld, labels, None)
-        instruments.tool_tokens_saved.record(tokens_saved(), labels, None)
+        return [(instruments.tools_withheld, withheld, labels), (instruments.tool_tokens_saved, tokens_saved(), labels)]
 
-    if run.instruments is not None:
-        run.guarded(record, run.instruments)
+    run.record(measure)
 
 
 def _labels(run: RunTelemetry, kind: str) -> Attributes:

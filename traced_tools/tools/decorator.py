@@ -67,7 +67,8 @@ def tool(
         name: the name that the model uses; by default the function's name.
         description: the description that the model reads; by default the docstring up to its first section, or else
             the words of the name.
-        return_direct: the result is the run's answer, and the model is not asked again.
+        return_direct: the result is the run's answer, and the model is not asked again, if each tool that an answer
+            calls is marked and each call succeeds. Several results are joined by line breaks, in call order.
         result_converter: converts the function's value into what the model reads.
         timeout: seconds that one attempt may take.
         retries: how many further attempts follow failures of the classes `retry_on`.

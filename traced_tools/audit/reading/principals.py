@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traced_tools.audit.keys import KEY_VARIABLE, load_key
+from traced_tools.audit.keys import load_key
 from traced_tools.audit.reading.read_connection import StorePath, embedded_path
 from traced_tools.audit.records import PRINCIPAL, printable_id
 from traced_tools.core.identity import check_principal
+from traced_tools.core.variables import AUDIT_KEY as KEY_VARIABLE
 from traced_tools.errors import AuditError, ConfigurationError
 from traced_tools.observe.content import pseudonym_by, pseudonym_with
 from traced_tools.observe.settings import PSEUDONYM_KEY, read_pseudonym_key

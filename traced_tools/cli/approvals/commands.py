@@ -26,6 +26,7 @@ from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
 from traced_tools.core.approval import Approve, CallDecision, Reject
 from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
+from traced_tools.core.variables import PENDING_STORE
 from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
 _HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "waits for", "rule", "expires (UTC)")
@@ -57,7 +58,7 @@ _Store = Annotated[
     str,
     typer.Option(
         metavar="PATH_OR_URL",
-        envvar="TRACED_TOOLS_PENDING_STORE",
+        envvar=PENDING_STORE,
         help="The pending store: an SQLite file or a database URL.",
         callback=_not_blank,
     ),

@@ -25,7 +25,7 @@ import typer
 from sqlalchemy import select
 
 from traced_tools.audit.file_safety import KeyKind, check_key
-from traced_tools.audit.keys import KEY_VARIABLE, given_key
+from traced_tools.audit.keys import given_key
 from traced_tools.audit.reading import exporting, matching
 from traced_tools.audit.reading.read_connection import embedded_path, open_for_reading, parsed
 from traced_tools.audit.reading.reader import (
@@ -52,6 +52,7 @@ from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
 from traced_tools.cli.listing import MOST_LISTED, Limit
 from traced_tools.core.disk import PRIVATE
 from traced_tools.core.file_access import READABLE_BY_ALL, WRITABLE, sqlite_files, warn_of_access
+from traced_tools.core.variables import AUDIT_KEY as KEY_VARIABLE
 
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5

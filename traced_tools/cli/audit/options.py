@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from traced_tools.audit.reading.queries import DECISIONS, STATES, CallFilter, CallSelection
+from traced_tools.core.variables import AUDIT_STORE
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -29,7 +30,7 @@ Store = Annotated[
     str,
     typer.Option(
         metavar="PATH_OR_URL",
-        envvar="TRACED_TOOLS_AUDIT_STORE",
+        envvar=AUDIT_STORE,
         help="The audit trail: an SQLite file or a database URL.",
         callback=_not_empty,
     ),

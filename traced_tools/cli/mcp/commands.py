@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
+from traced_tools.core.variables import MCP_TOKEN as TOKEN_VARIABLE
 
-TOKEN_VARIABLE: Final = "TRACED_TOOLS_MCP_TOKEN"
 _COMMAND: Final = "mcp"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients.")

@@ -14,6 +14,7 @@ from traced_tools.observe.scopes.scope import Scope
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.stages.approval import ApprovalObservation
     from traced_tools.observe.time_ledger import TimeLedger
@@ -64,12 +65,12 @@ class ApprovalScope(Scope):
         put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
         return attributes
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._observed.name}
         put(labels, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.approval_wait.record(self.duration, labels, self._context)
+        return [(instruments.approval_wait, self.duration, labels)]
 
 
 def report_decided_wait(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.names.registry_types import EventType, SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,
@@ -160,15 +161,17 @@ class ModelScope(Scope, Generic[R]):
         put(attributes, names.RESPONSE_MODEL, self._answering_model(response.model or ""))
         copy_present_fields(self._reported(), self._usage, attributes)
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         labels, usage = self._ended_labels(), self._reported()
         error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
         labels_with_error = {**labels, **error} if error else labels
-        instruments.models.duration(self._operation).record(self.own_time, labels_with_error, self._context)
+        models = instruments.models
+        measurements: list[Measurement] = [(models.duration(self._operation), self.own_time, labels_with_error)]
         if usage is not None:
-            instruments.models.count(usage, labels, labels_with_error, self._context)
+            measurements += models.tokens(usage, labels, labels_with_error)
             if self.run.options.prices is not None:
-                self._record_cost(instruments, usage)
+                measurements.append(self._cost_measurement(instruments, usage))
+        return measurements
 
     def _is_own(self, error: BaseException) -> bool:
         return not self.run.is_of_listener(error)
@@ -177,12 +180,11 @@ class ModelScope(Scope, Generic[R]):
         """Return the usage that the model reported, without invalid counts."""
         return self._usage_reported
 
-    def _record_cost(self, instruments: Instruments, usage: Usage) -> None:
+    def _cost_measurement(self, instruments: Instruments, usage: Usage) -> Measurement:
         labels = {name: self._labels[name] for name in names.USAGE_COST.attributes if name in self._labels}
         if self.cost is None:
-            instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
-        else:
-            instruments.usage_cost.add(self.cost, labels, self._context)
+            return instruments.unpriced_tokens, usage.total_tokens or 0, labels
+        return instruments.usage_cost, self.cost, labels
 
     def _emit(self, logger: ApiLogger) -> None:
         if self.failure is not None:
@@ -296,10 +298,11 @@ class ChatScope(ModelScope["ModelAnswer"]):
         if response.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(response.finish_reason),)
 
-    def _record(self, instruments: Instruments) -> None:
-        super()._record(instruments)
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        measurements = super()._measurements(instruments)
         if self._first_chunk is not None:
-            instruments.models.time_to_first_chunk.record(self._first_chunk, self._ended_labels(), self._context)
+            measurements.append((instruments.models.time_to_first_chunk, self._first_chunk, self._ended_labels()))
+        return measurements
 
     def _makers(self) -> Makers:
         assert self.run.content is not None

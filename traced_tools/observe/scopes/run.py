@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from typing import TYPE_CHECKING, Self
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Span, SpanKind, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.stages.iteration import IterationObservation
     from traced_tools.observe.stages.run import RunObservation
     from traced_tools.observe.time_ledger import TimeLedger
@@ -130,25 +131,27 @@ class AgentScope(Scope):
             put(attributes, names.AGENT_POLICY_DIGEST, digests.policy)
         return attributes
 
-    def _record(self, instruments: Instruments) -> None:
-        agent, context, totals = self.run.agent_label, self._context, self._observed.totals
-        version = self.run.version_label
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        agent, version, totals = self.run.agent_label, self.run.version_label, self._observed.totals
         labels: Attributes = {**version}
         put(labels, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.invoke_agent_duration.record(self.duration, labels, context)
-        instruments.inference_calls.record(totals.inference_calls, agent, context)
-        instruments.tool_calls.record(totals.tool_calls, agent, context)
         reason: Attributes = {**version, names.LOOP_STOP_REASON: self._observed.stop_reason}
-        instruments.loop_iterations.record(totals.iterations, reason, context)
+        measurements: list[Measurement] = [
+            (instruments.invoke_agent_duration, self.duration, labels),
+            (instruments.inference_calls, totals.inference_calls, agent),
+            (instruments.tool_calls, totals.tool_calls, agent),
+            (instruments.loop_iterations, totals.iterations, reason),
+        ]
         if totals.cost is not None:
-            instruments.loop_cost.record(totals.cost, reason, context)
+            measurements.append((instruments.loop_cost, totals.cost, reason))
         for kind, seconds in self.run.ledger.seconds().items():
-            instruments.run_time.record(seconds, {**agent, names.TIME_KIND: kind}, context)
+            measurements.append((instruments.run_time, seconds, {**agent, names.TIME_KIND: kind}))
         for (hook, advisor), nanoseconds in self.run.listener_ns.items():
-            listener = {**agent, names.ADVISOR_NAME: advisor, names.ADVISOR_HOOK: hook}
-            instruments.advisor_duration.record(nanoseconds / 1_000_000_000, listener, context)
+            listener: Attributes = {**agent, names.ADVISOR_NAME: advisor, names.ADVISOR_HOOK: hook}
+            measurements.append((instruments.advisor_duration, nanoseconds / 1_000_000_000, listener))
+        return measurements
 
     def _makers(self) -> Makers:
         observed, content = self._observed, self.run.content
@@ -191,9 +194,9 @@ class IterationScope(Scope):
     def _final_attributes(self) -> Attributes:
         return {names.ITERATION_TOOL_CALLS: self._observed.tool_calls}
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
         labels: Attributes = {**self.run.agent_label, names.ITERATION_OUTCOME: self._observed.outcome}
-        instruments.iteration_duration.record(self.duration, labels, self._context)
+        return [(instruments.iteration_duration, self.duration, labels)]
 
 
 class HookScope(Scope):
@@ -227,13 +230,7 @@ class HookScope(Scope):
         return not self.traced and (self.is_origin or (slow is not None and self.own_time >= slow))
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
-        attributes: Attributes = {
-            names.ADVISOR_NAME: self._name,
-            names.ADVISOR_HOOK: self._hook,
-            names.ADVISOR_ORDER: self._order,
-        }
-        if self._iteration:
-            attributes[names.ITERATION_INDEX] = self._iteration
+        attributes = _hook_attributes(self._hook, self._name, self._order, self._iteration)
         return names.HOOK_SPAN.named(f"{self._hook} {self._name}"), SpanKind.INTERNAL, attributes
 
     def _owner(self) -> str:
@@ -242,15 +239,50 @@ class HookScope(Scope):
     def _final_attributes(self) -> Attributes:
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 
-    def _record(self, instruments: Instruments) -> None:
-        labels: Attributes = {
-            **self.run.agent_label,
-            names.ADVISOR_NAME: self._name,
-            names.ADVISOR_HOOK: self._hook,
-        }
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        labels = _hook_labels(self.run, self._hook, self._name)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        instruments.advisor_duration.record(self.own_time, labels, self._context)
+        return [(instruments.advisor_duration, self.own_time, labels)]
+
+
+def observe_idle_hook(run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int) -> None:
+    """Emit what a hook emits that an advisor leaves as it is. Nothing runs in its span, so it is never current.
+
+    Args:
+        run: the run's telemetry.
+        hook: which hook.
+        name: the advisor's name.
+        order: the advisor's order.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+    """
+    began, elapsed = perf_counter_ns(), 0
+    context: Context | None = None
+    try:
+        if run.tracer is not None:
+            context = get_current()
+            if run.traces_hooks:
+                started = time_ns()
+                attributes = _hook_attributes(hook, name, order, iteration)
+                if run.openinference:
+                    attributes[names.OPENINFERENCE_KIND] = HookScope.openinference
+                span, elapsed = names.HOOK_SPAN.named(f"{hook} {name}"), perf_counter_ns() - began
+                run.tracer.instant(span, context, SpanKind.INTERNAL, attributes, started, started + elapsed)
+    except Exception as error:
+        run.telemetry_failed(error)
+    seconds, labels = (elapsed or perf_counter_ns() - began) / 1_000_000_000, _hook_labels(run, hook, name)
+    run.record(lambda instruments: ((instruments.advisor_duration, seconds, labels),), context)
+
+
+def _hook_attributes(hook: Hook, name: str, order: int, iteration: int) -> Attributes:
+    attributes: Attributes = {names.ADVISOR_NAME: name, names.ADVISOR_HOOK: hook, names.ADVISOR_ORDER: order}
+    if iteration:
+        attributes[names.ITERATION_INDEX] = iteration
+    return attributes
+
+
+def _hook_labels(run: RunTelemetry, hook: Hook, name: str) -> Attributes:
+    return {**run.agent_label, names.ADVISOR_NAME: name, names.ADVISOR_HOOK: hook}
 
 
 def report_failed_listener(
@@ -279,10 +311,12 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
     """Count tool calls that an interrupted run left without results, and emit the event that they were answered."""
     counts = {names.RESULTS_NOT_RUN: not_run, names.RESULTS_UNKNOWN: unknown}
 
-    def count(instruments: Instruments) -> None:
-        for kind, calls in counts.items():
-            if calls:
-                instruments.missing_results.add(calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
+    def measure(instruments: Instruments) -> list[Measurement]:
+        return [
+            (instruments.missing_results, calls, {**run.agent_label, names.MISSING_RESULTS_KIND: kind})
+            for kind, calls in counts.items()
+            if calls
+        ]
 
     def attributes() -> Attributes:
         attributes_of_event = run.identity_on_events()
@@ -290,6 +324,6 @@ def report_missing_results(run: RunTelemetry, not_run: int, unknown: int, iterat
             attributes_of_event[names.ITERATION_INDEX] = iteration
         return {**attributes_of_event, names.MISSING_RESULTS_NOT_RUN: not_run, names.MISSING_RESULTS_UNKNOWN: unknown}
 
-    run.measure(count)
+    run.record(measure)
     if run.logger is not None:
         run.guarded(run.logger.emit, names.MISSING_RESULTS_EVENT, None, attributes)

@@ -6,7 +6,7 @@ abandoned stream, or the garbage collector. OpenTelemetry refuses a token there 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable
 from time import perf_counter_ns, time_ns
 from traceback import format_exception
 from types import TracebackType
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, get_current_span, set_span_in_context
 
-from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes
 from traced_tools.observe.content import LazyContent, Makers
 from traced_tools.observe.failures import CANCELLATIONS, error_type
 from traced_tools.observe.sanitize import limit_cardinality
+from traced_tools.observe.viewer import current_viewer
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import OpenInferenceKind, TimeKind
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.time_ledger import TimeLedger
@@ -39,8 +40,8 @@ _FRAMES = -20  # the innermost ones
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
-    A subclass implements `_opening` (the span's name and first attributes), `_final_attributes`, `_record` (metrics)
-    and `_emit` (log-based events) if it sets `has_events`.
+    A subclass implements `_opening` (the span's name and first attributes), `_final_attributes`, `_measurements`
+    (metrics) and `_emit` (log-based events) if it sets `has_events`.
 
     Attributes:
         traced: whether the scope has a span. Without a span, metrics are recorded as usual, and a notable end
@@ -73,24 +74,6 @@ class Scope:
     _context: Context | None = None
 
     run: RunTelemetry
-
-    def emit_instant(self) -> None:
-        """Emit a span that starts and ends now. Nothing runs in it, so it is never current."""
-        self._began = perf_counter_ns()
-        try:
-            if (tracer := self.run.tracer) is not None and self.traced:
-                self._started = time_ns()
-                self._context = otel_context.get_current()
-                name, kind, attributes = self._attributed_opening()
-                elapsed = perf_counter_ns() - self._began
-                tracer.instant(name, self._context, kind, attributes, self._started, self._started + elapsed)
-            else:
-                elapsed = perf_counter_ns() - self._began
-            self.duration = self.self_time = elapsed / 1_000_000_000
-            if self.run.instruments is not None:
-                self._count(self.run.instruments)
-        except Exception as error:
-            self.run.telemetry_failed(error)
 
     def __enter__(self) -> Self:
         if self.ledger is not None:
@@ -155,8 +138,7 @@ class Scope:
                     self._end(tracer, self._span, elapsed)
         except Exception as problem:
             self.run.telemetry_failed(problem)
-        if self.run.instruments is not None:
-            self._count(self.run.instruments)
+        self.run.record(self._measurements, self._context)
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
@@ -173,16 +155,6 @@ class Scope:
     def record_failure(self, error: BaseException) -> None:
         """Record that `error` leaves this step of the run, and whether it arose here."""
         self.is_origin = self.run.failed_at(error, self.step, self.error_type) or self.is_origin
-
-    def _count(self, instruments: Instruments) -> None:
-        """Record the metrics; in a finalizer, defer that, because this thread may hold the SDK's locks."""
-        if is_in_finalizer():
-            defer(partial(self.run.guarded, self._record, instruments), is_measurement=True)
-            return
-        try:
-            self._record(instruments)
-        except Exception as problem:
-            self.run.telemetry_failed(problem)
 
     def _find_error_type(self, error: BaseException) -> str:
         """Return the `error.type` of an error that leaves the scope."""
@@ -214,8 +186,11 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
-                if self.run.content is not None and self.captures_on_spans:
-                    attributes.update(self.contents.on_span(self.content_names))
+                if self.run.content is not None:
+                    if self.captures_on_spans:
+                        attributes.update(self.contents.on_span(self.content_names))
+                    elif (viewer := current_viewer()) is not None:
+                        viewer.keep(span.get_span_context(), self.contents.on_event(self.viewed_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
         finally:
@@ -225,8 +200,9 @@ class Scope:
         """Return the attributes that are known only at the end; called only if the span records."""
         return {}
 
-    def _record(self, instruments: Instruments) -> None:
-        """Record this scope's metrics."""
+    def _measurements(self, instruments: Instruments) -> Iterable[Measurement]:
+        """Return what is measured of this scope, once its block has ended."""
+        return ()
 
     def _emit(self, logger: ApiLogger) -> None:
         """Emit the events of this scope's end."""
@@ -235,6 +211,11 @@ class Scope:
         if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
             logger.emit(event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
+
+    @property
+    def viewed_names(self) -> tuple[str, ...]:
+        """The contents that the viewer of development mode gets."""
+        return self.content_names
 
     @property
     def captures_on_spans(self) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import Makers, RunContent
     from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.logger import ApiLogger
+    from traced_tools.observe.meter import Measurement
     from traced_tools.observe.stages.tool_call import ToolCallObservation
     from traced_tools.observe.tracer import ApiTracer
 
@@ -111,7 +112,15 @@ class ToolScope(Scope):
 
     def captured_traceback(self) -> str | None:
         """Return the traceback of the tool's error as content capture allows it; None if it does not."""
-        return None if self.run.content is None else self.contents.text(names.EXCEPTION_STACKTRACE)
+        content = self.run.content
+        if content is None or not (content.capture.on_spans or content.capture.on_events):
+            return None
+        return self.contents.text(names.EXCEPTION_STACKTRACE)
+
+    @property
+    def viewed_names(self) -> tuple[str, ...]:
+        """The contents that the viewer of development mode gets: those of the span, and the traceback of the tool."""
+        return *self.content_names, names.EXCEPTION_STACKTRACE
 
     def decided(self) -> None:
         """Record what became of a call whose tool did not run."""
@@ -182,7 +191,8 @@ class ToolScope(Scope):
         put(attributes, names.POLICY_DIGEST, observed.policy_digest)
         put(attributes, names.APPROVAL_BY, recorded_person(observed.by, observed.tool, content))
 
-    def _record(self, instruments: Instruments) -> None:
+    def _measurements(self, instruments: Instruments) -> list[Measurement]:
+        measurements: list[Measurement] = []
         observed, result = self._observed, self._observed.result
         if observed.attempts:
             labels: Attributes = {
@@ -192,17 +202,17 @@ class ToolScope(Scope):
             }
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
-            instruments.execute_tool_duration.record(self.own_time, labels, self._context)
+            measurements.append((instruments.execute_tool_duration, self.own_time, labels))
         if result is not None:
             labels_of_result: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             if result.cut:
                 labels_of_result[names.TOOL_RESULT_CUT] = True
-            instruments.tool_result_size.record(result.size, labels_of_result, self._context)
+            measurements.append((instruments.tool_result_size, result.size, labels_of_result))
         decision = observed.decision
         for evaluation in observed.evaluations(decision):
-            instruments.policy_evaluations.add(1, self._evaluation_labels(evaluation), self._context)
+            measurements.append((instruments.policy_evaluations, 1, self._evaluation_labels(evaluation)))
         if decision is None:
-            return
+            return measurements
         labels_of_decision: Attributes = {
             **self.run.version_label,
             names.TOOL_NAME: self._tool,
@@ -214,7 +224,8 @@ class ToolScope(Scope):
             labels_of_decision[names.REASON_CODE] = reason_code_label(code, self._tool)
         if rule := observed.rule:
             labels_of_decision[names.POLICY_RULE] = limit_cardinality(names.POLICY_RULE, self._tool, rule)
-        instruments.tool_decisions.add(1, labels_of_decision, self._context)
+        measurements.append((instruments.tool_decisions, 1, labels_of_decision))
+        return measurements
 
     def _evaluation_labels(self, verdict: PolicyVerdict) -> Attributes:
         labels: Attributes = {

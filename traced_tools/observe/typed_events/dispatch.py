@@ -26,6 +26,7 @@ from traced_tools.observe.content import LazyContent, RunContent, may_capture_na
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
 from traced_tools.observe.scopes.run import report_failed_listener
+from traced_tools.observe.viewer import current_viewer
 
 if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
@@ -109,6 +110,8 @@ class RunEventDispatcher:
         self, telemetry: RunTelemetry, listeners: EventListeners = NO_LISTENERS, parent_run_id: str | None = None
     ) -> None:
         self._telemetry = telemetry
+        if (viewer := current_viewer()) is not None:
+            listeners = listeners._replace(inside=(*listeners.inside, EventListener("development", 0, viewer.receive)))
         self.listeners = listeners
         self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
