@@ -24,21 +24,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^```(python|sh run)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
-LONG_PAGES = (
-    "docs/concepts.md",
-    "docs/dashboards-matrix.md",  # generated
-    "docs/mcp.md",
-    "docs/memory-compaction.md",
-    "docs/memory-log.md",
-    "docs/memory.md",
-    "docs/models.md",
-    "docs/own-loops.md",
-    "docs/resilience.md",
-    "docs/runbooks.md",  # one section for each alert
-    "docs/tool-search.md",
-    "docs/tools.md",
-)
-"""Pages of the navigation that may be long, or are not short yet."""
+LONG_PAGES = ("docs/dashboards-matrix.md", "docs/runbooks.md")
+"""Pages beside the guides that are read in parts: one is generated, the other has a section for each alert."""
 EXIT_STATUS = re.compile(r"# exits with (\d)$")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 """Where the commands of the pages are found: those of this environment first."""
