@@ -306,7 +306,7 @@ class McpToolsChanged(McpError):
         summary = ", ".join(changes)
         advice = f"check them, and remove {server!r} from the file to pin them"  # the file may have other servers
         super().__init__(server, f"offers other tools than {path} has pinned: {summary}; {advice}")
-        self.changes = tuple(changes)
+        self.changes: tuple[str, ...] = tuple(changes)
 
 
 class ModelError(TracedToolsError):
@@ -342,8 +342,8 @@ class ModelError(TracedToolsError):
         self.provider = provider
         self.status_code = status_code
         self.retryable = retryable
-        self.request_id = _code_or_none(request_id)
-        self.code = _code_or_none(code)
+        self.request_id: str | None = _code_or_none(request_id)
+        self.code: str | None = _code_or_none(code)
         self.retry_after = retry_after
         self.body = body
         self.streamed = streamed

@@ -203,7 +203,7 @@ def check_may_change(store: Store, timeout: float) -> None:
 def remove(store: Store, erasures: Sequence[Target], timeout: float) -> None:
     """Remove texts from the records and, in an embedded store, their bytes from its files.
 
-    PostgreSQL keeps the bytes on disk until the table is rewritten; see deploy/audit/README.md.
+    PostgreSQL keeps the bytes on disk until the table is rewritten, as `VACUUM (FULL)` does.
 
     Args:
         store: the store.

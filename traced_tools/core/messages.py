@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -32,7 +32,7 @@ V = TypeVar("V", bound="Value")
 class Value(BaseModel):
     """The base class of all immutable values, such as messages, options and responses."""
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
         extra="forbid",
         hide_input_in_errors=True,

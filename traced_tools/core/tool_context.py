@@ -63,15 +63,15 @@ class ToolContext(Mapping[str, Any]):
         on_progress: OnProgress | None = None,
     ) -> None:
         self._values = values or {}
-        self.call_id = call_id
-        self.tool = tool
-        self.iteration = iteration
-        self.conversation_id = conversation_id
-        self.principal = principal
-        self.run_id = run_id
-        self.deadline = deadline
-        self.on_progress = on_progress
-        self.cancelled = False
+        self.call_id: str = call_id
+        self.tool: str = tool
+        self.iteration: int = iteration
+        self.conversation_id: str | None = conversation_id
+        self.principal: str | None = principal
+        self.run_id: str = run_id
+        self.deadline: float | None = deadline
+        self.on_progress: OnProgress | None = on_progress
+        self.cancelled: bool = False
         self.input: GivenInput | None = None
 
     def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:

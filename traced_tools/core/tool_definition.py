@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from weakref import ref
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -120,7 +120,7 @@ class ToolAnnotations(Value):
             `openWorldHint`.
     """
 
-    model_config = ConfigDict(strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -168,7 +168,7 @@ class ToolMetadata(Value):
             not pinned.
     """
 
-    model_config = ConfigDict(strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
 
     return_direct: bool = False
     source: str = LOCAL

@@ -21,7 +21,8 @@ from traced_tools.flow.workers import is_on_portal, run_async
 from traced_tools.models.base import ChatModel
 
 try:
-    from traced_tools.mcp.answering import Answering, Elicit, Roots, Sampling
+    from traced_tools.mcp.answering import Answering, Elicit, Roots
+    from traced_tools.mcp.answering import Sampling as Sampling
     from traced_tools.mcp.connection import MAX_TOOLS
     from traced_tools.mcp.offer import Filter, OfferedServer, Offers
     from traced_tools.mcp.pinning import PinFile

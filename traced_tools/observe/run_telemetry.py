@@ -186,7 +186,8 @@ class RunTelemetry:
         self.agent_in_metrics = agent_name_label(agent) if agent else ""
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
-        self.version, self.version_label = version, self.agent_label
+        self.version = version
+        self.version_label: Attributes = self.agent_label
         if version is not None and self.instruments is not None:
             self._label_version(agent_version_label(version, self.agent_in_metrics))
         self.logger = logger_of(options.logger_provider)

@@ -66,17 +66,17 @@ class InMemoryTelemetry:
     def __init__(self) -> None:
         resource = Resource.create()  # once for all: detecting a resource starts threads
         self._spans = InMemorySpanExporter()
-        self.tracer_provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
+        self.tracer_provider: TracerProvider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
         self._records = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
-        self.logger_provider = LoggerProvider(resource, shutdown_on_exit=False)
+        self.logger_provider: LoggerProvider = LoggerProvider(resource, shutdown_on_exit=False)
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self._records))
         # Sums are read as deltas, so that `clear` can restart them at zero.
         delta: dict[type, AggregationTemporality] = dict.fromkeys(
             (Counter, Histogram, ObservableCounter), AggregationTemporality.DELTA
         )
         self._reader = InMemoryMetricReader(delta)
-        self.meter_provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
+        self.meter_provider: MeterProvider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
         self._lock = threading.Lock()
         self._points: dict[tuple[str, str], MetricPoint] = {}
 

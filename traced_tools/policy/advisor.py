@@ -108,11 +108,11 @@ class PolicyAdvisor(Advisor):
                 "returns them"
             )
         default_name, default_order = _EVALUATED if evaluate_only else _ENFORCED
-        self.name = default_name if name is None else name
-        self.order = default_order if order is None else order
+        self.name: str = default_name if name is None else name
+        self.order: int = default_order if order is None else order
         self.policy = policy
         self.evaluate_only: Final = evaluate_only
-        self.policy_digest = None if evaluate_only else policy.digest
+        self.policy_digest: str | None = None if evaluate_only else policy.digest
         self._attributes_of = principal_attributes
         self._read: WeakKeyDictionary[RunContext, CallOnce[Mapping[str, Any]]] = WeakKeyDictionary()
 

@@ -62,7 +62,7 @@ class Policy:
 
     def __init__(self, rules: Iterable[Rule], *, default: PolicyDecision = "deny") -> None:
         expect("rules", rules, Iterable, "a list of Rule objects")
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         expect_each("rules", self.rules, Rule, "a Rule")
         if default not in POLICY_DECISIONS:
             raise ConfigurationError(f"default must be one of {', '.join(POLICY_DECISIONS)}")
