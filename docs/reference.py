@@ -347,7 +347,7 @@ def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield f"The metrics of model calls have the names of the OpenTelemetry GenAI conventions {RELEASED}. A process with"
     yield f"`{GENAI_CONVENTIONS}={EARLIER}` uses those of {EARLIER}; no process uses both. See"
-    yield "[conventions](../observability.md#genai-conventions)."
+    yield "[conventions](conventions.md)."
     yield ""
     yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`; labels have `_` instead of dots."
     yield "The meanings of the labels: [attributes](attributes.md)."
@@ -394,7 +394,7 @@ def attributes_page() -> Iterator[str]:
     yield "# Attributes"
     yield "Of [spans](spans.md), [metrics](metrics.md) and [events](events.md)."
     yield "A value of type `any` is JSON text on a span and the value itself on an event."
-    yield "*Content* is emitted only if it is [captured](../observability.md#privacy)."
+    yield "*Content* is emitted only if it is [captured](../content.md)."
     for namespace, attributes in by_namespace().items():
         yield from ("", f"## {code(namespace)}", "")
         yield from attributes_table([each.name for each in attributes])

@@ -23,6 +23,9 @@ from traced_tools.testing import Received, ReplayServer, Reply
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^```(python|sh run)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
+LONG_PAGES = ("docs/dashboards-matrix.md", "docs/runbooks.md")
+"""Pages beside the guides that are read in parts: one is generated, the other has a section for each alert."""
 EXIT_STATUS = re.compile(r"# exits with (\d)$")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 """Where the commands of the pages are found: those of this environment first."""
@@ -142,6 +145,16 @@ def test_each_page_is_in_the_navigation_of_the_site() -> None:
     sources = [page.relative_to(ROOT).as_posix() for page in pages]
     references = [f"docs/reference/python/{package}.md" for package in reference_names()]
     assert sorted(pages_in(project["nav"])) == sorted([*sources, *references])
+
+
+def test_a_guide_has_at_most_1500_words_outside_of_its_code() -> None:
+    project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    parts = [
+        entry for entry in project["nav"] if entry.keys().isdisjoint({"Home", "Reference", "Changelog", "Contributing"})
+    ]
+    guides = {page for page in pages_in(parts) if page.startswith("docs/")} - {*LONG_PAGES}
+    words = {page: len(FENCE.sub("", (ROOT / page).read_text()).split()) for page in guides}
+    assert {page: count for page, count in words.items() if count > 1_500} == {}
 
 
 def pages_in(entries: list[dict[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Measures what a run emits, as a table for the README: `python deploy/collector/sizing.py`.
+"""Measures what a run emits, for the README and docs/cost-and-volume.md: `python deploy/collector/sizing.py`.
 
 A run has four iterations with one tool call in each but the last, two advisors besides the loop, and an audit trail.
 The sizes are those of OTLP requests with 20 runs each, uncompressed and with gzip.
@@ -19,6 +19,8 @@ from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -110,7 +112,9 @@ def emitted(iterations: int, detail: Detail, capture: CaptureMode = "NO_CONTENT"
     return found
 
 
-def _run(random: Random, iterations: int, options: TelemetryOptions, trail: AuditTrail) -> None:
+def _run(
+    random: Random, iterations: int, options: TelemetryOptions, trail: AuditTrail, name: str = "travel_planner"
+) -> None:
     def text(characters: int) -> str:
         return " ".join(random.choices(_WORDS, k=characters // 9))
 
@@ -126,7 +130,7 @@ def _run(random: Random, iterations: int, options: TelemetryOptions, trail: Audi
     limits = LoopLimits(max_iterations=iterations, max_calls_per_tool=None)
     client = ChatClient(
         model,
-        name="travel_planner",
+        name=name,
         system=text(3_000),
         tools=[search_flights],
         advisors=advisors,
@@ -134,6 +138,31 @@ def _run(random: Random, iterations: int, options: TelemetryOptions, trail: Audi
         telemetry=options,
     )
     client.prompt(text(1_000), conversation_id=random.randbytes(8).hex()).call()
+
+
+def prometheus_series() -> tuple[int, int]:
+    """Return the series in Prometheus of an agent with a model and a tool, and those of one more agent like it."""
+    one, two = (_series(agents) for agents in (1, 2))
+    return one, two - one
+
+
+def _series(agents: int) -> int:
+    reader = InMemoryMetricReader()
+    options = TelemetryOptions(meter_provider=MeterProvider([reader]))
+    with TemporaryDirectory() as folder, AuditTrail(Path(folder, "audit.db"), key=b"k" * 32) as trail:
+        for number in range(agents):
+            _run(Random(0), ITERATIONS, options, trail, name=f"planner_{number}")
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = [
+        point
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    ]
+    # A histogram has a series for each bucket, its sum and its count.
+    return sum(len(point.bucket_counts) + 2 if isinstance(point, HistogramDataPoint) else 1 for point in points)
 
 
 class _Remote(ScriptedChatModel):
@@ -158,3 +187,4 @@ if __name__ == "__main__":
     print("| items | bytes | gzip | per run | bytes | gzip | per iteration | bytes | gzip |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     print(*measured(), sep="\n")
+    print("\n{} series in Prometheus for an agent, {} for one more".format(*prometheus_series()))

@@ -24,7 +24,7 @@ from traced_tools.errors import ConfigurationError
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
 SIGNING_KEY = bytes(range(32))
 SOMEBODY = 4711
-DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+DOCS = Path(__file__).parents[2] / "docs" / "audit-reading.md"
 SQLITE3 = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute(sys.argv[2])"
 """Stands for SQLite's own shell, which a machine may lack."""
 

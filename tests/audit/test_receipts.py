@@ -21,7 +21,7 @@ from traced_tools.audit import AuditTrail, receipt, verify_receipt
 from traced_tools.errors import AuditError
 
 PUBLIC = SIGNING.public_key().public_bytes_raw()
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "audit-reading.md"
 
 
 def signed_chain(by: str = "ana", signing_key: Any = SIGNING) -> Chain:

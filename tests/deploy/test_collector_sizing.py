@@ -1,4 +1,4 @@
-"""The figures for sizing in the README of the collector are those of today's code."""
+"""The figures in the README of the collector and in docs/cost-and-volume.md are those of today's code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from tests import yaml_files
 from tests.judges.collector import CONFIGS, BackEnd, collector
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
+PAGES = (CONFIGS / "README.md", CONFIGS.parents[1] / "docs" / "cost-and-volume.md")
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +37,28 @@ def figures(row: str) -> list[float]:
     return [float(each) for cell in row.split("|")[2:] for each in re.findall(r"^ ([\d.]+)", cell)]
 
 
-def test_the_readme_has_what_a_run_emits(sizing: ModuleType) -> None:
-    readme = (CONFIGS / "README.md").read_text()
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_have_what_a_run_emits(sizing: ModuleType, page: Path) -> None:
+    text = page.read_text()
     for row in map(str, sizing.measured()):
         name = re.escape(row.split("|")[1])
-        stated = re.search(rf"^\|{name}\|.*$", readme, re.MULTILINE)
-        assert stated is not None, f"the README needs the row {row}"
-        assert figures(stated[0]) == pytest.approx(figures(row), rel=0.1, abs=0.05), f"the README needs the row {row}"
+        stated = re.search(rf"^\|{name}\|.*$", text, re.MULTILINE)
+        assert stated is not None, f"{page.name} needs the row {row}"
+        assert figures(stated[0]) == pytest.approx(figures(row), rel=0.1, abs=0.05), f"{page.name} needs the row {row}"
+
+
+def test_the_page_on_volume_has_the_series_of_an_agent(sizing: ModuleType) -> None:
+    one, more = sizing.prometheus_series()
+    assert f"one tool has {one} series in Prometheus" in PAGES[1].read_text()
+    assert one == more
+
+
+def test_the_rules_on_the_page_on_volume_are_those_of_the_tail_tier() -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES[1].read_text(), re.DOTALL | re.MULTILINE)
+    quoted = {rule["name"]: rule for rule in yaml_files.load(block)["policies"]}
+    quoted["share_of_the_rest"]["probabilistic"]["sampling_percentage"] = "${env:KEPT_PERCENT:-5}"
+    tail = yaml_files.load((CONFIGS / "tail.yaml").read_text())["processors"]["tail_sampling"]["policies"]
+    assert quoted == {rule["name"]: rule for rule in tail if rule["name"] in quoted}
 
 
 def test_a_trace_that_is_held_takes_about_three_times_its_size(sizing: ModuleType, tmp_path: Path) -> None:

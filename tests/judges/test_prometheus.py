@@ -294,7 +294,7 @@ def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None
     assert "_total" in linted("# HELP a_count A.\n# TYPE a_count counter\na_count 1\n").stderr
 
 
-@pytest.mark.parametrize("name, least", [("observability", 6), ("audit", 2)])
+@pytest.mark.parametrize("name, least", [("metrics", 6), ("audit-troubleshooting", 2)])
 def test_the_questions_on_the_page_are_ones_that_prometheus_understands(
     released: Scraped, name: str, least: int
 ) -> None:
