@@ -347,7 +347,7 @@ def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield f"The metrics of model calls have the names of the OpenTelemetry GenAI conventions {RELEASED}. A process with"
     yield f"`{GENAI_CONVENTIONS}={EARLIER}` uses those of {EARLIER}; no process uses both. See"
-    yield "[conventions](conventions.md)."
+    yield "[conventions](../details/conventions.md)."
     yield ""
     yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`; labels have `_` instead of dots."
     yield "The meanings of the labels: [attributes](attributes.md)."

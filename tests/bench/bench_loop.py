@@ -186,7 +186,7 @@ def throughput_section(providers: Sdk, runner: asyncio.Runner, repeats: int, man
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Set the garbage collector's thresholds as docs/reference/runs.md recommends for thousands of runs at once."""
+    """Set the garbage collector's thresholds as docs/details/runs.md recommends for thousands of runs at once."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, 100)
     try:

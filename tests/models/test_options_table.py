@@ -14,7 +14,7 @@ from traced_tools.core import ToolDefinition
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ReplayServer, Reply
 
-PAGE = Path(__file__).parents[2] / "docs/reference/models-by-provider.md"
+PAGE = Path(__file__).parents[2] / "docs/details/models-by-provider.md"
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

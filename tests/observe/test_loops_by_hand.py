@@ -1,4 +1,4 @@
-"""A loop by hand emits what the built-in loop does, except for what docs/reference/loops-by-hand.md lists."""
+"""A loop by hand emits what the built-in loop does, except for what docs/details/loops-by-hand.md lists."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.bench.memory.__main__ import markdown, text
 from tests.bench.memory.facts import plan
 from tests.bench.memory.survival import survivals
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "compaction-figures.md"
+PAGE = Path(__file__).parents[3] / "docs" / "details" / "compaction-figures.md"
 
 
 def test_the_conversation_states_each_value_once_or_repeats_a_fact_that_holds() -> None:

@@ -15,7 +15,7 @@ from tests.bench.search.speed import speed
 from tests.bench.search.tokens import token_counts
 from traced_tools.core.tool_definition import ToolDefinition
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tool-search-figures.md"
+PAGE = Path(__file__).parents[3] / "docs" / "details" / "tool-search-figures.md"
 KEYWORD, HYBRID = "KeywordToolIndex", "HybridToolIndex of both"
 LEAST = {"BFCL": 0.82, "LiveMCP": 0.40, "MetaTool, one tool": 0.70, "MetaTool, two tools": 0.56}
 """The least recall@5 of the keyword index."""
