@@ -1,5 +1,7 @@
 """Every block of Python in the README and in the docs runs unchanged, the blocks of a page in order.
 
+The blocks of a page are one program, except for docs/getting-started.md, where each is a program.
+
 So does each line of the shell blocks headed `sh run`; a line that must fail has the comment `# exits with 1`.
 """
 
@@ -22,6 +24,7 @@ from traced_tools.testing import Received, ReplayServer, Reply
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+GETTING_STARTED = ROOT / "docs" / "getting-started.md"
 BLOCK = re.compile(r"^```(python|sh run)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.DOTALL | re.MULTILINE)
 LONG_PAGES = ("docs/dashboards-matrix.md", "docs/runbooks.md")
@@ -82,26 +85,49 @@ def page_of_code(page: Path) -> Any:
     return pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=pytest.mark.slow if is_slow else ())
 
 
-@pytest.mark.parametrize("page", [page_of_code(page) for page in PAGES if BLOCK.search(page.read_text())])
+@pytest.mark.parametrize(
+    "page", [page_of_code(page) for page in PAGES if BLOCK.search(page.read_text()) and page != GETTING_STARTED]
+)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
-    file = tmp_path / "page.py"
-    file.write_text(script(page))
-    (tmp_path / "shell.py").write_text(SHELL)
+    run = run_program(script(page), tmp_path)
+    if page.name == "README.md":
+        assert "It is sunny." in run.stdout
+        assert "execute_tool get_weather" in run.stderr
+
+
+@pytest.mark.slow
+def test_each_program_of_getting_started_runs_by_itself_and_prints_what_the_page_shows(tmp_path: Path) -> None:
+    text, printed, traces = GETTING_STARTED.read_text(), "", ""
+    for block in BLOCK.finditer(text):
+        code = block.group(2)
+        if block.group(1) != "python":
+            code = "\n".join(map(shell_line, code.splitlines()))
+        run = run_program(code, tmp_path)
+        printed, traces = printed + run.stdout, traces + run.stderr
+    for line in ("It is sunny.", "I may not refund that much.", "awaiting_approval", "Eve has her 50 EUR."):
+        assert line in printed and line in text
+    for line in ("execute_tool get_weather", "refuse_tool refund"):
+        assert line in traces and line in text
+
+
+def run_program(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the code of a page in a folder, beside a service that answers like a model; return what it printed."""
+    file = folder / "page.py"
+    file.write_text(code)
+    (folder / "shell.py").write_text(SHELL)
     with ReplayServer(weather_service) as server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_"))}
         run = subprocess.run(
             [sys.executable, "-W", "error", str(file)],
             env={**kept, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "none", "PATH": PATH},
-            cwd=tmp_path,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=600,
         )
     assert run.returncode == 0, run.stderr
-    if page.name == "README.md":
-        assert "It is sunny." in run.stdout
-        assert "execute_tool get_weather" in run.stderr
+    return run
 
 
 def test_the_pages_contain_code_to_run() -> None:

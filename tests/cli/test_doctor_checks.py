@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -205,14 +206,23 @@ def test_stores_are_opened_and_neither_created_nor_changed(tmp_path: Path, monke
 
 
 def test_a_clock_that_is_off_is_noted() -> None:
-    now = datetime(2026, 7, 1, 12, tzinfo=UTC)
-    result = CheckResult("collector", "traces", State.OK, "", date="Wed, 01 Jul 2026 12:00:00 GMT")
-    assert [skew.state for skew in check_clock([result], now)] == [State.OK]
-    (ahead,) = check_clock([result], now + timedelta(minutes=5))
+    def answered(date: str, late: timedelta = timedelta()) -> CheckResult:
+        received = datetime(2026, 7, 1, 12, tzinfo=UTC) + late
+        return CheckResult("collector", "traces", State.OK, "", date=date, received=received)
+
+    date = "Wed, 01 Jul 2026 12:00:00 GMT"
+    assert [skew.state for skew in check_clock([answered(date)])] == [State.OK]
+    (ahead,) = check_clock([answered(date, timedelta(minutes=5))])
     assert ahead.state is State.NOTE and "300 seconds ahead" in ahead.text
-    (behind,) = check_clock([result], now - timedelta(hours=2))
+    (behind,) = check_clock([answered(date, -timedelta(hours=2))])
     assert "7,200 seconds behind" in behind.text
-    assert list(check_clock([CheckResult("a", "b", State.OK, "", date=MARKER)], now)) == []
+    assert list(check_clock([answered(MARKER)])) == []
+
+
+def test_an_answer_that_came_before_a_slow_check_ended_says_nothing_of_the_clock() -> None:
+    past = datetime.now(UTC) - timedelta(seconds=30)
+    result = CheckResult("model server", "a", State.OK, "", date=format_datetime(past, usegmt=True), received=past)
+    assert [skew.state for skew in check_clock([result])] == [State.OK]
 
 
 def test_forked_workers_are_noted_with_the_settings_that_they_break(monkeypatch: pytest.MonkeyPatch) -> None:

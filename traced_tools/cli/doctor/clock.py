@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -14,20 +14,14 @@ _MOST: Final = 5.0
 """Seconds of skew that are in order. A `Date` has whole seconds, and an answer takes time."""
 
 
-def check_clock(results: Iterable[Result], now: datetime | None = None) -> Iterator[Result]:
-    """Yield how far the clock is from that of each server that has sent a date.
-
-    Args:
-        results: the results of the other checks.
-        now: the time at which the answers came; None for now.
-    """
-    now = now or datetime.now(UTC)
+def check_clock(results: Iterable[Result]) -> Iterator[Result]:
+    """Yield how far the clock is from that of each server that has sent a date with its answer."""
     for result in results:
         try:
             date = parsedate_to_datetime(result.date or "")
         except ValueError:
             continue
-        skew = (now - (date if date.tzinfo else date.replace(tzinfo=UTC))).total_seconds()
+        skew = (result.received - (date if date.tzinfo else date.replace(tzinfo=UTC))).total_seconds()
         subject = f"{result.group} {result.subject}"
         if abs(skew) <= _MOST:
             yield Result(_GROUP, subject, State.OK, f"its clock and this one differ by less than {_MOST:.0f} seconds")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ class Result:
         text: what was found out.
         advice: what to do about it; empty if nothing has to be done.
         date: the header `Date` of an answer, for the check of the clock.
+        received: when the answer came, by this machine's clock.
         details: further fields for programs.
     """
 
@@ -37,6 +39,7 @@ class Result:
     text: str
     advice: str = ""
     date: str | None = None
+    received: datetime = field(default_factory=lambda: datetime.now(UTC))
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
