@@ -224,7 +224,11 @@ BOARD: Final = Board(
                     id=9,
                     title="Duration of chat calls",
                     question="Are all answers slow, or a few?",
-                    reading="With retries, to the end of the answer. A dot is a call: it opens its trace.",
+                    reading=(
+                        "With retries, to the end of the answer, without hooks of advisors and the reader. If this is "
+                        "flat and runs are slow, the provider is not the cause. A dot is a call: it opens its trace."
+                    ),
+                    links=(links.board("tt-home", "Where the time goes", "job"),),
                     queries=tuple(
                         Range(
                             quantile(of, select, MODEL_CALL_DURATION, matchers=(_CHAT,)),
@@ -257,8 +261,12 @@ BOARD: Final = Board(
                 TimeSeries(
                     id=11,
                     title="Time to the first chunk (streaming only), p95",
-                    question="How long do users look at an empty answer?",
-                    reading="Only streamed answers have it. A dot is a call: it opens the trace.",
+                    question="How soon does the model begin to answer?",
+                    reading=(
+                        "Until the chunk arrives, before `on_chunk` of advisors. Only streamed answers have it. A dot "
+                        "is a call: it opens the trace."
+                    ),
+                    links=(links.board("tt-home", "Where the time goes", "job"),),
                     queries=(
                         Range(quantile(0.95, select, TIME_TO_FIRST_CHUNK, *_MODEL), legend(*_MODEL), exemplars=True),
                     ),
@@ -269,8 +277,11 @@ BOARD: Final = Board(
                 TimeSeries(
                     id=12,
                     title="Time per output chunk (streaming only), p95",
-                    question="Does text arrive faster than people read?",
-                    reading="The pause between two chunks. Only streamed answers of two chunks or more have it.",
+                    question="Does the model write faster than people read?",
+                    reading=(
+                        "The pause between two chunks, without `on_chunk` of advisors. Only streamed answers of two "
+                        "chunks or more have it."
+                    ),
                     queries=(
                         Range(quantile(0.95, select, TIME_PER_OUTPUT_CHUNK, *_MODEL), legend(*_MODEL), exemplars=True),
                     ),
