@@ -184,7 +184,7 @@ class _Policy(Advisor):
 
 
 if __name__ == "__main__":
-    print("| items | bytes | gzip | per run | bytes | gzip | per iteration | bytes | gzip |")
+    print("| items | bytes each | gzipped | a run | bytes | gzipped | an iteration | bytes | gzipped |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     print(*measured(), sep="\n")
     print("\n{} series in Prometheus for an agent, {} for one more".format(*prometheus_series()))
