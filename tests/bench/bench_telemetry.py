@@ -58,6 +58,7 @@ from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
 from traced_tools.observe.observations import (
     observe_hook,
+    observe_idle_hook,
     observe_iteration,
     observe_model_call,
     observe_run,
@@ -120,7 +121,7 @@ def _before(run: RunContext) -> None:
 
 
 def _passed_by(run: RunContext) -> None:
-    observe_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2).emit_instant()
+    observe_idle_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2)
 
 
 def _chat(run: RunContext) -> None:
