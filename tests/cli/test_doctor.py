@@ -36,7 +36,7 @@ def test_the_era_the_software_and_the_tools_of_each_server_are_printed(monkeypat
     assert found.exit_code == 0, found.output
     lines = found.stdout.splitlines()
     lines = lines[lines.index("mcp") + 1 :]
-    assert lines[0] == f"  {HANDSHAKE}" and lines[4] == f"  {MODERN}"
+    assert lines[0] == f"  {sys.executable} ... ..." and lines[4] == f"  {sys.executable} ..."
     assert lines[1] == "    revision  2025-06-18 (by handshake, an older revision)"
     assert lines[2] == "    software  raw 1"
     assert lines[3].startswith("    tools     24: echo, garbage, ")

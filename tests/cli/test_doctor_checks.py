@@ -277,8 +277,9 @@ def test_a_url_and_a_command_are_printed_without_secrets() -> None:
     assert plain_url(f"https://u:{MARKER}@[::1]:8/p?{MARKER}#{MARKER}") == "https://[::1]:8/p"
     assert plain_url("collector:4317") == "collector:4317"
     assert plain_url(f"http://[{MARKER}") == "(an invalid URL)"
-    words = ["npx", "-y", "server", "--api-key", MARKER, f"--token={MARKER}", f"A={MARKER}", f"http://a/?{MARKER}"]
-    assert _shown_command(words) == "npx -y server --api-key ... --token=... A=... http://a/"
+    words = ["npx", "-y", MARKER, "--api-key", MARKER, f"--token={MARKER}", f"A={MARKER}", f"http://a/{MARKER}"]
+    assert _shown_command(words) == "npx -y ... --api-key ... ... ... ..."
+    assert MARKER not in _shown_command(["server", f"-p{MARKER}", f"--{MARKER}"])
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP: Final = "mcp"
 _NAME: Final = "checked"
 _SHOWN_TOOLS: Final = 20
-_SECRET: Final = re.compile(r"key|token|secret|passw|auth|header|credential", re.IGNORECASE)
+_OPTION: Final = re.compile(r"-\w|--[a-z][a-z-]*")
 
 
 def mcp_checks(servers: Sequence[str], headers: Mapping[str, str], timeout: float) -> Iterator[Check]:
@@ -61,21 +61,9 @@ def _split(command: str) -> list[str]:
 
 
 def _shown_command(words: Sequence[str]) -> str:
-    """Return a command without the values of options that may be secrets, and without queries and passwords of URLs."""
-    printable_words, hides_next = [], False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if hides_next:
-            printable_words.append("...")
-            hides_next = False
-        elif "://" in word:
-            printable_words.append(plain_url(word) if not equals else f"{name}=...")
-        elif equals:
-            printable_words.append(f"{name}=...")
-        else:
-            printable_words.append(word)
-            hides_next = word.startswith("-") and _SECRET.search(word) is not None
-    return shlex.join(printable_words)
+    """Return the program of a command and the names of its options. Any other word may be a key, so none is shown."""
+    program, *others = words
+    return shlex.join([program, *(word if _OPTION.fullmatch(word) else "..." for word in others)])
 
 
 def _describe(subject: str, transport: Transport, timeout: float) -> Iterator[Result]:
