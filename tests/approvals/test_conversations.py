@@ -33,6 +33,7 @@ from traced_tools.errors import ChatMemoryUnavailable, InputRequired, PendingSto
 from traced_tools.flow.flow import call
 from traced_tools.loop.state import RunState
 from traced_tools.memory import InMemoryChatMemoryRepository, MessageWindowChatMemory, log_reader
+from traced_tools.memory.conversation import Conversation, EntrySelection, StoredEntry
 from traced_tools.memory.entries import MemoryEntry
 from traced_tools.memory.log_reader import LogReader
 from traced_tools.memory.view import MemoryView
@@ -297,6 +298,41 @@ def test_a_run_that_only_the_memory_keeps_waits_until_the_memory_is_up(store: Pe
         desk.resumes(mode, waiting, "done")
     memory.is_down = False
     assert (desk.resumes(mode, waiting, "done").content, PAID) == ("done", [5])
+
+
+class Overtaken(InMemoryChatMemoryRepository):
+    """A repository that is down for one read, once another worker has appended before a run claims its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overtake: Callable[[], object] | None = None
+        self._reads_before_outage = -1
+
+    def commit(self, before: Conversation | None, after: Conversation, entries: Sequence[StoredEntry]) -> bool:
+        overtake, self.overtake = self.overtake, None
+        if overtake is not None:
+            elsewhere(overtake)
+            self._reads_before_outage = 2  # for the refusal and for what is new, not for which turn waits
+        return super().commit(before, after, entries)
+
+    def fetch_entries(self, conversation: Conversation, selection: EntrySelection) -> Sequence[StoredEntry]:
+        self._reads_before_outage -= 1
+        if self._reads_before_outage == -1:
+            raise ChatMemoryUnavailable("the memory is down")
+        return super().fetch_entries(conversation, selection)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_run_that_the_memory_keeps_ends_if_an_outage_hides_whether_the_conversation_went_on(
+    store: PendingStore, mode: str
+) -> None:
+    repository = Overtaken()
+    desk = Desk(store, "log", memory=MessageWindowChatMemory(repository), on_failure="warn")
+    waiting = desk.asks(mode, "pay", [pays()])
+    repository.overtake = desk.read
+    with pytest.raises(ChatMemoryUnavailable):
+        desk.resumes(mode, waiting, "done")
+    assert PAID == []
 
 
 def test_a_run_may_go_on_without_its_memory_if_a_store_keeps_it(store: PendingStore, mode: str) -> None:

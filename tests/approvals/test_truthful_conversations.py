@@ -242,6 +242,17 @@ def test_whenever_a_resumed_run_stops_no_model_reads_that_a_call_was_not_run_whi
 
 @pytest.mark.parametrize("order", [INSIDE, OUTSIDE])
 @pytest.mark.parametrize("keeper", ["store", "log"])
+def test_whenever_a_resumed_run_stops_twice_no_model_reads_that_a_call_was_not_run_which_runs(
+    keeper: str, order: int
+) -> None:
+    begin, answer = ("ask", "call", True, False), ("ask", "answer", True, False)
+    for first, second, meanwhile in itertools.product(range(1, 9), range(1, 9), [answer, begin]):
+        resume = ("resume", 0, "approve", False, first)
+        play(keeper, order, [begin, resume, meanwhile, ("step", 0, second), answer])
+
+
+@pytest.mark.parametrize("order", [INSIDE, OUTSIDE])
+@pytest.mark.parametrize("keeper", ["store", "log"])
 @given(operations=OPERATIONS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_model_reads_that_a_call_was_not_run_which_runs(keeper: str, order: int, operations: list[Any]) -> None:

@@ -110,13 +110,16 @@ class RunLog:
 
     async def last_turns(self, count: int) -> tuple[Turn, ...] | None:
         """Return the last turns with all entries, as a flow; None if the log has changed since the view was read."""
-        version = self.version
+        before = self._reader.log
         try:
             turns = await self._reader.last_turns(count)
         except _OUTAGES as error:
             self._survive("search_memory", error)
             return ()
-        return turns if self.version == version else None
+        if self.version == before.version:
+            return turns
+        self._reader.log = before  # so that `catch_up` reads what has changed
+        return None
 
     async def catch_up(self) -> None:
         """Read what other runs have appended, as a flow; raise an error if the store is down."""

@@ -42,6 +42,9 @@ from traced_tools.run.context import RunContext
 
 _MOST_OVERLAPPING: Final = 100
 """How many turns may have begun beside that of a run before it paused, so that the run can still be resumed."""
+_NOT_CLAIMED: Final = (
+    "the memory keeps the run that waits, and cannot be read: resume the run when the memory is up again"
+)
 
 
 class DecidesView(Protocol):
@@ -309,22 +312,24 @@ class MemorySession:
         if paused is None or not paused.is_logged:
             return
         if not self._log.has_read:
-            raise ChatMemoryUnavailable(
-                "the memory keeps the run that waits, and cannot be read: resume the run when the memory is up again"
-            )
+            raise ChatMemoryUnavailable(_NOT_CLAIMED)
         results = begun_results(self._resumed)
         if results is None:  # the memory was down when the run paused, so the log does not have the calls
             return
         [entry] = self._new_entries([results])
+        turn: Turn | None = self._resumed
         for _ in range(MOST_ATTEMPTS):
             # An outage is raised here, whatever `on_failure` is: only this append decides which run resumes.
-            appended = await self._log.extend([entry.replace(placeholder=True)])
+            appended = None if turn is None else await self._log.extend([entry.replace(placeholder=True)])
             if appended is not None:
                 entries = [entry for entry in appended if isinstance(entry, MessageEntry)]
                 self.view = self.view.with_running(self.view.running.extended(entries))
                 return
             await self._log.catch_up()
-            await self._find_resumed_turn(paused.run_ids)  # raises if another run has resumed from the state
+            # It raises if another run has resumed from the state, and returns None if the log has changed once more.
+            turn = await self._find_resumed_turn(paused.run_ids)
+            if self._log.is_out:
+                raise ChatMemoryUnavailable(_NOT_CLAIMED)
         raise self._log.conflict()
 
     async def go_on(self, conversation: Sequence[Message], iteration: int) -> None:
