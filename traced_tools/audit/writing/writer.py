@@ -209,7 +209,8 @@ class Writer:
     def _accept(self, entry: QueueEntry) -> None:
         self._pending.append(entry)
         self._appender.prepare(entry)
-        self._release_weight([entry])
+        if entry.weight:
+            self._release_weight([entry])
 
     def _release_weight(self, entries: Sequence[QueueEntry]) -> None:
         """Subtract the weight of entries whose drafts are dropped."""
@@ -279,7 +280,7 @@ class Writer:
 
 def _weight(draft: Draft | None) -> int:
     """Return how many pieces of 4,096 characters a draft's contents fill: 0 for most, which then take no lock."""
-    if draft is None:
+    if draft is None or not draft.contents:
         return 0
     return sum(len(content.text) for content in draft.contents.values()) // _PIECE
 
