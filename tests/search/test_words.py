@@ -52,7 +52,7 @@ def test_a_query_has_no_stop_words_and_words_for_what_paths_are(query: str, word
 
 def test_words_are_compared_by_their_stems() -> None:
     assert query_stems("converting conversions of files") == query_stems("convert conversion file")
-    assert stems_of(ToolDefinition(name="read_files", description="Reading a file."))["file"] == 4
+    assert stems_of(ToolDefinition(name="read_files", description="Reading a file.")).count("file") == 4
 
 
 @given(st.text() | st.text("aA1 _\u0301\u3000\xa0ﬁ天.IDs\n", max_size=30))
@@ -64,11 +64,11 @@ def test_stems_are_counted_in_long_pieces_and_in_more_pieces_than_are_remembered
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     definition = ToolDefinition(name="read_files", description=f"Read {'file/' * 99} a filing of files.")
-    counts = stems_of(definition)
-    assert counts["file"] == 3 + 99 + 2
+    all_stems = stems_of(definition)
+    assert all_stems.count("file") == 3 + 99 + 2
     monkeypatch.setattr(stems, "_MOST_PIECES", 2)
     stems._PIECES.clear()
-    assert stems_of(definition) == counts
+    assert stems_of(definition) == all_stems
     assert len(stems._PIECES) <= 2
 
 

@@ -58,8 +58,7 @@ class KeywordToolIndex(ToolIndex):
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
         """Add tools; a tool replaces an earlier one with the same name."""
-        # each stem as often as it counts
-        words = {name: " ".join(counts.elements()) for name, counts in stems_of_tools(tools).items()}
+        words = {name: " ".join(stems) for name, stems in stems_of_tools(tools).items()}
         self._change(words, words)
 
     def remove(self, names: Iterable[str]) -> None:

@@ -10,12 +10,13 @@ range finder (Halko et al., 2011, https://arxiv.org/abs/0909.4061), whose seed i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
-from itertools import chain, pairwise
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain, pairwise, repeat
 from math import ceil, log
 from typing import Any, Final
-from zlib import crc32
 
 from traced_tools.search.extras import load_numpy
 
@@ -33,88 +34,89 @@ _OTHER_DIMENSIONS: Final = 128
 _LEAST_VALUE: Final = 1e-6
 """The least square of a singular value, relative to the greatest, whose direction is more than a rounding error."""
 
-_Sparse = Sequence[tuple[Any, Any]]
-"""The rows of a sparse matrix: for each, the columns that are not zero, and their values."""
+
+@dataclass(frozen=True, slots=True)
+class _Sparse:
+    """A sparse matrix: the rows, the columns and the values of what is not zero, in the order of the rows.
+
+    Three arrays have all rows, because an operation on a short array costs more than its elements.
+    """
+
+    rows: Any
+    columns: Any
+    values: Any
+    height: int
 
 
 class LatentSpace:
-    """The space of a catalogue, and the vectors of texts in it.
+    """The space of a catalogue, and the vectors of texts in it. A text is its stems, each as often as it counts.
 
     Args:
-        tools: how often each stem counts in each tool, in the order of the tools' names.
+        tools: the texts of the tools, in the order of the tools' names.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, int]]) -> None:
+    def __init__(self, tools: Sequence[Sequence[str]]) -> None:
         self._numpy = np = load_numpy()
         step = -(-len(tools) // _MOST_TOOLS) or 1
         analysed = tools[::step]
-        holders = Counter(chain.from_iterable(analysed))
+        holders = Counter(chain.from_iterable(map(set, analysed)))
         stems = sorted(holders)
         self._greatest_rarity = log(1 + len(analysed))
         self._columns = {stem: column for column, stem in enumerate(stems)}
         self._rarity = np.array([log(1 + len(analysed) / holders[stem]) for stem in stems], np.float32)
-        rows = self._rows(analysed)
-        directions = _directions(np, [row for row in rows if len(row[0])], len(stems))
+        directions = _directions(np, self._weights([text for text in analysed if text]), len(stems))
         self._basis = np.pad(directions, ((0, 0), (0, _OTHER_DIMENSIONS)))
 
-    def extended(self, tools: Iterable[Mapping[str, int]]) -> LatentSpace:
+    def extended(self, tools: Iterable[Sequence[str]]) -> LatentSpace:
         """Return the space with the stems of further tools, which are similar to no other stem."""
         np = self._numpy
-        new = sorted({stem for counts in tools for stem in counts} - self._columns.keys())
+        new = sorted({*chain.from_iterable(tools)} - self._columns.keys())
         if not new:
             return self
         space = copy(self)
         space._columns = {**self._columns, **{stem: place for place, stem in enumerate(new, len(self._columns))}}
         space._rarity = np.concatenate([self._rarity, np.full(len(new), self._greatest_rarity, np.float32)])
-        random = [np.random.default_rng(crc32(stem.encode())).standard_normal(_OTHER_DIMENSIONS) for stem in new]
-        others = np.array(random, np.float32) / _OTHER_DIMENSIONS**0.5
+        digests = b"".join(blake2b(stem.encode(), digest_size=_OTHER_DIMENSIONS // 8).digest() for stem in new)
+        signs = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(new), _OTHER_DIMENSIONS) * 2.0 - 1
+        others = signs.astype(np.float32) / _OTHER_DIMENSIONS**0.5
         analysed = self._basis.shape[1] - _OTHER_DIMENSIONS
         space._basis = np.concatenate([self._basis, np.pad(others, ((0, 0), (analysed, 0)))])
         return space
 
-    def vectors(self, texts: Iterable[Mapping[str, int]]) -> Any:
-        """Return a row for each text, given how often each stem counts in it; unknown stems are ignored."""
-        return _product(self._numpy, self._rows(texts), self._basis)
+    def vectors(self, texts: Collection[Sequence[str]]) -> Any:
+        """Return a row for each text; unknown stems are ignored."""
+        return _product(self._numpy, self._weights(texts), self._basis)
 
-    def _rows(self, texts: Iterable[Mapping[str, int]]) -> _Sparse:
-        """Return the columns of the stems in each text that the space has, and their weights, as a vector of length 1.
-
-        One array has the columns of all texts, because an operation on a short array costs more than its elements.
-        """
+    def _weights(self, texts: Collection[Sequence[str]]) -> _Sparse:
+        """Return the weights of the stems of texts that the space has: for each text, a row of length 1."""
         np = self._numpy
-        columns: list[int] = []
-        stem_counts: list[int] = []
-        ends: list[int] = []
-        for counts in texts:
-            for stem, count in counts.items():
-                if (column := self._columns.get(stem)) is not None:
-                    columns.append(column)
-                    stem_counts.append(count)
-            ends.append(len(columns))
-        logarithms = {count: 1 + log(count) for count in {*stem_counts}}
-        places = np.array(columns, int)
-        weights = np.array([logarithms[count] for count in stem_counts], np.float32) * self._rarity[places]
-        rows = []
-        for start, end in pairwise([0, *ends]):
-            row = weights[start:end]
-            rows.append((places[start:end], row / max(float(np.sqrt(row.dot(row))), 1e-9)))
-        return rows
+        width = max(len(self._columns), 1)
+        stems = chain.from_iterable(texts)
+        columns = np.fromiter(map(self._columns.get, stems, repeat(-1)), np.int64)
+        rows = np.repeat(np.arange(len(texts)), [*map(len, texts)])
+        is_known = columns >= 0
+        places, counts = np.unique((rows * width + columns)[is_known], return_counts=True)
+        rows, columns = np.divmod(places, width)
+        values = (1 + np.log(counts)).astype(np.float32) * self._rarity[columns]
+        lengths = np.sqrt(np.bincount(rows, values**2, len(texts)))
+        return _Sparse(rows, columns, (values / lengths[rows]).astype(np.float32), len(texts))
 
 
-def _directions(np: Any, rows: _Sparse, width: int) -> Any:
-    """Return the first right singular vectors of a sparse matrix, as columns; none for a matrix without rows."""
-    dimensions = min(max(_LEAST_DIMENSIONS, ceil(len(rows) * _DIMENSIONS_PER_TOOL)), _MOST_DIMENSIONS)
-    rank = min(dimensions + _OVERSAMPLING, len(rows), width)
+def _directions(np: Any, matrix: _Sparse, width: int) -> Any:
+    """Return the first right singular vectors of a matrix, as columns; none for a matrix without rows."""
+    height = matrix.height
+    dimensions = min(max(_LEAST_DIMENSIONS, ceil(height * _DIMENSIONS_PER_TOOL)), _MOST_DIMENSIONS)
+    rank = min(dimensions + _OVERSAMPLING, height, width)
     if not rank:
         return np.zeros((width, 0), np.float32)
-    columns = _transpose(np, rows, width)
-    if rank == len(rows):
+    transposed = _transpose(np, matrix, width)
+    if rank == height:
         sampled = np.eye(rank, dtype=np.float32)
     else:
-        sampled = np.random.default_rng(0).standard_normal((len(rows), rank), np.float32)
+        sampled = np.random.default_rng(0).standard_normal((height, rank), np.float32)
         for _ in range(_ITERATIONS):
-            sampled = _orthonormal(np, _product(np, rows, _product(np, columns, sampled)))
-    return _orthonormal(np, _product(np, columns, sampled))[:, :dimensions]
+            sampled = _orthonormal(np, _product(np, matrix, _product(np, transposed, sampled)))
+    return _orthonormal(np, _product(np, transposed, sampled))[:, :dimensions]
 
 
 def _orthonormal(np: Any, matrix: Any) -> Any:
@@ -124,17 +126,15 @@ def _orthonormal(np: Any, matrix: Any) -> Any:
     return (matrix @ (right[:, places] / np.sqrt(squares[places]))).astype(np.float32)
 
 
-def _transpose(np: Any, rows: _Sparse, width: int) -> _Sparse:
-    places = np.concatenate([np.full(len(columns), row) for row, (columns, _) in enumerate(rows)])
-    columns, values = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
-    order = np.argsort(columns, kind="stable")
-    ends = np.searchsorted(columns[order], np.arange(1, width))
-    return [*zip(np.split(places[order], ends), np.split(values[order], ends), strict=True)]
+def _transpose(np: Any, matrix: _Sparse, width: int) -> _Sparse:
+    order = np.argsort(matrix.columns, kind="stable")
+    return _Sparse(matrix.columns[order], matrix.rows[order], matrix.values[order], width)
 
 
-def _product(np: Any, rows: _Sparse, dense: Any) -> Any:
+def _product(np: Any, matrix: _Sparse, dense: Any) -> Any:
     """Return the product of a sparse matrix and a dense one."""
-    product = np.empty((len(rows), dense.shape[1]), np.float32)
-    for place, (columns, values) in enumerate(rows):
-        np.matmul(values, dense.take(columns, 0), product[place])
+    product = np.empty((matrix.height, dense.shape[1]), np.float32)
+    ends = np.searchsorted(matrix.rows, np.arange(matrix.height + 1)).tolist()
+    for row, (start, end) in zip(product, pairwise(ends), strict=True):
+        np.matmul(matrix.values[start:end], dense.take(matrix.columns[start:end], 0), row)
     return product

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -22,27 +21,25 @@ _MOST_PIECES: Final = 65_536
 
 
 class Definitions(tuple[ToolDefinition, ...]):
-    """Definitions of tools with different names, whose stems are counted once for several indexes."""
+    """Definitions of tools with different names, whose stems are read once for several indexes."""
 
     @cached_property
-    def stems(self) -> dict[str, Counter[str]]:
+    def stems(self) -> dict[str, list[str]]:
         """What `stems_of` returns for each tool, by its name."""
         return {definition.name: stems_of(definition) for definition in self}
 
 
-def stems_of_tools(tools: Iterable[ToolDefinition | ToolCallback]) -> dict[str, Counter[str]]:
+def stems_of_tools(tools: Iterable[ToolDefinition | ToolCallback]) -> dict[str, list[str]]:
     """Return what `stems_of` returns for each tool, by its name; raise `TypeError` for anything but tools."""
     return (tools if isinstance(tools, Definitions) else Definitions(definitions_of(tools).values())).stems
 
 
-def stems_of(definition: ToolDefinition) -> Counter[str]:
-    """Return the stems of a tool's words without stop words, and how often each of them counts."""
+def stems_of(definition: ToolDefinition) -> list[str]:
+    """Return the stems of a tool's words without stop words, each as often as it counts."""
     texts = texts_of(definition)
-    counts = Counter(_stems_in(texts.name))
-    for stem in counts:
-        counts[stem] *= _NAME_COUNTS
-    counts.update(_stems_in(f"{texts.description}\n{texts.parameters}\n{texts.parameter_descriptions}"))
-    return counts
+    stems = [*_stems_in(texts.name)] * _NAME_COUNTS
+    stems += _stems_in(f"{texts.description}\n{texts.parameters}\n{texts.parameter_descriptions}")
+    return stems
 
 
 def _stems_in(text: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -154,25 +153,25 @@ class _LatentVectors:
     """Vectors of latent semantic analysis."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, Counter[str]] = {}
+        self._stems: dict[str, list[str]] = {}
         self._changes = 0  # since the catalogue was analysed
         self._analysed = _Analysed(LatentSpace(()), InMemoryVectorStore())
         self._lock = ForkSafeLock()  # held while the catalogue changes
 
     def add(self, tools: Iterable[ToolDefinition | ToolCallback]) -> None:
-        counts = stems_of_tools(tools)
-        if not counts:
+        stems = stems_of_tools(tools)
+        if not stems:
             return
         with self._lock:
-            self._counts |= counts
-            if self._is_outdated(len(counts)):
+            self._stems |= stems
+            if self._is_outdated(len(stems)):
                 self._analyse()
             else:
-                self._put(self._analysed.space, self._analysed.store, counts)
+                self._put(self._analysed.space, self._analysed.store, stems)
 
     def remove(self, names: list[str]) -> None:
         with self._lock:
-            gone = [name for name in names if self._counts.pop(name, None) is not None]
+            gone = [name for name in names if self._stems.pop(name, None) is not None]
             if self._is_outdated(len(gone)):
                 self._analyse()
             else:
@@ -180,23 +179,23 @@ class _LatentVectors:
 
     def _is_outdated(self, changes: int) -> bool:
         self._changes += changes
-        return self._changes * _CHANGED_SHARE > len(self._counts)
+        return self._changes * _CHANGED_SHARE > len(self._stems)
 
     def _analyse(self) -> None:
-        ordered = dict(sorted(self._counts.items()))
+        ordered = dict(sorted(self._stems.items()))
         self._put(LatentSpace([*ordered.values()]), InMemoryVectorStore(), ordered)
         self._changes = 0
 
-    def _put(self, space: LatentSpace, store: InMemoryVectorStore, counts: Mapping[str, Counter[str]]) -> None:
-        space = space.extended(counts.values())
-        vectors = space.vectors(counts.values())
-        store.put([ToolVector(name, "", vector) for name, vector in zip(counts, vectors, strict=True)])
+    def _put(self, space: LatentSpace, store: InMemoryVectorStore, stems: Mapping[str, list[str]]) -> None:
+        space = space.extended(stems.values())
+        vectors = space.vectors(stems.values())
+        store.put([ToolVector(name, "", vector) for name, vector in zip(stems, vectors, strict=True)])
         self._analysed = _Analysed(space, store)
 
     def search(self, query: str, max_results: int) -> list[ToolMatch]:
         analysed = self._analysed
-        (vector,) = analysed.space.vectors([Counter(query_stems(query))])
+        (vector,) = analysed.space.vectors([query_stems(query)])
         return analysed.store.nearest(vector, max_results)
 
     def __str__(self) -> str:
-        return f"of {len(self._counts)} tools by latent semantic analysis"
+        return f"of {len(self._stems)} tools by latent semantic analysis"
