@@ -99,7 +99,8 @@ class LatentSpace:
         rows, columns = np.divmod(places, width)
         values = (1 + np.log(counts)).astype(np.float32) * self._rarity[columns]
         lengths = np.sqrt(np.bincount(rows, values**2, len(texts)))
-        return _Sparse(rows, columns, (values / lengths[rows]).astype(np.float32), len(texts))
+        values = (values / np.maximum(lengths, 1e-9)[rows]).astype(np.float32)
+        return _Sparse(rows, columns, values, len(texts))
 
 
 def _directions(np: Any, matrix: _Sparse, width: int) -> Any:
