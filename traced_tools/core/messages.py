@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from traced_tools.core.images import decode_data_url, detect_image_type
@@ -93,10 +93,26 @@ Signature = Annotated[str | None, Field(repr=False), _OMIT_NONE]
 """A provider's signature of a part: opaque text that only the provider can verify."""
 
 
-_Id = Annotated[str, BeforeValidator(lambda text: encodable(text))]
+def encodable(text: str) -> str:
+    """Return `text` with `?` in place of lone surrogates, which UTF-8 can't encode (as in undecodable file names)."""
+    if not isinstance(text, str) or text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
+
+
+class _Encodable:
+    """Annotates a text that JSON can hold. A text from JSON is one, so that reading JSON calls no Python for it."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = handler(source)
+        return core_schema.json_or_python_schema(text, core_schema.no_info_before_validator_function(encodable, text))
+
+
+_Id = Annotated[str, _Encodable]
 """An id that JSON can hold."""
 
-_Text = Annotated[str, BeforeValidator(lambda text: encodable(text)), Field(repr=False)]
+_Text = Annotated[str, _Encodable, Field(repr=False)]
 """A text that JSON can hold, which a `repr` doesn't show."""
 
 
@@ -460,13 +476,6 @@ def result_part_of_text(call_id: str, name: str, content: str, *, is_error: bool
             "is_error": is_error,
         },
     )
-
-
-def encodable(text: str) -> str:
-    """Return `text` with `?` in place of lone surrogates, which UTF-8 can't encode (as in undecodable file names)."""
-    if not isinstance(text, str) or text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode()
 
 
 def encodable_json(value: Any) -> Any:

@@ -136,12 +136,12 @@ def load_row(row: StoredEntry, conversation_id: str) -> MessageEntry | Compactio
         UnreadableConversation: if its JSON is not an entry of this version, or if its id, turn, branch or kind differs
             from the row.
     """
-    position, *_, kind, body = row
+    position, entry_id, turn, branch, kind, body = row
     try:
         entry = load_entry(body, kind)
     except (ValidationError, TypeError, KeyError):
         entry = None  # the text of the error may quote the body
-    if entry is None or type(position) is not int or (entry.id, entry.turn, entry.branch, kind) != row[1:5]:
+    if entry is None or type(position) is not int or (entry.id, entry.turn, entry.branch) != (entry_id, turn, branch):
         problem = "its JSON is no entry of this version" if entry is None else "its id, turn, branch or kind differs"
         raise UnreadableConversation(conversation_id, f"entry {position}", problem)
     fields = vars(entry)

@@ -154,10 +154,11 @@ class CompactionEntry(MemoryEntry):
     tokens_estimated: bool = False
 
 
-_KINDS: Final[Mapping[str, type[MessageEntry | CompactionEntry]]] = {
-    "message": MessageEntry,
-    "compaction": CompactionEntry,
+_VALIDATORS: Final = {
+    "message": MessageEntry.__pydantic_validator__,
+    "compaction": CompactionEntry.__pydantic_validator__,
 }
+"""The validators of each kind: `model_validate_json` looks at its options first, a tenth of the time of an entry."""
 
 
 def dump_entry(entry: MemoryEntry) -> str:
@@ -170,7 +171,8 @@ def load_entry(text: str, kind: str) -> MessageEntry | CompactionEntry:
 
     For another kind, it raises `KeyError`.
     """
-    return _KINDS[kind].model_validate_json(text)
+    entry: MessageEntry | CompactionEntry = _VALIDATORS[kind].validate_json(text)
+    return entry
 
 
 def check_entries(entries: Sequence[MemoryEntry]) -> None:
