@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.function_calls import calls_of
 from tests.memory.conversations import INSIDE
 from tests.modes import ALL_MODES, run
 from traced_tools import (
@@ -77,23 +77,6 @@ MEMORIES: dict[str, Callable[[Any], ChatMemory]] = {
     "compacting": lambda repository: CompactingChatMemory(repository, Tokens(1_000_000), KeepTurns(1)),
     "copying": Copying,
 }
-
-
-def calls_of(function: Callable[[], object]) -> int:
-    """Return how many functions are called, in all threads that begin meanwhile as well."""
-    counts = [0]
-
-    def count(frame: object, event: str, argument: object) -> None:
-        counts[0] += event in ("call", "c_call")
-
-    threading.setprofile(count)
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    return counts[0]
 
 
 def calls_of_a_pass(mode: str, memory: ChatMemory, *advisors: Advisor) -> tuple[float, float]:
