@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 from httpx_sse import EventSource
 
-from tests.bench.bench_models import openai_events
+from tests.bench.openai_events import openai_events
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import NO_LIMITS, CountingModel, Sdk, add, repeated
@@ -47,7 +47,7 @@ GROWTH_TARGET_PERCENT = 10
 PAUSE_TARGET_US = 1500
 RULES = (1, 10_000)
 CHUNKS = 200
-STREAMS = (1, 50)
+STREAMS = (1, 50, 500)
 
 
 def feature_sections(rounds: int, providers: Sdk, runner: asyncio.Runner) -> list[Section]:

@@ -111,7 +111,9 @@ def _server(by: str, transport: Transport) -> Iterator[Any]:
         return
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
-    with subprocess.Popen([sys.executable, *command, str(port)], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, *command, str(port)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         until(lambda: _answers(url))
         yield url
         process.terminate()

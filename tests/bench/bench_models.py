@@ -12,11 +12,11 @@ import statistics
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import httpx
 from httpx_sse import EventSource
 
+from tests.bench.openai_events import event, openai_events
 from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import Sdk
@@ -91,9 +91,12 @@ def _timed(label: str, series: Series, at_most: float | None = None) -> Row:
 def _answers() -> list[Answer]:
     call = {"tool_calls": [{"index": 0, "function": {"arguments": WORD}}]}
     return [
-        Answer("OpenAI, text", partial(OpenAIChatModel, "m", **MODEL), openai_events({"content": WORD})),
+        Answer("OpenAI, text", partial(OpenAIChatModel, "m", **MODEL), openai_events({"content": WORD}, DELTAS)),
         Answer(
-            "OpenAI, a call's arguments", partial(OpenAIChatModel, "m", **MODEL), openai_events(call), in_loop=False
+            "OpenAI, a call's arguments",
+            partial(OpenAIChatModel, "m", **MODEL),
+            openai_events(call, DELTAS),
+            in_loop=False,
         ),
         Answer("OpenAI Responses", partial(OpenAIResponsesModel, "m", **MODEL), _responses()),
         Answer("Anthropic", partial(AnthropicChatModel, "m", **MODEL), _anthropic()),
@@ -102,30 +105,14 @@ def _answers() -> list[Answer]:
     ]
 
 
-def _event(value: Any) -> bytes:
-    return f"data: {value if isinstance(value, str) else json.dumps(value)}\n\n".encode()
-
-
-def openai_events(delta: dict[str, Any], deltas: int = DELTAS) -> list[bytes]:
-    """Return the events of a streamed answer that repeats a delta."""
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
-    begun = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": ""}}]}
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-    last = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    events = [_event({**head, "choices": [choice]})] * deltas
-    if "tool_calls" in delta:
-        events[0] = _event({**head, "choices": [{**choice, "delta": begun}]})
-    return [*events, _event({**head, "choices": [last]}), _event("[DONE]")]
-
-
 def _responses() -> list[bytes]:
     message = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
     delta = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": WORD, "logprobs": []}
     whole = {"id": "resp_1", "model": "m-1", "status": "completed", "error": None, "output": []}
     return [
-        _event({"type": "response.output_item.added", "output_index": 0, "item": message}),
-        *[_event({"type": "response.output_text.delta", **delta})] * DELTAS,
-        _event({"type": "response.completed", "response": whole}),
+        event({"type": "response.output_item.added", "output_index": 0, "item": message}),
+        *[event({"type": "response.output_text.delta", **delta})] * DELTAS,
+        event({"type": "response.completed", "response": whole}),
     ]
 
 
@@ -133,12 +120,12 @@ def _anthropic() -> list[bytes]:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1", "content": []}
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": WORD}}
     return [
-        _event({"type": "message_start", "message": {**message, "usage": {"input_tokens": 1, "output_tokens": 1}}}),
-        _event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        *[b"event: content_block_delta\n" + _event(delta)] * DELTAS,
-        _event({"type": "content_block_stop", "index": 0}),
-        _event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
-        _event({"type": "message_stop"}),
+        event({"type": "message_start", "message": {**message, "usage": {"input_tokens": 1, "output_tokens": 1}}}),
+        event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        *[b"event: content_block_delta\n" + event(delta)] * DELTAS,
+        event({"type": "content_block_stop", "index": 0}),
+        event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
+        event({"type": "message_stop"}),
     ]
 
 
@@ -146,8 +133,8 @@ def _gemini() -> list[bytes]:
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
     said = {"content": {"parts": [{"text": WORD}], "role": "model"}, "index": 0}
     head = {"usageMetadata": usage, "modelVersion": "m-1", "responseId": "r1"}
-    events = [_event({"candidates": [said], **head})] * DELTAS
-    return [*events, _event({"candidates": [{**said, "finishReason": "STOP"}], **head})]
+    events = [event({"candidates": [said], **head})] * DELTAS
+    return [*events, event({"candidates": [{**said, "finishReason": "STOP"}], **head})]
 
 
 def _ollama() -> list[bytes]:

@@ -1,6 +1,8 @@
-"""Serves two tools: by the server of the SDK (`sdk`) or by `serve` (`serve`), over stdio or at a port of this machine.
+"""Serves two tools: by the SDK (`sdk`), FastMCP (`fastmcp`) or `serve` (`serve`), over stdio or at a port.
 
-python -m tests.bench.echo_server (sdk | serve) [port]
+    python -m tests.bench.echo_server (sdk | fastmcp | serve) [port]
+
+A server at a port ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -8,9 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
-
-from traced_tools.mcp import serve
+from tests.bench.peers.servers import end_with_parent
 
 
 def echo(text: str) -> str:
@@ -23,13 +23,15 @@ def process_id() -> str:
     return str(os.getpid())
 
 
-def main(by: str, port: int | None) -> None:
-    """Serve the tools until the client or a signal ends it."""
-    if by == "serve":
-        serve([echo, process_id], transport="stdio" if port is None else "http", port=port or 0)
-        return
+TOOLS = (echo, process_id)
+
+
+def serve_by_sdk(port: int | None) -> None:
+    """Serve the tools by the server of the SDK."""
+    from mcp.server.mcpserver import MCPServer
+
     server = MCPServer("bench", log_level="CRITICAL")
-    for function in (echo, process_id):
+    for function in TOOLS:
         server.add_tool(function, structured_output=False)
     if port is None:
         server.run("stdio")
@@ -37,5 +39,30 @@ def main(by: str, port: int | None) -> None:
         server.run("streamable-http", port=port)
 
 
+def serve_by_fastmcp(port: int | None) -> None:
+    """Serve the tools by FastMCP."""
+    from fastmcp import FastMCP
+
+    server = FastMCP("bench")
+    for function in TOOLS:
+        server.tool(function, output_schema=None)
+    if port is None:
+        server.run("stdio", show_banner=False)
+    else:
+        server.run("http", show_banner=False, port=port, log_level="CRITICAL")
+
+
+def serve_by_traced_tools(port: int | None) -> None:
+    """Serve the tools by `serve`."""
+    from traced_tools.mcp import serve
+
+    serve([*TOOLS], transport="stdio" if port is None else "http", port=port or 0)
+
+
+SERVERS = {"sdk": serve_by_sdk, "fastmcp": serve_by_fastmcp, "serve": serve_by_traced_tools}
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    by, *ports = sys.argv[1:]
+    if ports:
+        end_with_parent()
+    SERVERS[by](int(ports[0]) if ports else None)

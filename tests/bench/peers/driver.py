@@ -1,9 +1,9 @@
-"""Runs the workers of all peers in turns and returns what a pass costs with each.
+"""Runs the workers of all peers in turns and returns what a workload costs with each.
 
-Each peer has two workers, which are processes of the peer's environment: one without telemetry and one with. In each
-round the peers take their turns in another order, and a worker measures all of its cases in one turn. The cost of a
-pass is the slope between runs of different length, so that what a run costs once does not count. A third worker counts
-the telemetry.
+Each peer has a worker for each mode of the workload, which is a process of the peer's environment: for the loop, one
+without telemetry and one with. In each round the peers take their turns in another order, and a worker measures all of
+its cases in one turn. The cost of a pass is the slope between runs of different length, so that what a run costs once
+does not count. A further worker counts the telemetry of the loop.
 """
 
 from __future__ import annotations
@@ -17,18 +17,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
 from tests.bench.peers.environments import ROOT
 from tests.bench.peers.peers import Peer
+from tests.bench.peers.workloads import LOOP, Workload
 
-MODES = ("untraced", "traced")
-TOOLS = ("blocking", "async")
-LENGTHS = (1, 10, 50)
-"""Passes of a run."""
-PASSES = 20
-"""How many passes a measurement has at least: shorter runs are repeated."""
 PASSED_ON = ("HOME", "LANG", "PATH", "SYSTEMROOT", "TMPDIR")
 """The environment variables that a worker inherits: neither keys nor settings of OpenTelemetry."""
 
@@ -36,7 +31,7 @@ EMITTED = ("spans", "records", "events")
 
 Answer = dict[str, float]
 Case = tuple[str, int]
-"""A tool and a length."""
+"""A case of a workload and a size."""
 
 
 class WorkerFailed(Exception):
@@ -44,14 +39,14 @@ class WorkerFailed(Exception):
 
 
 class Cost(NamedTuple):
-    """Microseconds a pass: the slope between the fastest runs, and the median of the rounds' slopes."""
+    """Microseconds a unit of the workload, such as a pass: of the fastest runs, and the median of the rounds."""
 
     best: float
     median: float
 
 
 class Costs(NamedTuple):
-    """The cost of a pass by both clocks."""
+    """The cost by both clocks."""
 
     cpu: Cost
     wall: Cost
@@ -62,8 +57,8 @@ class Measured(NamedTuple):
 
     Args:
         version: the peer's version.
-        costs: by mode and tool, the costs of a pass between each length of a run and the next longer one.
-        emitted: spans, metric records and log events of a pass.
+        costs: by mode and case, the costs for each step of the workload.
+        emitted: spans, metric records and log events of a pass of the loop.
     """
 
     version: str
@@ -77,10 +72,11 @@ class Worker:
     Args:
         command: what runs it, without the mode.
         mode: `untraced`, `traced` or `counted`.
+        workload: what it measures.
         variables: environment variables that it has beside the inherited ones.
     """
 
-    def __init__(self, command: Sequence[str], mode: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], mode: str, workload: Workload, variables: Mapping[str, str]) -> None:
         inherited = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed in `close`
         self._process = subprocess.Popen(
@@ -92,7 +88,8 @@ class Worker:
             stderr=self._errors,
             text=True,
         )
-        self.answers: dict[Case, list[Answer]] = {case: [] for case in product(TOOLS, LENGTHS)}
+        self._workload = workload
+        self.answers: dict[Case, list[Answer]] = {case: [] for case in product(workload.cases, workload.sizes)}
         try:
             self.version: str = self._read()["version"]
         except WorkerFailed:
@@ -101,19 +98,23 @@ class Worker:
 
     def take_turn(self) -> None:
         """Measure each case once."""
-        for (tool, passes), answers in self.answers.items():
+        for (case, size), answers in self.answers.items():
             assert self._process.stdin is not None
-            runs = max(1, PASSES // passes)
+            runs = self._workload.runs(size)
+            request = {"case": case, "size": size, "runs": runs, "units": runs * size * self._workload.units}
             try:
-                print(json.dumps({"tool": tool, "passes": passes, "runs": runs}), file=self._process.stdin, flush=True)
+                print(json.dumps(request), file=self._process.stdin, flush=True)
             except BrokenPipeError:
                 self._fail()
             answers.append({name: value / runs for name, value in self._read().items()})
 
     def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        """End the process: it stops its servers and removes its files if the pipe is closed."""
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
         self._errors.close()
 
     def _read(self) -> dict[str, Any]:
@@ -129,10 +130,11 @@ class Worker:
         raise WorkerFailed(said[-1] if said else f"its worker ended with exit status {self._process.returncode}")
 
 
-def measure(commands: Mapping[Peer, Sequence[str]], rounds: int) -> dict[Peer, Measured | str]:
+def measure(workload: Workload, commands: Mapping[Peer, Sequence[str]], rounds: int) -> dict[Peer, Measured | str]:
     """Return what was measured of each peer, or why its workers could not do it.
 
     Args:
+        workload: what is measured.
         commands: what runs a worker of each peer, without the mode.
         rounds: how often each worker measures each case.
     """
@@ -143,13 +145,13 @@ def measure(commands: Mapping[Peer, Sequence[str]], rounds: int) -> dict[Peer, M
         for peer, command in commands.items():
             workers[peer] = {}
             with _failing(peer, results):
-                for mode in MODES:
-                    workers[peer][mode] = Worker(command, mode, peer.variables)
+                for mode in workload.modes:
+                    workers[peer][mode] = Worker(command, mode, workload, peer.variables)
         for turn in range(rounds):
             running = [peer for peer in workers if peer not in results]
             if not running:
                 break
-            print(f"round {turn + 1} of {rounds}", file=sys.stderr)
+            print(f"{workload.name}: round {turn + 1} of {rounds}", file=sys.stderr)
             for peer in turns.sample(running, len(running)):
                 with _failing(peer, results):
                     for worker in workers[peer].values():
@@ -161,9 +163,9 @@ def measure(commands: Mapping[Peer, Sequence[str]], rounds: int) -> dict[Peer, M
         if peer not in results:
             with _failing(peer, results):
                 results[peer] = Measured(
-                    pair["traced"].version,
-                    {(mode, tool): _costs(pair[mode].answers, tool) for mode in MODES for tool in TOOLS},
-                    _emitted(commands[peer], peer),
+                    pair[workload.modes[-1]].version,
+                    {(mode, case): _costs(workload, pair[mode].answers, case) for mode, case in workload.columns},
+                    _emitted(commands[peer], peer) if workload is LOOP else {},
                 )
     return {peer: results[peer] for peer in commands}
 
@@ -177,36 +179,35 @@ def _failing(peer: Peer, results: dict[Peer, Measured | str]) -> Iterator[None]:
 
 
 def _emitted(command: Sequence[str], peer: Peer) -> dict[str, float]:
-    worker = Worker(command, "counted", peer.variables)
+    worker = Worker(command, "counted", LOOP, peer.variables)
     try:
         worker.take_turn()
     finally:
         worker.close()
-    _, shorter, longer = (worker.answers["blocking", length][0] for length in LENGTHS)
-    return {name: (longer[name] - shorter[name]) / (LENGTHS[2] - LENGTHS[1]) for name in EMITTED}
+    _, (shorter, longer) = LOOP.steps
+    few, many = (worker.answers["blocking", size][0] for size in (shorter, longer))
+    return {name: (many[name] - few[name]) / (longer - shorter) for name in EMITTED}
 
 
-def _costs(answers: dict[Case, list[Answer]], tool: str) -> list[Costs]:
-    return [
-        Costs(
-            *(
-                slope(
-                    [answer[clock] for answer in answers[tool, shorter]],
-                    [answer[clock] for answer in answers[tool, longer]],
-                    longer - shorter,
-                )
-                for clock in ("cpu_ns", "wall_ns")
-            )
-        )
-        for shorter, longer in pairwise(LENGTHS)
-    ]
+def _costs(workload: Workload, answers: dict[Case, list[Answer]], case: str) -> list[Costs]:
+    def cost(clock: str, step: tuple[int, ...]) -> Cost:
+        *shorter, longer = ([answer[clock] for answer in answers[case, size]] for size in step)
+        if not shorter:
+            return _cost(longer, step[0] * workload.units)
+        return slope(shorter[0], longer, (step[1] - step[0]) * workload.units)
+
+    return [Costs(cost("cpu_ns", step), cost("wall_ns", step)) for step in workload.steps]
 
 
-def slope(shorter: Sequence[float], longer: Sequence[float], passes: int) -> Cost:
-    """Return the microseconds a pass, from the nanoseconds of runs in each round.
+def _cost(runs: Sequence[float], units: int) -> Cost:
+    return Cost(min(runs) / units / 1000, statistics.median(runs) / units / 1000)
+
+
+def slope(shorter: Sequence[float], longer: Sequence[float], units: int) -> Cost:
+    """Return the microseconds a unit, from the nanoseconds of runs in each round.
 
     The best is the slope between the fastest runs. The smallest of the slopes would be that of the round that disturbed
     the shorter run most.
     """
     slopes = [many - few for few, many in zip(shorter, longer, strict=True)]
-    return Cost((min(longer) - min(shorter)) / passes / 1000, statistics.median(slopes) / passes / 1000)
+    return Cost((min(longer) - min(shorter)) / units / 1000, statistics.median(slopes) / units / 1000)

@@ -1,9 +1,12 @@
-"""The peers: where their environments are made from, and what their workers find in the environment variables."""
+"""The peers: where their workers and environments are, and what the workers find in the environment variables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench.peers.workloads import LOOP, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -11,9 +14,9 @@ class Peer:
     """A peer of the benchmark.
 
     Args:
-        name: what identifies it, and the folder that has its worker and its requirements if nothing else is given.
+        name: what identifies it, and the folder that has its workers and its requirements if nothing else is given.
         title: what the table calls it.
-        worker: the folder that has its worker.
+        worker: the folder that has its workers.
         environment: the folder whose requirements its environment is made from.
         variables: environment variables of its worker.
     """
@@ -24,10 +27,19 @@ class Peer:
     environment: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    def module(self, workload: Workload) -> str:
+        """Return the module that its worker for a workload runs."""
+        return f"tests.bench.peers.{self._folder}.{workload.name}"
+
+    def has(self, workload: Workload) -> bool:
+        """Return whether it has a worker for a workload. Log events are emitted in the loop alone."""
+        if LOG_EVENTS in self.variables and workload is not LOOP:
+            return False
+        return (Path(__file__).parent / self._folder / f"{workload.name}.py").is_file()
+
     @property
-    def module(self) -> str:
-        """The module that its worker runs."""
-        return f"tests.bench.peers.{self.worker or self.name}.worker"
+    def _folder(self) -> str:
+        return self.worker or self.name
 
 
 LOG_EVENTS = "BENCH_LOG_EVENTS"
@@ -66,4 +78,10 @@ PEERS = (
             "TRACELOOP_TRACE_CONTENT": "false",
         },
     ),
+    Peer("httpx", "httpx and httpx-sse alone", environment=REFERENCE),
+    Peer("openai_sdk", "the openai SDK alone", environment="openai_agents"),
+    Peer("mcp_sdk", "the MCP SDK alone", environment=REFERENCE),
+    Peer("fastmcp", "FastMCP"),
+    Peer("cedar", "Cedar"),
+    Peer("casbin", "casbin"),
 )

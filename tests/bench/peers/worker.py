@@ -1,12 +1,12 @@
-"""What a worker of the benchmark does: it runs passes of one peer and answers what they used.
+"""What a worker of the benchmark does: it runs a workload of one peer and answers what the runs used.
 
 A worker is a process of its own, run by the Python of the peer's environment:
 
-    python -m tests.bench.peers.<peer>.worker untraced|traced|counted
+    python -m tests.bench.peers.<peer>.<workload> untraced|traced|counted
 
 It first writes the version of the peer, then an answer to each request. Requests and answers are lines of JSON:
 
-    -> {"tool": "async", "passes": 50, "runs": 1}
+    -> {"case": "async", "size": 50, "runs": 1, "units": 50}
     <- {"cpu_ns": 17250000, "wall_ns": 17300000}
 
 A `counted` worker adds the `spans`, metric `records` and log `events` that the runs emitted. This module imports the
@@ -23,31 +23,34 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 QUESTION = "What is 41 + 1?"
 ANSWER = "42"
+LOOPBACK = "127.0.0.1"
 INPUT_TOKENS, OUTPUT_TOKENS = 812, 93
-WARM_UP_PASSES = 50
+_units = 0
+"""How many units of its workload this process has done, such as passes of the loop."""
 
-tool_calls = 0
-"""How often the tools of this process were called."""
+
+def count(units: int = 1) -> None:
+    """Count units of the workload that were done, so that a run that does less is an error."""
+    global _units
+    _units += units
 
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    global tool_calls
-    tool_calls += 1
+    count()
     return a + b
 
 
 async def async_add(a: int, b: int) -> int:
     """Add two numbers."""
-    global tool_calls
-    tool_calls += 1
+    count()
     return a + b
 
 
@@ -59,21 +62,35 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
+class Run:
+    """A run whose CPU time is that of another process.
+
+    Args:
+        function: performs the run; it may be a coroutine function.
+        cpu_ns: returns the nanoseconds of CPU time until now.
+    """
+
+    function: Callable[[], Any]
+    cpu_ns: Callable[[], int] = time.process_time_ns
+
+
+Maker = Callable[[int], "Callable[[], Any] | Run"]
+"""Takes a size, such as a number of passes, and returns what performs one run."""
+
+
+@dataclass(frozen=True)
 class Setup:
     """A peer as a worker runs it.
 
     Args:
         version: the peer's version.
-        blocking: takes a number of passes and returns a function that performs one run with the blocking tool `add`.
-            The function may be a coroutine function.
-        on_asyncio: the same with `async_add`; it returns a coroutine function.
+        makers: what makes the runs of each case. A run calls `count` for each unit that it does, as `add` does.
         turn_telemetry_on: is called once, after the global OpenTelemetry providers are set.
         turn_telemetry_off: is called once in an untraced worker, which has no providers.
     """
 
     version: str
-    blocking: Callable[[int], Callable[[], Any]]
-    on_asyncio: Callable[[int], Callable[[], Any]]
+    makers: Mapping[str, Maker]
     turn_telemetry_on: Callable[[], None] = _nothing
     turn_telemetry_off: Callable[[], None] = _nothing
 
@@ -92,7 +109,7 @@ class Telemetry:
 
 
 class Bench:
-    """Measures runs with either tool.
+    """Measures runs of each case.
 
     Args:
         setup: the peer.
@@ -101,46 +118,47 @@ class Bench:
     """
 
     def __init__(self, setup: Setup, telemetry: Telemetry, runner: asyncio.Runner) -> None:
-        self._makers = {"blocking": setup.blocking, "async": setup.on_asyncio}
+        self._makers = setup.makers
         self._telemetry = telemetry
         self._runner = runner
         self._run = cache(self._warm_run)
 
-    def measure(self, tool: str, passes: int, runs: int) -> dict[str, int]:
-        """Return the nanoseconds of the process's CPU time and of wall time that the runs take, and what they emit."""
-        run = self._run(tool, passes)
+    def measure(self, case: str, size: int, runs: int, units: int) -> dict[str, int]:
+        """Return the nanoseconds of CPU time and of wall time that the runs take, and what they emit."""
+        run = self._run(case, size, runs)
         self._telemetry.flush()
         gc.collect()
-        called, emitted = tool_calls, self._telemetry.counts()
+        before, emitted = _units, self._telemetry.counts()
         cpu, wall = self._clock(run, runs)
-        if (calls := tool_calls - called) != passes * runs:
-            raise RuntimeError(f"{runs} runs of {passes} passes called the tool {calls} times")
+        if (done := _units - before) != units:
+            raise RuntimeError(f"{runs} runs of size {size} did {done} of {units} units")
         counted = {name: count - emitted[name] for name, count in self._telemetry.counts().items()}
         return {"cpu_ns": cpu, "wall_ns": wall, **counted}
 
-    def _warm_run(self, tool: str, passes: int) -> Callable[[], Any]:
+    def _warm_run(self, case: str, size: int, runs: int) -> Run:
         gc.enable()
-        run = self._makers[tool](passes)
-        self._clock(run, -(-WARM_UP_PASSES // passes))
+        maker = self._makers[case](size)
+        run = maker if isinstance(maker, Run) else Run(maker)
+        self._clock(run, runs)
         gc.collect()
         gc.freeze()
         gc.disable()
         return run
 
-    def _clock(self, run: Callable[[], Any], runs: int) -> tuple[int, int]:
-        if inspect.iscoroutinefunction(run):
+    def _clock(self, run: Run, runs: int) -> tuple[int, int]:
+        if inspect.iscoroutinefunction(run.function):
             return self._runner.run(_clock_on_asyncio(run, runs))
-        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        wall, cpu = time.perf_counter_ns(), run.cpu_ns()
         for _ in range(runs):
-            run()
-        return time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+            run.function()
+        return run.cpu_ns() - cpu, time.perf_counter_ns() - wall
 
 
-async def _clock_on_asyncio(run: Callable[[], Any], runs: int) -> tuple[int, int]:
-    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+async def _clock_on_asyncio(run: Run, runs: int) -> tuple[int, int]:
+    wall, cpu = time.perf_counter_ns(), run.cpu_ns()
     for _ in range(runs):
-        await run()
-    return time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+        await run.function()
+    return run.cpu_ns() - cpu, time.perf_counter_ns() - wall
 
 
 def serve(setup: Setup) -> None:
@@ -168,10 +186,17 @@ def _turn_telemetry(setup: Setup, mode: str) -> Telemetry:
 
 
 def _refuse_connections() -> None:
-    """Make each attempt to use the network an error."""
+    """Make each attempt to reach another machine an error."""
 
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise PermissionError("a worker of the benchmark has no network")
+    def refusing(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def connect(*arguments: Any, **options: Any) -> Any:
+            address = arguments[place]
+            if (address[0] if isinstance(address, tuple) else address) != LOOPBACK:
+                raise PermissionError("a worker of the benchmark has no network")
+            return function(*arguments, **options)
 
-    socket.getaddrinfo = refuse
-    socket.socket.connect = socket.socket.connect_ex = refuse  # type: ignore[method-assign]
+        return connect
+
+    socket.getaddrinfo = refusing(socket.getaddrinfo, 0)
+    socket.socket.connect = refusing(socket.socket.connect, 1)  # type: ignore[method-assign]
+    socket.socket.connect_ex = refusing(socket.socket.connect_ex, 1)  # type: ignore[method-assign]

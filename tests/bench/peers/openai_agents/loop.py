@@ -35,7 +35,11 @@ class ScriptedModel(Model):
         index = 0 if isinstance(input, str) else len(input) // 2
         with generation_span(model="bench-1", disabled=tracing.is_disabled()) as span:
             span.span_data.usage = TRACED_USAGE
-            return ModelResponse([self._item(index)], _usage(), response_id=f"resp_{index}")
+            response = ModelResponse([self._item(index)], _usage(), response_id=f"resp_{index}")
+            if tracing.include_data():
+                span.span_data.input = input
+                span.span_data.output = [item.model_dump() for item in response.output]
+            return response
 
     def _item(self, index: int) -> ResponseOutputMessage | ResponseFunctionToolCall:
         if index == self._passes:
@@ -77,12 +81,12 @@ def blocking(passes: int) -> Callable[[], Any]:
     return run
 
 
-def on_asyncio(passes: int) -> Callable[[], Any]:
+def on_asyncio(passes: int, config: RunConfig = WITHOUT_CONTENT) -> Callable[[], Any]:
     """Return a coroutine function that performs one run."""
     agent = agent_with(async_add, passes)
 
     async def run() -> None:
-        result = await Runner.run(agent, QUESTION, max_turns=passes + 1, run_config=WITHOUT_CONTENT)
+        result = await Runner.run(agent, QUESTION, max_turns=passes + 1, run_config=config)
         assert result.final_output == ANSWER
 
     return run
@@ -99,4 +103,8 @@ def turn_telemetry_off() -> None:
 
 
 if __name__ == "__main__":
-    serve(Setup(version("openai-agents"), blocking, on_asyncio, turn_telemetry_on, turn_telemetry_off))
+    serve(
+        Setup(
+            version("openai-agents"), {"blocking": blocking, "async": on_asyncio}, turn_telemetry_on, turn_telemetry_off
+        )
+    )

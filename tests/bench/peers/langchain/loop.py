@@ -79,4 +79,4 @@ def turn_telemetry_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(Setup(version("langchain"), blocking, on_asyncio, turn_telemetry_on))
+    serve(Setup(version("langchain"), {"blocking": blocking, "async": on_asyncio}, turn_telemetry_on))

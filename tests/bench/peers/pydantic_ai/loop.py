@@ -66,4 +66,4 @@ def turn_telemetry_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(Setup(__version__, blocking, on_asyncio, turn_telemetry_on))
+    serve(Setup(__version__, {"blocking": blocking, "async": on_asyncio}, turn_telemetry_on))

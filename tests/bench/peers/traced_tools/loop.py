@@ -21,4 +21,4 @@ def on_asyncio(passes: int) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    serve(Setup(__version__, blocking, on_asyncio))
+    serve(Setup(__version__, {"blocking": blocking, "async": on_asyncio}))

@@ -59,4 +59,8 @@ class Loop:
 
 if __name__ == "__main__":
     loop = Loop()
-    serve(Setup(version("opentelemetry-sdk"), loop.blocking, loop.on_asyncio, loop.turn_telemetry_on))
+    serve(
+        Setup(
+            version("opentelemetry-sdk"), {"blocking": loop.blocking, "async": loop.on_asyncio}, loop.turn_telemetry_on
+        )
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from agent_framework import (
@@ -74,8 +75,7 @@ if __name__ == "__main__":
     serve(
         Setup(
             __version__,
-            lambda passes: run_with(add, passes),
-            lambda passes: run_with(async_add, passes),
+            {"blocking": partial(run_with, add), "async": partial(run_with, async_add)},
             turn_telemetry_on,
             disable_instrumentation,
         )

@@ -77,4 +77,4 @@ def on_asyncio(passes: int) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    serve(Setup(version("strands-agents"), blocking, on_asyncio))
+    serve(Setup(version("strands-agents"), {"blocking": blocking, "async": on_asyncio}))
