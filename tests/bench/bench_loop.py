@@ -25,9 +25,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
+from typing import Any
 
 from tests.bench.bench_audit import audit_sections
 from tests.bench.bench_export import export_section
@@ -73,7 +73,7 @@ class LoopCost:
         """Return microseconds a pass: per variant between 10 and 50 passes, and (`… short`) between 1 and 10."""
         series = sample(dict(self._cases()), rounds, self._settle)
         costs = {name: series[name].per(PASSES_A_CASE) for name in ("floor", "documented")}
-        for variant in ("off", "on", "by hand", "async off", "async on"):
+        for variant in ("off", "on", "by hand", "async off", "async on", "async by hand"):
             one, ten, fifty = (series[f"{variant} {length}"] for length in LENGTHS)
             costs[variant] = fifty.slope(ten, 40)
             costs[f"{variant} short"] = ten.slope(one, 9)
@@ -96,14 +96,27 @@ class LoopCost:
         for length in LENGTHS:
             number = PASSES_A_CASE // length
             by_hand = prompt(length, None, beforehand=self._floor.replay)
-            yield f"by hand {length}", Case(partial(self._floor.under_a_span, repeated(by_hand.call, number)), number)
+            yield f"by hand {length}", Case(self._under_a_span(repeated(by_hand.call, number)), number)
+            on_asyncio = prompt(length, None, function=async_add, beforehand=self._floor.replay)
+            awaited = self._awaited(on_asyncio.acall, number, self._floor.current_span)
+            yield f"async by hand {length}", Case(awaited, number)
         yield "floor", Case(lambda: self._floor.run(PASSES_A_CASE))
         yield "documented", Case(lambda: self._documented.run(PASSES_A_CASE))
 
-    def _awaited(self, acall: Callable[[], object], number: int) -> Callable[[], None]:
+    def _under_a_span(self, function: Callable[[], None]) -> Callable[[], None]:
+        def under() -> None:
+            with self._floor.current_span():
+                function()
+
+        return under
+
+    def _awaited(
+        self, acall: Callable[[], Any], number: int, around: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Callable[[], None]:
         async def loop() -> None:
-            for _ in range(number):
-                await acall()
+            with around():
+                for _ in range(number):
+                    await acall()
 
         return lambda: self._runner.run(loop())
 
@@ -111,6 +124,7 @@ class LoopCost:
 def loop_section(costs: dict[str, Series]) -> Section:
     """Return the cost of a pass against the floor."""
     in_place = costs["by hand"].slope(costs["off"], 1)
+    in_place_on_asyncio = costs["async by hand"].slope(costs["async off"], 1)
     drift = {mode: _percent(costs[f"{mode} short"], costs[mode]) for mode in ("off", "on")}
     rows = [
         _cost("blocking, no SDK", costs["off"], OFF_TARGET_US),
@@ -126,6 +140,14 @@ def loop_section(costs: dict[str, Series]) -> Section:
         Row("everything on / no SDK and the floor in place", costs["on"].ratio(costs["by hand"]), "x", digits=2),
         _cost("asyncio, no SDK", costs["async off"]),
         _cost("asyncio, everything on", costs["async on"]),
+        _cost("asyncio, the floor in place", in_place_on_asyncio),
+        _over("asyncio, everything on / that", costs["async on"], in_place_on_asyncio),
+        Row(
+            "asyncio, everything on / no SDK and the floor in place",
+            costs["async on"].ratio(costs["async by hand"]),
+            "x",
+            digits=2,
+        ),
         Row("no SDK: passes 1-10 against 10-50", drift["off"], "%", at_most=LINEAR_TARGET_PERCENT),
         Row("everything on: passes 1-10 against 10-50", drift["on"], "%", at_most=LINEAR_TARGET_PERCENT),
     ]

@@ -9,7 +9,8 @@ the rest of the attributes at once, end it. So the floor follows the instrumenta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import time_ns
@@ -306,13 +307,15 @@ class Floor:
 
     def run(self, passes: int) -> None:
         """Replay it so many times under one span, as the passes of a run are."""
-        self.under_a_span(repeated(self.replay, passes))
+        with self.current_span():
+            repeated(self.replay, passes)()
 
-    def under_a_span(self, function: Callable[[], object]) -> None:
-        """Call `function` while a span of the floor's tracer is current."""
+    @contextmanager
+    def current_span(self) -> Iterator[None]:
+        """Make a span of the floor's tracer the current one for the block."""
         root = self._tracer.start_span("run")
         token = otel_context.attach(set_span_in_context(root))
-        function()
+        yield
         otel_context.detach(token)
         root.end()
 

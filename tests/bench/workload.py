@@ -63,7 +63,7 @@ class CountingModel(ChatModel):
 
     Args:
         passes: how many.
-        beforehand: called in each blocking call.
+        beforehand: called in each call.
     """
 
     provider = "bench"
@@ -84,6 +84,8 @@ class CountingModel(ChatModel):
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Return the response of this pass, on asyncio."""
+        if self._beforehand is not None:
+            self._beforehand()
         return self._responses[len(request.messages) // 2]
 
 
