@@ -36,7 +36,7 @@ docs-serve: $(READY)  ## build the documentation site and show it on http://127.
 bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-peers: $(READY)  ## measure an iteration of the loop beside other frameworks
+bench-peers: $(READY)  ## measure the loop and its features beside other frameworks and libraries
 	$(BIN)/python -m tests.bench.peers $(ARGS)
 
 bench-memory: $(READY)  ## count the facts that survive compactions of a conversation

@@ -52,7 +52,8 @@ def main(argv: list[str] | None = None) -> int:
             data.append({"workload": workload.name, "rounds": rounds, "peers": report.as_data(workload, results)})
         else:
             table = report.markdown if arguments.markdown else report.text
-            print(f"\n{workload.name}: {workload.title}; {rounds} rounds\n\n{table(workload, results)}", flush=True)
+            name = f"**{workload.name}**" if arguments.markdown else workload.name
+            print(f"\n{name}: {workload.title}; {rounds} rounds\n\n{table(workload, results)}", flush=True)
     if arguments.json:
         print(json.dumps({"machine": machine(), "workloads": data}, indent=1))
     return status

@@ -28,6 +28,7 @@ for line in sys.stdin:
 """
 """A worker whose runs cost 5 ms, and their passes 100 or 300 us times an argument: twice that with the async tool."""
 BROKEN = "import sys; sys.exit('no such model')"
+PAGE = Path(__file__).parents[3] / "docs" / "details" / "overhead.md"
 INSTALLED_HERE = ("traced_tools", "httpx", "mcp_sdk", "fastmcp")
 """The peers whose workers run in the environment of the tests."""
 REFERENCE, SLOWER, GONE = Peer("traced_tools", "ours"), Peer("slower", "theirs"), Peer("gone", "the vanished")
@@ -239,3 +240,11 @@ def test_every_peer_has_a_workload_and_every_workload_has_the_reference_and_anot
     assert {peer for peers in peers_of.values() for peer in peers} == set(PEERS)
     assert {peers[0].name for peers in peers_of.values()} == {REFERENCE.name}
     assert min(len(peers) for peers in peers_of.values()) > 1
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_the_page_has_a_table_of_each_workload_with_all_of_its_peers(workload: Workload) -> None:
+    _, _, after = PAGE.read_text().partition(f"\n**{workload.name}**: {workload.title}")
+    header, _, *rows = after.partition("\n|")[2].partition("\n\n")[0].splitlines()
+    assert header == f" {' | '.join(report.header_of(workload))} |"
+    assert [row.split(" | ")[0] for row in rows] == [f"| {peer.title}" for peer in PEERS if peer.has(workload)]
