@@ -59,7 +59,7 @@ SPINE: Final = (
         "client",
         "`ChatClient`, its requests, streams and runs",
         "any annex",
-        ("client_settings", "request_spec", "run_handles"),
+        ("client_settings", "durable_run", "request_spec", "run_handles"),
     ),
 )
 ANNEXES: Final = (
@@ -81,7 +81,8 @@ ANNEXES: Final = (
     Room("audit.writing", "the one place where records wait for the store", "what a call is"),
     Room("audit.trail", "`AuditTrail`, which joins the three", "advisors", ("audit.erasing",)),
     Room("audit.advisor", "the advisor that makes records of a run", "how they are stored"),
-    Room("approvals", "the store in which runs wait for approval", "who decides"),
+    Room("durable", "the log of a run that outlives its process, and where the next process goes on", "a database"),
+    Room("approvals", "the store in which runs wait for a person or a process", "who decides"),
     Room("testing", "scripted models, captured telemetry, a replaying server", "pytest"),
     Room("demo", "`traced-tools demo`, and the scenario that plays every telemetry", "the boards that show it"),
     Room("cli", "the command line", "what a program calls", ("__main__",)),

@@ -26,6 +26,7 @@ from .core.messages import UserMessage as UserMessage
 from .core.options import ChatOptions as ChatOptions
 from .core.tool_context import ToolContext as ToolContext
 from .core.tool_result import ToolResult as ToolResult
+from .durable_run import DurableRun as DurableRun
 from .errors import AuthenticationError as AuthenticationError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import LoopLimitExceeded as LoopLimitExceeded

@@ -12,11 +12,13 @@ from typing_extensions import TypeForm
 
 from traced_tools.client_settings import (
     ClientSettings,
+    check_names,
     check_not_blank,
     check_request,
     check_resolver,
     checked_advisors,
 )
+from traced_tools.client_settings import QuestionSettings as QuestionSettings
 from traced_tools.client_settings import RequestSettings as RequestSettings
 from traced_tools.core.approval import Approve, CallDecision, DecidedPause, Denied, Reject, WaitingRun
 from traced_tools.core.checks import checked_mapping, expect, expect_each
@@ -39,18 +41,20 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
+from traced_tools.durable_run import DurableRun, check_key, drive_run, durable_store
 from traced_tools.errors import (
     AdvisorChainError,
     LoopLimitExceeded,
     ResumeError,
     TracedToolsError,
 )
+from traced_tools.flow.event_loops import warn_if_blocking_loop
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.steps import ParallelFlows
 from traced_tools.loop.advisor import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.loop.chain import AdvisorChain
 from traced_tools.loop.exchange import OutputT
-from traced_tools.loop.paused_runs import KeepsPausedRuns
+from traced_tools.loop.paused_runs import KeepsPausedRuns, Question, RunLife
 from traced_tools.loop.tool_calling import ToolCallingAdvisor
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.failures import error_type
@@ -288,6 +292,85 @@ class ChatClient:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
         return replace(self._resume_request(paused, decisions, output=output, **settings), resumed_text=state)
 
+    def submit(self, user: UserContent | None = None, *, key: str, **question: Unpack[QuestionSettings]) -> None:
+        """Keep a run that outlives this process, blocking; nothing happens in it before `drive`.
+
+        If the store has a run of this key, nothing changes, so a request that is repeated begins one run.
+
+        Args:
+            user: the user's message, as in `prompt`.
+            key: identifies the run: 1 to 200 printable characters. It is on the run's spans, events and audit records.
+            **question: `messages`, `system`, `conversation_id`, `principal` and `attributes`, as in `prompt`.
+
+        Raises:
+            ConfigurationError: if the client has no `pending_store` that keeps durable runs.
+            PendingStoreError: if the store fails.
+            TypeError, ValueError: for an invalid argument.
+        """
+        call(self._submit(user, key, question))
+
+    async def asubmit(self, user: UserContent | None = None, *, key: str, **question: Unpack[QuestionSettings]) -> None:
+        """Keep a run that outlives this process, on asyncio; see `submit`."""
+        await acall(self._submit(user, key, question))
+
+    async def _submit(self, user: UserContent | None, key: str, question: QuestionSettings) -> None:
+        check_key(key)
+        check_names("submit", question, QuestionSettings)
+        store, spec = durable_store(self._settings.pending_store), self.prompt(user, **question)
+        principal = question.get("principal")
+        new_question = Question(
+            spec.messages,
+            question.get("conversation_id"),
+            self._settings.principal if principal is None else principal,
+            check_attributes(question.get("attributes")),
+        )
+        await store.submit(key, self.name, new_question, self._state_keys)
+
+    def drive(
+        self, key: str, *, output: TypeForm[OutputT] = _NO_OUTPUT, **settings: Unpack[RequestSettings]
+    ) -> DurableRun[OutputT]:
+        """Drive a submitted run to its end or its next wait, blocking, in any process and any number of times.
+
+        What a process before has recorded is not done again. A tool that had begun without a recorded result runs again
+        only if its annotations say `idempotent` or `read_only`; otherwise, the model reads that its outcome is unknown.
+        If the calls that a run waits for are not decided yet, nothing happens.
+
+        Args:
+            key: the key of the run.
+            output: as in `prompt`.
+            **settings: as in `prompt`; a log holds neither code nor the context of tools.
+
+        Raises:
+            RunTaken: if another process drives the run meanwhile, and this one has stopped.
+            UnknownRun: if no run of this client has the key.
+            ResumeError: if the log was altered, a tool is gone or has changed, or the conversation went on.
+            ModelError: if the model fails, as in `call`. The run is then interrupted and can be driven again.
+        """
+        warn_if_blocking_loop("drive", "adrive")
+        return call(self._drive(key, output, settings))
+
+    async def adrive(
+        self, key: str, *, output: TypeForm[OutputT] = _NO_OUTPUT, **settings: Unpack[RequestSettings]
+    ) -> DurableRun[OutputT]:
+        """Drive a submitted run to its end or its next wait, on asyncio; see `drive`."""
+        return await acall(self._drive(key, output, settings))
+
+    async def _drive(self, key: str, output: TypeForm[OutputT], settings: RequestSettings) -> DurableRun[OutputT]:
+        check_key(key)
+        check_request("drive", settings)
+        opened = await durable_store(self._settings.pending_store).open_run(key, self.name, self._state_keys)
+
+        def request_of(life: RunLife) -> ChatClientRequestSpec[OutputT]:
+            if life.state is not None:
+                return self._resume_request(life.state, {}, output=output, **settings)
+            messages, conversation_id, principal, attributes = life.question
+            identity = {"principal": principal}
+            return self._request(
+                messages, conversation_id, identity, output=output, tool_calling=True, attributes=attributes, **settings
+            )
+
+        return await drive_run(key, opened, request_of)
+
     def as_tool(self, name: str, description: str, *, metadata: ToolMetadata | None = None) -> ToolCallback:
         """Return a tool that asks this agent a question, for another agent.
 
@@ -308,7 +391,7 @@ class ChatClient:
 
         async def answer(spec: ChatClientRequestSpec[Any]) -> str:
             # `ParallelFlows` runs the agent in a separate context, so that its run isn't the current one afterwards
-            [response] = await ParallelFlows([replace(spec, pending_store=None)._begin()])
+            [response] = await ParallelFlows([replace(spec, pending_store=None).begin()])
             if not response.content and not response.pending and response.stop_reason not in _ANSWERS:
                 raise LoopLimitExceeded(response.stop_reason, response)
             return response.content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.core.frozen import frozen
@@ -22,6 +22,9 @@ from traced_tools.observe.run_attributes import RunAttributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.selection import ToolSelection
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
 
 _LONGEST_VERSION: Final = 64
 _MOST_AGENT_ID: Final = 128
@@ -136,12 +139,35 @@ def checked_advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
     return advisors
 
 
+class QuestionSettings(TypedDict, total=False):
+    """The keyword arguments of `ChatClient.prompt` and `ChatClient.submit` about what a run is asked.
+
+    Attributes:
+        messages: the conversation so far, before the user's message.
+        system: the instructions, instead of the client's; not blank.
+        conversation_id: identifies the conversation in telemetry and for memories.
+        principal: on whose behalf the run is, such as the id of a user.
+        attributes: attributes of the run, such as its tenant.
+    """
+
+    messages: Iterable[Message]
+    system: str | None
+    conversation_id: str | None
+    principal: str | None
+    attributes: Mapping[str, AttributeValue] | None
+
+
 def check_request(method: str, settings: RequestSettings, system: str | None = None) -> None:
     """Raise `TypeError` or `ValueError` for an invalid argument of `method`, or one that it does not have."""
-    for name in settings:
-        if name not in RequestSettings.__annotations__:
-            raise TypeError(f"ChatClient.{method}() got an unexpected keyword argument {name!r}")
+    check_names(method, settings, RequestSettings)
     _check_common(system, settings.get("options"), settings.get("limits"), settings.get("tool_errors"))
+
+
+def check_names(method: str, arguments: Iterable[str], accepted: type) -> None:
+    """Raise `TypeError` for the name of a keyword argument that `method` does not have."""
+    for name in arguments:
+        if name not in accepted.__annotations__:
+            raise TypeError(f"ChatClient.{method}() got an unexpected keyword argument {name!r}")
 
 
 def _check_common(system: object, options: object, limits: object, tool_errors: object) -> None:

@@ -431,6 +431,38 @@ class ResumeError(TracedToolsError):
         self.lasting = lasting
 
 
+class UnknownRun(TracedToolsError, LookupError):
+    """No durable run of an agent has a key.
+
+    Attributes:
+        key: the key.
+        agent: the name of the agent.
+    """
+
+    def __init__(self, key: str, agent: str) -> None:
+        super().__init__(f"no run of the agent {agent!r} has the key {key!r}: submit it first, with the same client")
+        self.key = key
+        self.agent = agent
+
+    def __reduce__(self) -> tuple[type[UnknownRun], tuple[str, str]]:
+        return UnknownRun, (self.key, self.agent)
+
+
+class RunTaken(TracedToolsError):
+    """Another process drives the run now, so this one does nothing more with it.
+
+    Attributes:
+        key: the key of the run.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"another process drives the run {key!r} now: this one has stopped before its next step")
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[RunTaken], tuple[str]]:
+        return RunTaken, (self.key,)
+
+
 class PendingStoreError(TracedToolsError):
     """A store of runs that wait for approval cannot be read, or cannot take a decision.
 

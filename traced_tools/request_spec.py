@@ -20,7 +20,7 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import perform
 from traced_tools.loop.chain import AdvisorChain
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse, OutputT
-from traced_tools.loop.paused_runs import KeepsPausedRuns
+from traced_tools.loop.paused_runs import KeepsPausedRuns, RunLife
 from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.observations import observe_changed_tools, observe_missing_results, observe_run
@@ -56,6 +56,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
     pending_store: KeepsPausedRuns | None = None
     resumed: tuple[RunState, Mapping[str, CallDecision | Denied]] | None = None
     resumed_text: str = ""
+    life: RunLife | None = None
 
     def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer. On an event loop, use `acall`.
@@ -68,11 +69,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
             NeedsEventLoop: if an advisor awaits an asyncio object directly.
         """
         warn_if_blocking_loop("call", "acall")
-        return call(self._begin())
+        return call(self.begin())
 
     async def acall(self) -> ChatClientResponse[OutputT]:
         """Run the request on asyncio and return the answer; raises the same errors as `call`."""
-        return await acall(self._begin())
+        return await acall(self.begin())
 
     def stream(self) -> ChatStream[OutputT]:
         """Return a stream that runs the request, blocking, and yields chunks as they arrive.
@@ -83,22 +84,22 @@ class ChatClientRequestSpec(Generic[OutputT]):
 
         def begin() -> Flow[ChatClientResponse[OutputT]]:
             warn_if_blocking_loop("stream", "astream")
-            return self._begin(streaming=True)
+            return self.begin(streaming=True)
 
         return ChatStream(begin)
 
     def astream(self) -> AsyncChatStream[OutputT]:
         """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
-        return AsyncChatStream(partial(self._begin, streaming=True))
+        return AsyncChatStream(partial(self.begin, streaming=True))
 
     def start(self) -> ChatRun[OutputT]:
         """Return a run that the caller drives: it goes forward only when the caller performs a step.
 
         The run begins when the first step is requested, in the context of the code that requests it.
         """
-        return ChatRun(self._begin)
+        return ChatRun(self.begin)
 
-    def _begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse[OutputT]]:
+    def begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse[OutputT]]:
         """Return the flow of a new run."""
         run = self.new_run()
         run.complete = self.messages
@@ -112,6 +113,9 @@ class ChatClientRequestSpec(Generic[OutputT]):
         resumes = None if self.resumed is None else self.resumed[0].traceparent
         with run, observe_run(run, self.chain.model, request, resumes=resumes) as observed:
             run.trace_id = observed.trace_id
+            if self.life is not None:
+                await self.life.began(run, observed.traceparent, partial(self.chain.paused_states, run))
+                run.journal = self.life
             if self.pending_store is not None:
                 run.withdraw = partial(_withdraw, self.pending_store)
             request = request.replace(tools=await self._list_tools(run))
@@ -126,7 +130,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
             try:
                 response = await self.chain.run(request)
             except ResumeError as error:
-                if self.pending_store is not None and self.resumed is not None and error.lasting is not None:
+                is_known = self.pending_store is not None and self.resumed is not None and self.life is None
+                if is_known and self.pending_store is not None and error.lasting is not None:
                     await record_refusal(self.pending_store, self.resumed_text, error.lasting)
                 raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
@@ -135,6 +140,8 @@ class ChatClientRequestSpec(Generic[OutputT]):
                 state, text = await self._keep(run, run.pause, observed.traceparent)
                 run.report_pause(NestedPause(state, response.pending))
                 response = replace(response, state=text)
+            elif self.life is not None:
+                await self.life.finished(response.content, response.stop_reason)
             observed.answered(response)
         return _with_totals(response, run)
 
@@ -171,10 +178,11 @@ class ChatClientRequestSpec(Generic[OutputT]):
         """Return the decisions about the calls of a state; if there is a store, spend the state."""
         if self.pending_store is None:
             return decisions
+        keeper = self.pending_store if self.life is None else self.life
         call_decisions = {
             call_id: decision for call_id, decision in decisions.items() if not isinstance(decision, Denied)
         }
-        return await self.pending_store.claim(state, call_decisions)
+        return await keeper.claim(state, call_decisions)
 
     async def _keep(self, run: RunContext, pause: RunPause, traceparent: str | None) -> tuple[RunState, str]:
         """Return the state of a run that has paused, and its text; if there is a store, keep it there."""
@@ -185,6 +193,9 @@ class ChatClientRequestSpec(Generic[OutputT]):
         state = RunState.of(run, pause, self.messages, traceparent, is_kept=is_kept, advisors=advisor_states)
         text = state.to_text(self.state_key)
         if self.pending_store is None:
+            return state, text
+        if self.life is not None:  # its log has all that it needs, even if the store fails now
+            await self.life.pause(state, text)
             return state, text
         try:
             await self.pending_store.keep(state, text)

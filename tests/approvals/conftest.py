@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.approvals.made import NOW
+from tests.approvals.made import NOW, set_microseconds
 from tests.audit.postgresql import OWNER, Server, serving
-from traced_tools.approvals import PendingStore, pending_store
+from traced_tools.approvals import PendingStore
 
 numbers = itertools.count()
 
@@ -53,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the seconds that have passed since the first call began to wait."""
 
     def set_time(passed: float) -> None:
-        monkeypatch.setattr(pending_store, "_now", lambda: round((NOW + passed) * 1_000_000))
+        set_microseconds(monkeypatch, round((NOW + passed) * 1_000_000))
 
     set_time(0)
     return set_time

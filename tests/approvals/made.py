@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from traced_tools import AssistantMessage, ToolCall, UserMessage
-from traced_tools.approvals import PendingStore
+from traced_tools.approvals import PendingStore, pending_store, run_logs, waiting_runs
 from traced_tools.core import PendingInput
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.flow.flow import call
@@ -77,3 +79,9 @@ def claimed(
 ) -> dict[str, CallDecision | Denied]:
     """Claim a state, as a client does, and return the decisions."""
     return dict(call(store.claim(state, decisions or {})))
+
+
+def set_microseconds(monkeypatch: pytest.MonkeyPatch, time: int) -> None:
+    """Let stores read a time, in microseconds of Unix time."""
+    for module in (pending_store, run_logs, waiting_runs):
+        monkeypatch.setattr(module, "unix_microseconds", lambda: time)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.approvals.made import set_microseconds
 from tests.captured import Telemetry
 from tests.markers import everything
 from tests.modes import run
 from traced_tools import Advisor, Approve, ChatClient, MemoryAdvisor, Reject, ToolCall, tool
-from traced_tools.approvals import PendingStore, pending_store
+from traced_tools.approvals import PendingStore
 from traced_tools.core import ToolCallback
 from traced_tools.errors import ChatMemoryUnavailable, PendingStoreUnavailable, ResumeError, StateNotKept
 from traced_tools.loop.advisor import AdviseNext
@@ -195,9 +196,9 @@ def test_the_wait_is_measured_until_the_decision_and_not_until_the_run_resumes(
     agent = client(store, pays(1), "done").replace(telemetry=telemetry.options)
     response = run(mode, agent.prompt("?"))
     decided_at = response.pending[0].requested_at + 90
-    monkeypatch.setattr(pending_store, "_now", lambda: round(decided_at * 1_000_000))
+    set_microseconds(monkeypatch, round(decided_at * 1_000_000))
     store.decide("p1", Approve())
-    monkeypatch.setattr(pending_store, "_now", lambda: round((decided_at + 3600) * 1_000_000))
+    set_microseconds(monkeypatch, round((decided_at + 3600) * 1_000_000))
     run(mode, agent.resume(store.ready()[0]))
     [point] = telemetry.metric(names.APPROVAL_WAIT.name)
     assert point.sum == pytest.approx(90, abs=0.001)

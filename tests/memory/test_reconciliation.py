@@ -74,9 +74,9 @@ def test_a_call_that_waited_was_not_run_if_its_run_is_withdrawn_and_its_tool_has
 def test_a_run_finds_its_turn_until_another_turn_begins() -> None:
     waiting = turns(HELLO, PAYS, results("c1"), placeholder=True, pause=LoggedPause(keeper="log"))
     later = Turn.of([MessageEntry(WHY, turn=2, run_id="r2").at("c", 4)])
-    assert find_waiting_turn(waiting, ["r1"], is_nested=False) == waiting[0]
-    assert find_waiting_turn([*waiting, later], ["r1"], is_nested=False) is None
-    assert find_waiting_turn(waiting, ["r2"], is_nested=False) is None
+    assert find_waiting_turn(waiting, ["r1"], is_nested=False, is_logged=True) == waiting[0]
+    assert find_waiting_turn([*waiting, later], ["r1"], is_nested=False, is_logged=True) is None
+    assert find_waiting_turn(waiting, ["r2"], is_nested=False, is_logged=True) is None
 
 
 def test_a_request_that_is_sent_again_goes_back_to_its_last_known_message() -> None:

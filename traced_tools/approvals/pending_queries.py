@@ -19,12 +19,13 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal_column,
     or_,
     select,
     update,
 )
 
-from traced_tools.approvals.pending_schema import CALLS, DELETED, RUNS
+from traced_tools.approvals.pending_schema import CALLS, DELETED, DURABLE_RUNS, RUN_RECORDS, RUNS
 from traced_tools.core.checks import expect
 from traced_tools.stores.statement import Statement
 
@@ -42,11 +43,16 @@ def _is_open(calls: FromClause) -> ColumnElement[bool]:
     return and_(calls.c.decided_at.is_(None), or_(calls.c.expires_at.is_(None), calls.c.expires_at > NOW))
 
 
-def _is_ready() -> ColumnElement[bool]:
-    """Return the condition that a run can resume: it waits, and all of its calls are decided or expired."""
+def _is_decided() -> ColumnElement[bool]:
+    """Return the condition that a run waits, and all of its calls are decided or expired."""
     calls = CALLS.alias()  # some of the queries also select from CALLS
     has_open = exists().where(calls.c.state_id == RUNS.c.state_id, _is_open(calls))
-    return and_(_IS_UNSPENT, ~IS_REFUSED, ~has_open)
+    return and_(_IS_UNSPENT, ~has_open)
+
+
+def _is_ready() -> ColumnElement[bool]:
+    """Return the condition that a run can resume: it waits, its calls are decided or expired, and no attempt failed."""
+    return and_(_is_decided(), ~IS_REFUSED)
 
 
 def _calls_of_waiting_runs() -> Select[Any]:
@@ -98,14 +104,44 @@ KEPT_OR_DELETED: Final = Statement(
 )
 KEEP_RUN: Final = Statement(insert(RUNS))
 KEEP_CALL: Final = Statement(insert(CALLS))
-SPEND: Final = Statement(update(RUNS).where(_OF_STATE, _IS_UNSPENT))
+SPEND: Final = Statement(
+    update(RUNS).where(_OF_STATE, _IS_UNSPENT, ~exists().where(DURABLE_RUNS.c.state_id == RUNS.c.state_id))
+)
+"""The update that spends the state of a run without a key."""
+SPEND_DURABLE: Final = Statement(update(RUNS).where(_OF_STATE, _IS_UNSPENT))
 WITHDRAWN_AT: Final = select(RUNS.c.withdrawn_at).where(_OF_STATE)
 CALLS_OF_STATE: Final = Statement(
     select(CALLS, _is_open(CALLS).label("is_open")).where(CALLS.c.state_id == bindparam("of_state"))
 )
 DECIDE_OPEN: Final = Statement(update(CALLS).where(OF_CALL))
-READY: Final = select(RUNS.c.state).where(_is_ready()).order_by(RUNS.c.created_at, RUNS.c.state_id)
-"""The states of the runs that can resume, the oldest first."""
+
+# Durable runs, of which `of_key` is the key.
+
+_OF_KEY: Final = DURABLE_RUNS.c.key == bindparam("of_key")
+KEY_OF_STATE: Final = Statement(select(DURABLE_RUNS.c.key).where(DURABLE_RUNS.c.state_id == bindparam("of_state")))
+DURABLE_RUN: Final = Statement(select(DURABLE_RUNS).where(_OF_KEY))
+RECORDS: Final = Statement(select(RUN_RECORDS).where(RUN_RECORDS.c.key == bindparam("of_key")).order_by("number"))
+ADD_DURABLE_RUN: Final = Statement(insert(DURABLE_RUNS))
+ADD_RECORD: Final = Statement(insert(RUN_RECORDS))
+_ADVANCE: Final = update(DURABLE_RUNS).where(_OF_KEY, DURABLE_RUNS.c.last == bindparam("before"))
+ADVANCE: Final = Statement(_ADVANCE)
+"""The update that takes the number of a record; it changes no row if another process has taken the number."""
+ADVANCE_TO: Final = Statement(_ADVANCE)
+"""The same, which sets the status as well."""
+BEGIN_LIFE: Final = Statement(_ADVANCE.values(lives=DURABLE_RUNS.c.lives + literal_column("1")))
+PAUSE: Final = Statement(_ADVANCE)
+REFUSE_STATE: Final = Statement(update(RUNS).where(_OF_STATE, _IS_UNSPENT))
+IS_DECIDED: Final = Statement(select(RUNS.c.state_id).where(_OF_STATE, _is_decided()))
+READY_KEYS: Final = (
+    select(DURABLE_RUNS.c.key)
+    .join(RUNS, RUNS.c.state_id == DURABLE_RUNS.c.state_id)
+    .where(DURABLE_RUNS.c.status == "waiting", _is_ready())
+    .order_by(DURABLE_RUNS.c.changed_at, DURABLE_RUNS.c.key)
+)
+"""The keys of the runs whose calls are all decided or expired, the oldest first."""
+_NOT_DURABLE: Final = ~exists().where(DURABLE_RUNS.c.state_id == RUNS.c.state_id)
+READY: Final = select(RUNS.c.state).where(_is_ready(), _NOT_DURABLE).order_by(RUNS.c.created_at, RUNS.c.state_id)
+"""The states of the runs without a key that can resume, the oldest first."""
 
 # What an application deletes, and what it counts.
 

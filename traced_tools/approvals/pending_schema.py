@@ -1,4 +1,4 @@
-"""The tables of runs that wait for approval or input, in SQLite and PostgreSQL."""
+"""The tables of runs that wait for approval or input, and of durable runs, in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -95,6 +95,32 @@ DELETED: Final = Table(
     _METADATA,
     Column("state_id", _AnyText, primary_key=True),  # so that a state that was spent is never kept again
 )
+DURABLE_RUNS: Final = Table(
+    "durable_runs",
+    _METADATA,
+    Column("key", _AnyText, primary_key=True),
+    Column("agent", _AnyText, nullable=False),
+    Column("principal", _AnyText),
+    Column("status", Text, nullable=False),  # a `RunStatus`
+    Column("last", BigInteger, nullable=False),  # the number of the last record
+    Column("lives", BigInteger, nullable=False),  # how many lives have begun since the run was submitted or went on
+    Column("state_id", _AnyText),  # the state with which it waits, or has waited last
+    Column("submitted_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),  # the status
+    Index("durable_runs_by_status", "status", "agent", "changed_at"),
+    Index("durable_runs_of_state", "state_id"),
+    Index("durable_runs_of_principal", "principal"),
+)
+RUN_RECORDS: Final = Table(
+    "run_records",
+    _METADATA,
+    Column("key", _AnyText, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),  # JSON; see `durable/records`
+    Column("digest", Text, nullable=False),
+    Column("recorded_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("key", "number"),
+)
 
 
 def _add_withdrawals(connection: Connection) -> None:
@@ -118,12 +144,24 @@ def _add_refusals(connection: Connection) -> None:
     connection.execute(sql("ALTER TABLE pending_runs ADD COLUMN refusal TEXT"))
 
 
+def _add_durable_runs(connection: Connection) -> None:
+    DURABLE_RUNS.create(connection, checkfirst=True)
+    RUN_RECORDS.create(connection, checkfirst=True)
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=6,
-    migrations={1: _add_withdrawals, 2: _add_input, 3: _add_deleted, 4: _add_paths, 5: _add_refusals},
+    version=7,
+    migrations={
+        1: _add_withdrawals,
+        2: _add_input,
+        3: _add_deleted,
+        4: _add_paths,
+        5: _add_refusals,
+        6: _add_durable_runs,
+    },
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,
 )

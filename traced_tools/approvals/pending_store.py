@@ -8,55 +8,59 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, or_, select
 from sqlalchemy import update as change
 
 from traced_tools.approvals.pending_queries import (
     ADD_DELETED,
     CALL,
-    CALLS_OF_STATE,
     CALLS_OF_WAITING_RUNS,
     CALLS_TO_DECIDE,
     COUNT_READY,
     COUNT_REFUSED,
     COUNT_WAITING,
     DECIDE,
-    DECIDE_OPEN,
     DELETE_CALLS,
     IS_REFUSED,
-    KEEP_CALL,
-    KEEP_RUN,
-    KEPT_OR_DELETED,
     READY,
-    SPEND,
     WAITING_CALL,
-    WITHDRAWN_AT,
     states_of_call,
 )
 from traced_tools.approvals.pending_rows import (
     WaitingApproval,
-    call_rows,
     decision_columns,
-    merge_decisions,
     questions,
-    run_row,
     waiting_approval,
 )
-from traced_tools.approvals.pending_schema import CALLS, PENDING_STORE, RUNS
+from traced_tools.approvals.pending_schema import CALLS, DURABLE_RUNS, PENDING_STORE, RUN_RECORDS, RUNS
+from traced_tools.approvals.run_logs import MAX_LIVES, LoadedRun, RunLogs
+from traced_tools.approvals.waiting_runs import WaitingRows, spend
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
 from traced_tools.core.part_check import PartCheck
-from traced_tools.errors import AlreadyDecided, NotWaiting, PendingStoreError, PendingStoreUnavailable, ResumeError
+from traced_tools.core.state_key import StateKey
+from traced_tools.durable.life import Life
+from traced_tools.durable.records import Submitted, read_records, stored_record
+from traced_tools.durable.recovery import Recovery
+from traced_tools.errors import (
+    AlreadyDecided,
+    NotWaiting,
+    PendingStoreError,
+    PendingStoreUnavailable,
+    ResumeError,
+    UnknownRun,
+)
 from traced_tools.flow.steps import Call
+from traced_tools.loop.paused_runs import OpenedRun, Question
 from traced_tools.loop.state import RunState
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.stores.columns import microseconds
+from traced_tools.stores.columns import microseconds, unix_microseconds
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
 from traced_tools.tools.approval import check_decision
@@ -78,6 +82,9 @@ class PendingStore:
         expires: how long a call can be decided, from when it began to wait; None for ever. A call that has expired is
             denied with the reason code `approval_timeout` when its run resumes.
 
+    Attributes:
+        run_logs: the logs of durable runs.
+
     Raises:
         ConfigurationError: for a URL that cannot be used.
         TypeError, ValueError: for an invalid argument.
@@ -89,6 +96,7 @@ class PendingStore:
             raise ValueError("expires must be a positive duration, or None for calls that never expire")
         self.expires: Final = expires
         self._database: Final = Database(url, PENDING_STORE)
+        self.run_logs: Final = RunLogs(self._database, expires)
         self._is_closed = False
 
     # What a client awaits.
@@ -119,6 +127,46 @@ class PendingStore:
                 decision comes too late: the call has expired, or was decided otherwise. Nothing is spent then.
         """
         return await Call[Mapping[str, CallDecision | Denied]](self._claim, state, decisions)
+
+    async def submit(self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey]) -> None:
+        """Keep a durable run with what it is asked; a run with the key is kept once. This is a flow.
+
+        Args:
+            key: identifies the run.
+            agent: the name of the client.
+            question: what the run is asked.
+            state_keys: the keys of which the first one signs the log; none for a log that isn't signed.
+        """
+        signer = state_keys[0] if state_keys else None
+        record = stored_record(Submitted.of(question), key, 0, "", signer)
+        await Call[None](self.run_logs.submit, key, agent, question.principal, record)
+
+    async def open_run(self, key: str, agent: str, state_keys: Sequence[StateKey]) -> OpenedRun:
+        """Return where a durable run is, with its next life if it can go on. This is a flow.
+
+        Args:
+            key: identifies the run.
+            agent: the name of the client.
+            state_keys: the keys of which one must have signed each record; none if logs aren't signed.
+
+        Raises:
+            UnknownRun: if no run of this agent has the key.
+            ResumeError: if the log was altered.
+        """
+        loaded = await Call[LoadedRun | None](self.run_logs.load, key)
+        if loaded is None or loaded.agent != agent:
+            raise UnknownRun(key, agent)
+        if loaded.status == "withdrawn" or not loaded.records:  # the log of a run that has ended may be deleted
+            return OpenedRun(loaded.status)
+        recovery = Recovery.of(read_records(loaded.records, key, state_keys))
+        if recovery.ended is not None:
+            return OpenedRun(loaded.status, content=recovery.ended.content, stop_reason=recovery.ended.stop_reason)
+        if recovery.waits and not loaded.is_decided:
+            return OpenedRun(loaded.status)
+        signer = state_keys[0] if state_keys else None
+        is_last = loaded.lives + 1 >= MAX_LIVES
+        life = Life(self.run_logs, key, agent, recovery, loaded.records[-1], signer, is_last=is_last)
+        return OpenedRun(loaded.status, life=life)
 
     # What an inbox calls.
 
@@ -175,7 +223,7 @@ class PendingStore:
         if principal is not None:
             query = query.where(RUNS.c.principal == principal)
         with self._database.connect() as connection:
-            return [waiting_approval(row) for row in connection.execute(query, {"now": _now()})]
+            return [waiting_approval(row) for row in connection.execute(query, {"now": unix_microseconds()})]
 
     @_without_texts
     def find(self, call_id: str, *, run_id: str | None = None) -> WaitingApproval:
@@ -191,7 +239,7 @@ class PendingStore:
         """
         with self._database.connect() as connection:
             state_id = _only_state(connection, states_of_call(call_id, run_id), call_id)
-            parameters = {"of_state": state_id, "of_call": call_id, "now": (now := _now())}
+            parameters = {"of_state": state_id, "of_call": call_id, "now": (now := unix_microseconds())}
             row = connection.execute(WAITING_CALL, parameters).one()
             if row.decided_at is None and row.expires_at is not None and row.expires_at <= now:
                 raise _expiry_error(call_id)
@@ -217,7 +265,7 @@ class PendingStore:
             ResumeError: if the call does not wait for such a decision.
             TypeError, ValueError: for a decision that cannot be recorded.
         """
-        values = decision_columns(decision, now := _now())
+        values = decision_columns(decision, now := unix_microseconds())
         with self._database.transaction() as connection:
             # The lock keeps a run from resuming between the checks and the decision.
             states = states_of_call(call_id, run_id).with_for_update()
@@ -271,11 +319,33 @@ class PendingStore:
         if agent is not None:
             query = query.where(RUNS.c.agent == agent)
         with self._database.connect() as connection:
-            return [*connection.execute(query, {"now": _now()}).scalars()]
+            return [*connection.execute(query, {"now": unix_microseconds()}).scalars()]
 
     async def aready(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the states whose calls are all decided or expired, on asyncio; see `ready`."""
         return await Call[list[str]](self.ready, agent=agent, limit=limit).arun()
+
+    def interrupted(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the keys of the durable runs that have begun, or wait to begin, and have neither ended nor paused.
+
+        The longest interrupted run is the first. Call this when an application starts: the store doesn't know whether
+        the process that began a run still lives. Two processes may drive one run: one of them goes on, and the other
+        one ends with `RunTaken`. A run that has begun ten times without an end or a pause is not among them.
+
+        Args:
+            agent: only runs of this client; None for all.
+            limit: the maximum number of runs; None for all.
+        """
+        return self.run_logs.interrupted(agent, limit)
+
+    def decided(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the keys of the durable runs that waited and whose calls are all decided or expired, the oldest first.
+
+        Args:
+            agent: only runs of this client; None for all.
+            limit: the maximum number of runs; None for all.
+        """
+        return self.run_logs.decided(agent, limit)
 
     @_without_texts
     def state(self, id: str) -> str:
@@ -314,7 +384,7 @@ class PendingStore:
             raise ValueError(f"reason must be one of {', '.join(RESUME_REFUSALS)}")
         with self._database.transaction() as connection:
             run = and_(RUNS.c.state == state, RUNS.c.spent_at.is_(None))
-            connection.execute(change(RUNS).where(run).values(refused_at=_now(), refusal=reason))
+            connection.execute(change(RUNS).where(run).values(refused_at=unix_microseconds(), refusal=reason))
 
     async def arefuse(self, state: str, reason: ResumeRefusal) -> None:
         """Record why a run can't resume, on asyncio; see `refuse`."""
@@ -354,9 +424,13 @@ class PendingStore:
             whether the run waited. If it did not, `is_withdrawn` returns whether it was withdrawn before, or resumed.
         """
         expect("run_id", run_id, str, "a str")
-        waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), _now()
+        waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), unix_microseconds()
+        withdrawal = change(RUNS).where(waits).values(spent_at=now, withdrawn_at=now).returning(RUNS.c.state_id)
         with self._database.transaction() as connection:
-            return connection.execute(change(RUNS).where(waits).values(spent_at=now, withdrawn_at=now)).rowcount > 0
+            state_ids = connection.execute(withdrawal).scalars().all()
+            durable = change(DURABLE_RUNS).where(DURABLE_RUNS.c.state_id.in_(state_ids))
+            connection.execute(durable.values(status="withdrawn", changed_at=now))
+        return bool(state_ids)
 
     async def awithdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, on asyncio; see `withdraw`."""
@@ -384,7 +458,8 @@ class PendingStore:
     def delete_spent(self, by: datetime | None = None) -> int:
         """Delete the states that were spent at or before a time, with their calls, and return their number.
 
-        Their random ids stay, so that no `put` brings a state back that was spent.
+        Their random ids stay, so that no `put` brings a state back that was spent. The logs of durable runs that had
+        ended by then are deleted, too. Their keys stay, so that no run begins a second time.
 
         Args:
             by: the time, with a time zone; None for now.
@@ -392,7 +467,9 @@ class PendingStore:
         expect("by", by, (datetime, type(None)), "a datetime or None")
         if by is not None and by.tzinfo is None:
             raise ValueError("by must have a time zone: pass a time such as datetime.now(timezone.utc)")
-        return self._delete(RUNS.c.spent_at <= (_now() if by is None else microseconds(by)))
+        until = unix_microseconds() if by is None else microseconds(by)
+        has_ended = DURABLE_RUNS.c.status.in_(("finished", "withdrawn")) & (DURABLE_RUNS.c.changed_at <= until)
+        return self._delete(RUNS.c.spent_at <= until, has_ended)
 
     async def adelete_spent(self, by: datetime | None = None) -> int:
         """Delete spent states, on asyncio; see `delete_spent`."""
@@ -402,10 +479,11 @@ class PendingStore:
         """Delete all states of a principal with their calls, spent or not, and return their number.
 
         The runs that still wait can never resume: the random ids of their states stay, so that no `put` brings a state
-        back.
+        back. The logs of the principal's durable runs are deleted, too, and a process that drives one of them ends with
+        `RunTaken`. Their keys stay.
         """
         expect("principal", principal, str, "a str")
-        return self._delete(RUNS.c.principal == principal)
+        return self._delete(RUNS.c.principal == principal, DURABLE_RUNS.c.principal == principal)
 
     async def adelete_principal(self, principal: str) -> int:
         """Delete all states of a principal, on asyncio; see `delete_principal`."""
@@ -445,7 +523,7 @@ class PendingStore:
     def _counts(self) -> list[PendingCounts]:
         if self._is_closed:
             return []
-        now = _now()
+        now = unix_microseconds()
         with self._database.connect() as connection:
             calls = connection.execute(COUNT_WAITING, {"now": now}).all()
             runs = connection.execute(COUNT_READY, {"now": now}).all()
@@ -473,53 +551,28 @@ class PendingStore:
     @_without_texts
     def _keep(self, state: RunState, text: str) -> None:
         # Before the transaction, in which no other process can write an SQLite file.
-        run, calls = run_row(state, text, _now()), call_rows(state, self.expires)
+        rows = WaitingRows.of(state, text, self.expires)
         with self._database.transaction() as connection:
-            # A deleted state leaves its id in DELETED: a late `put` must not bring back a state that was spent.
-            if not KEPT_OR_DELETED.rows(connection, {"of_state": state.id}):
-                KEEP_RUN.execute(connection, run)
-                for call in calls:
-                    KEEP_CALL.execute(connection, call)
+            rows.insert(connection)
 
     @_without_texts
     def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
-        now = _now()
-        columns = {call_id: decision_columns(decision, now) for call_id, decision in decisions.items()}
         with self._database.transaction() as connection:
-            # This update comes first: it locks the run's row, so that `decide` waits for the commit. An error below
-            # rolls it back, so that the state is not spent.
-            _spend(connection, state.id, now)
-            rows = CALLS_OF_STATE.rows(connection, {"of_state": state.id, "now": now})
-            stored_calls = {(row.call_id, row.tool, row.arguments) for row in rows}
-            if stored_calls != {
-                (call_id, call.tool, call.arguments) for call_id, _, call in state.leaves() if not call.held
-            }:
-                raise ResumeError(
-                    "the state has other calls than the store: resume with the text that the store returns",
-                    lasting="state_invalid",  # `refuse` ignores it if the store has another text
-                )
-            if strange := decisions.keys() - {row.call_id for row in rows}:
-                raise ResumeError(f"no call with the id {min(strange)!r} waits in this state")
-            for row in rows:
-                if row.is_open and row.call_id in columns:
-                    call = {"of_state": state.id, "of_call": row.call_id}
-                    DECIDE_OPEN.execute(connection, {**columns[row.call_id], **call})
-            merged = {row.call_id: merge_decisions(row, decisions.get(row.call_id)) for row in rows}
-        return {call_id: decision for call_id, decision in merged.items() if decision is not None}
+            return spend(connection, state, decisions)
 
     @_without_texts
-    def _delete(self, condition: ColumnElement[bool]) -> int:
+    def _delete(self, condition: ColumnElement[bool], of_logs: ColumnElement[bool]) -> int:
+        """Delete the states that meet a condition, and the logs of the durable runs that meet `of_logs`."""
+        status = case((DURABLE_RUNS.c.status == "finished", "finished"), else_="withdrawn")
+        emptied = change(DURABLE_RUNS).where(of_logs).values(status=status, principal=None, last=-2)
         with self._database.transaction() as connection:
+            keys = connection.execute(emptied.returning(DURABLE_RUNS.c.key)).scalars().all()
+            connection.execute(delete(RUN_RECORDS).where(RUN_RECORDS.c.key.in_(keys)))
             state_ids = connection.execute(delete(RUNS).where(condition).returning(RUNS.c.state_id)).scalars().all()
             for state_id in state_ids:
                 connection.execute(DELETE_CALLS, {"of_state": state_id})
                 connection.execute(ADD_DELETED, {"state_id": state_id})
         return len(state_ids)
-
-
-def _now() -> int:
-    """Return the time by which calls expire, in microseconds of Unix time."""
-    return microseconds(datetime.now(UTC))
 
 
 def _age(since: int, now: int) -> float:
@@ -547,15 +600,3 @@ def _only_state(connection: Connection, states: Select[Any], call_id: str) -> st
 
 def _expiry_error(call_id: str) -> NotWaiting:
     return NotWaiting(f"the call {call_id!r} has expired: it is denied when its run resumes")
-
-
-def _spend(connection: Connection, state_id: str, now: int) -> None:
-    # The update decides between runs that resume at once; the state is only read to say why it was refused.
-    if SPEND.execute(connection, {"of_state": state_id, "spent_at": now}) == 1:
-        return
-    run = connection.execute(WITHDRAWN_AT, {"of_state": state_id}).first()
-    if run is not None and run.withdrawn_at is not None:
-        raise ResumeError("the run was withdrawn: the conversation went on without it, or somebody withdrew it")
-    if run is None:
-        raise ResumeError("the store does not know the state: resume with the store that its run was paused with")
-    raise ResumeError("the state is spent: a run has resumed from it, and a state is spent once")

@@ -149,6 +149,10 @@ ResumeRefusal = Literal["state_invalid", "tool_missing", "tool_changed", "conver
 """Why a run that waited can't resume, now or later."""
 RESUME_REFUSALS: Final[tuple[ResumeRefusal, ...]] = get_args(ResumeRefusal)
 
+RunStatus = Literal["submitted", "running", "interrupted", "waiting", "finished", "failed", "withdrawn"]
+"""Where a durable run is. `running` says that a process began to drive it: the process may have died since then."""
+RUN_STATUSES: Final[tuple[RunStatus, ...]] = get_args(RunStatus)
+
 Safeguarded = Literal["request", "response"]
 SAFEGUARDED: Final = get_args(Safeguarded)
 

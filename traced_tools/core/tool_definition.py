@@ -127,6 +127,11 @@ class ToolAnnotations(Value):
     idempotent: bool | None = None
     open_world: bool | None = None
 
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a call may run once more if nobody knows whether it has run."""
+        return self.idempotent is True or self.read_only is True
+
 
 RequiresApproval = Callable[[Mapping[str, Any]], Any]
 """A plain or async predicate over the validated arguments of a call, which returns whether the call needs approval."""

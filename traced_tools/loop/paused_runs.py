@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from traced_tools.core.approval import CallDecision, Denied
-from traced_tools.core.enums import ResumeRefusal
+from traced_tools.core.enums import ResumeRefusal, RunStatus
+from traced_tools.core.messages import Message
+from traced_tools.run.context import Journal, RunContext
 
 if TYPE_CHECKING:
-    from traced_tools.loop.state import RunState
+    from traced_tools.core.state_key import StateKey
+    from traced_tools.loop.state import KeptByAdvisor, RunState
 
 
 @runtime_checkable
@@ -36,3 +39,86 @@ class KeepsPausedRuns(Protocol):
 
     def is_withdrawn(self, run_id: str) -> bool:
         """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
+
+
+class Question(NamedTuple):
+    """What a durable run is asked.
+
+    Attributes:
+        messages: the messages of the request.
+        conversation_id: the id of the conversation; None for none.
+        principal: on whose behalf the run is; None if it is not known.
+        attributes: the attributes of the run.
+    """
+
+    messages: tuple[Message, ...]
+    conversation_id: str | None
+    principal: str | None
+    attributes: Mapping[str, Any]
+
+
+class RunLife(Journal, Protocol):
+    """One life of a durable run, which a process drives; see `durable.Life`. Its methods are flows."""
+
+    @property
+    def question(self) -> Question:
+        """What the run is asked."""
+
+    @property
+    def state(self) -> RunState | None:
+        """Where the run goes on; None if it begins."""
+
+    @property
+    def number(self) -> int:
+        """The number of the life, from 1."""
+
+    async def began(
+        self, run: RunContext, traceparent: str | None, advisor_states: Callable[[], Sequence[KeptByAdvisor]]
+    ) -> None:
+        """Take the run over, before anything happens in it."""
+
+    async def pause(self, state: RunState, text: str) -> None:
+        """Keep the state of a run that waits, and record that it waits."""
+
+    async def claim(
+        self, state: RunState, decisions: Mapping[str, CallDecision]
+    ) -> Mapping[str, CallDecision | Denied]:
+        """Return the decisions about the calls of a state; see `KeepsPausedRuns.claim`."""
+
+    async def finished(self, content: str, stop_reason: str) -> None:
+        """Record the end of the run."""
+
+    async def failed(self, error: Exception, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
+        """Record that an error has ended the life; if `lasting`, no other one begins by itself."""
+
+
+class OpenedRun(NamedTuple):
+    """Where a durable run is.
+
+    Attributes:
+        status: where it is.
+        life: its next life; None if it has ended or waits.
+        content: the text of the answer, if it has ended with one.
+        stop_reason: why it has ended; None if it has not.
+    """
+
+    status: RunStatus
+    life: RunLife | None = None
+    content: str = ""
+    stop_reason: str | None = None
+
+
+@runtime_checkable
+class KeepsDurableRuns(KeepsPausedRuns, Protocol):
+    """A store of runs that wait for a person or for a process; see `PendingStore`. These methods are flows."""
+
+    async def submit(self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey]) -> None:
+        """Keep a run with what it is asked; a run with the key is kept once."""
+
+    async def open_run(self, key: str, agent: str, state_keys: Sequence[StateKey]) -> OpenedRun:
+        """Return where a run is, with its next life if it can go on.
+
+        Raises:
+            UnknownRun: if no run of this agent has the key.
+            ResumeError: if the log was altered.
+        """

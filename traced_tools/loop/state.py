@@ -257,7 +257,10 @@ class KeptByAdvisor(Value):
 
 
 class RunState(Value):
-    """The state of a run that waits.
+    """The state of a run that waits, or that was interrupted: where another run goes on.
+
+    The text of a state is always that of a run that waits: each call of the answer has a result or waits. The log of a
+    run that was interrupted gives a state whose calls may have neither, and which may have no answer yet.
 
     Attributes:
         id: identifies the state.
@@ -267,10 +270,12 @@ class RunState(Value):
         conversation_id, principal, actors, attributes: those of the run.
         request: the messages of the request, without what a memory adds.
         added: what the loop added to its request before the answer.
-        answer: the answer with the calls.
+        answer: the answer with the calls; None if the run was interrupted before its first answer with calls.
         results: the results of the other calls of the answer.
         waiting: the calls that wait.
-        iteration: the iteration of the answer.
+        cut: the ids of the calls whose tools had begun when the run was interrupted.
+        unsent: the ids of the calls with results that the conversation does not have.
+        iteration: the iteration of the answer; 0 if there is none.
         usage: what the run and the runs before have used, without the runs nested in them.
         nested: what the runs nested in them have used.
         seconds: how long they took.
@@ -291,10 +296,12 @@ class RunState(Value):
     attributes: dict[str, Any] = Field(default_factory=dict, repr=False)
     request: Messages
     added: Messages
-    answer: AssistantMessage = Field(repr=False)
+    answer: AssistantMessage | None = Field(repr=False)
     results: tuple[KeptResult, ...] = ()
-    waiting: tuple[WaitingCall, ...] = Field(min_length=1)
-    iteration: int = Field(ge=1)
+    waiting: tuple[WaitingCall, ...] = ()
+    cut: tuple[AnyText, ...] = Field(default=(), exclude=True)
+    unsent: tuple[AnyText, ...] = Field(default=(), exclude=True)
+    iteration: int = Field(ge=0)
     usage: Usage | None = None
     nested: NestedUsage | None = None
     seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -376,15 +383,17 @@ class RunState(Value):
             run_state = cls.model_validate_json(json.dumps(state))
         except (ValidationError, RecursionError):  # its text may quote the state
             run_state = None
-        if run_state is None or not run_state._has_all_calls():
+        if run_state is None or not run_state._waits():
             raise ResumeError(
                 "the state cannot be read: its contents are none of a run that waits", lasting="state_invalid"
             )
         return run_state
 
-    def _has_all_calls(self) -> bool:
-        """Return whether each call of the answer either has a result or waits, in nested runs as well."""
-        if not all(call.nested is None or call.nested._has_all_calls() for call in self.waiting):
+    def _waits(self) -> bool:
+        """Return whether each call of the answer has a result or waits, and one waits, in nested runs as well."""
+        if self.answer is None or not self.waiting or self.cut or self.unsent:
+            return False
+        if not all(call.nested is None or call.nested._waits() for call in self.waiting):
             return False
         calls = sorted((call.id or "", call.name) for call in self.answer.tool_calls)
         results = [(result.call_id, result.name) for result in self.results]
@@ -411,6 +420,8 @@ class RunState(Value):
 
     def messages(self) -> tuple[Message, ...]:
         """Return what the loop added to its first request, with the answer and the results of the calls that ran."""
+        if self.answer is None:
+            return self.added
         parts = [result.result().part() for result in self.results]
         return (*self.added, self.answer, *([tool_message_of(parts)] if parts else ()))
 
@@ -428,7 +439,7 @@ class RunState(Value):
                 check_unchanged(call.call_id, call.tool, call.definition_digest, call.source, tools[call.tool])
 
     def pause(self, tools: Mapping[str, ToolCallback]) -> RunPause:
-        """Return where the run paused.
+        """Return where the run paused, or was interrupted after an answer.
 
         Args:
             tools: the tools of the run that resumes, by name.
@@ -445,10 +456,12 @@ class RunState(Value):
                 problem = f"the arguments of the waiting call {call.call_id!r} were altered"
                 raise ResumeError(problem, lasting="state_invalid")
             pending[call.call_id] = call.pending(tool.definition)
+        assert self.answer is not None
         results = _order_results(self.answer, self.results, pending)
         leaves = tuple(leaf for pending_call in pending.values() for leaf in pending_call.leaves())
         earlier = ToolExecutionResult((), False, results, pending=leaves)
-        return RunPause(self.added, self.answer, earlier, self.iteration)
+        new_ids = {*self.unsent, *(result.call_id for result in results if result.decision == "pending")}
+        return RunPause(self.added, self.answer, earlier, self.iteration, new_ids, frozenset(self.cut))
 
 
 WaitingCall.model_rebuild()  # it refers to `RunState`
@@ -468,8 +481,10 @@ def _order_results(
         waits = pending.get(call.id or "")
         if waits is not None:
             results.append(ToolResult(waits.call_id, waits.tool, "", decision="pending", pending=waits))
-        else:
-            results.append(results_by_id[call.id or ""])
+        elif (result := results_by_id.get(call.id or "")) is not None:
+            results.append(result)
+        else:  # the run was interrupted before the call had a result
+            results.append(ToolResult(call.id or "", call.name, "", decision="pending"))
     return results
 
 

@@ -20,7 +20,7 @@ from traced_tools.core.messages import (
     tool_message_of,
 )
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
-from traced_tools.errors import LoopLimitExceeded
+from traced_tools.errors import LoopLimitExceeded, RunTaken
 from traced_tools.flow.steps import is_async
 from traced_tools.loop.advisor import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
 from traced_tools.loop.exchange import ChatClientRequest, ChatClientResponse
@@ -133,7 +133,8 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
             await loop.complete_transcripts(failing=False)
         except BaseException as error:
             with place:  # closing a coroutine of the loop may have left another span current
-                await loop.complete_transcripts(failing=True)
+                if not isinstance(error, RunTaken):  # the process that has taken it over keeps the conversation
+                    await loop.complete_transcripts(failing=True)
                 await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
         return await loop.hook("finalize", response)
@@ -182,8 +183,9 @@ class _Loop:
         if self._run.first_request is None:  # otherwise, an outer advisor has the loop run again
             self._run.first_request = self._request.messages
         resumption = self._run.resumption
-        if resumption is not None and not resumption.has_begun:
-            ended = self._final_response(await self._resume(resumption))
+        answer = None if resumption is None or resumption.has_begun else resumption.paused.answer
+        if resumption is not None and answer is not None:
+            ended = self._final_response(await self._resume(resumption, answer))
             if ended is not None:
                 return ended
         while True:
@@ -206,8 +208,8 @@ class _Loop:
             return self._end_with_results([result.ended_by], "advisor")
         return self._end_with_results(result.results, "return_direct") if result.return_direct else None
 
-    async def _resume(self, resumption: Resumption) -> ToolExecutionResult:
-        """Run the calls that waited, with the decisions about them.
+    async def _resume(self, resumption: Resumption, answer: AssistantMessage) -> ToolExecutionResult:
+        """Run the calls that waited, with the decisions about them, and those that had not begun.
 
         The decisions are claimed last: until then, another run can resume the paused one if this run fails.
         """
@@ -215,7 +217,7 @@ class _Loop:
         for transcript in run.transcripts:
             with observe_hook(run.telemetry, "resume", transcript.name, transcript.order, 0):
                 await transcript.resume(run)
-        tools = await advisor.manager.completed(run, request.tools, resumption.paused.answer.tool_calls)
+        tools = await advisor.manager.completed(run, request.tools, answer.tool_calls)
         pause = resumption.paused.pause(tools.by_name)
         await check_nested(resumption.paused.nested_runs(), tools.by_name)
         decisions = await resumption.claim()
@@ -224,7 +226,7 @@ class _Loop:
         # set before the calls run: an outer advisor that runs the loop again must not run them twice
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
-        advisor.manager.count_earlier(run, self._history, pause.answer, request.tools)
+        advisor.manager.count_earlier(run, self._history, pause, request.tools)
         self._response = response = ChatClientResponse(
             run,
             ChatResponse(pause.answer, finish_reason="tool_call"),
@@ -234,9 +236,11 @@ class _Loop:
             offered=request.tools,
         )
         with observe_iteration(run, pause.iteration) as observed:
-            observed.requested(len(pause.result.waiting))
-            result = await self._execute(response, tools, pause.iteration, decisions=decisions, earlier=pause.result)
-            return await self._go_on(response, result, waiting_ids={call.call_id for call in pause.result.waiting})
+            observed.requested(sum(earlier.decision == "pending" for earlier in pause.result.results))
+            result = await self._execute(
+                response, tools, pause.iteration, decisions=decisions, earlier=pause.result, cut_ids=pause.cut_ids
+            )
+            return await self._go_on(response, result, pause.new_ids)
 
     async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
@@ -255,6 +259,9 @@ class _Loop:
                 return None
             # an inner advisor may have sent the model other tools than the loop's request has
             offered = tools if broken else response.offered or self._request.tools
+            if run.journal is not None and broken is None:
+                messages = _messages_after(run.first_request or (), self._history)
+                await run.journal.answered(run, response.message, messages, iteration)
             result = await self._execute(response, offered, iteration, limit=broken)
             return await self._go_on(response, result)
 
@@ -267,7 +274,7 @@ class _Loop:
         limit: StopReason | None = None,
         **approvals: Any,
     ) -> ToolExecutionResult:
-        """Run the calls of an answer; `approvals` are the arguments `decisions` and `earlier` of the manager."""
+        """Run the calls of an answer; `approvals` are `decisions`, `earlier` and `cut_ids` of the manager."""
         run = self._run
         try:
             return await self._advisor.manager.execute(
@@ -285,20 +292,20 @@ class _Loop:
             raise
 
     async def _go_on(
-        self, response: ChatClientResponse, result: ToolExecutionResult, waiting_ids: Set[str] = frozenset()
+        self, response: ChatClientResponse, result: ToolExecutionResult, new_ids: Set[str] | None = None
     ) -> ToolExecutionResult:
         """Take the results of an answer, and prepare the next request unless calls wait for approval.
 
         Args:
             response: the answer.
             result: the results of its calls.
-            waiting_ids: the ids of the calls that have waited; the conversation already has the results of the others.
+            new_ids: the ids of the calls whose results the conversation does not have; None for all.
         """
         run, advisor, history = self._run, self._advisor, self._history
         self._history = result.conversation_history
         results = result.results
-        if waiting_ids:
-            results = [item for item in results if item.call_id in waiting_ids]
+        if new_ids is not None:
+            results = [item for item in results if item.call_id in new_ids]
         if result.pending:
             # a result that still waits is none yet, unless an advisor ends the run with it
             run.results.extend(item for item in results if result.ended_by or item.pending is None)
@@ -306,7 +313,7 @@ class _Loop:
             run.pause = RunPause(messages, response.message, result, response.iteration)
             return result
         run.results.extend(results)
-        if waiting_ids and not advisor.keep_history:
+        if new_ids is not None and results and not advisor.keep_history:
             parts = [item.part() for item in results]
             result = replace(result, conversation_history=(*self._history[:-1], tool_message_of(parts)))
         if "next_instructions" not in self._implemented:

@@ -261,13 +261,16 @@ def unanswered_runs(turns: Sequence[Turn], new_messages: Iterable[Message]) -> l
     return [entry.run_id for entry in entries] if is_left_behind or waits else []
 
 
-def find_waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool) -> Turn | None:
+def find_waiting_turn(
+    turns: Sequence[Turn], run_ids: Sequence[str], *, is_nested: bool, is_logged: bool
+) -> Turn | None:
     """Return the turn in which a run waits; None if it waits in none of them, or another turn has begun since then.
 
     Args:
         turns: the last turns of the log.
         run_ids: the ids of the run, and before it those of the runs that it resumed.
         is_nested: whether an outer agent has asked for the run. It may have asked for others in the same turn.
+        is_logged: whether only the log decides which run resumes. A placeholder without a pause then says that one has.
     """
     for turn in turns:
         last = max(turn.entries, key=_position)
@@ -278,7 +281,8 @@ def find_waiting_turn(turns: Sequence[Turn], run_ids: Sequence[str], *, is_neste
     if not turns or turns[-1].last.run_id not in run_ids:
         return None
     # the run could not record that it paused, because the memory was down
-    return turns[-1] if turns[-1].last.pause is not None or not turns[-1].last.placeholder else None
+    last = turns[-1].last
+    return None if is_logged and last.placeholder and last.pause is None else turns[-1]
 
 
 def _has_gone_on(turns: Sequence[Turn], turn: Turn, last: MessageEntry, *, is_nested: bool) -> bool:
@@ -296,6 +300,30 @@ def with_running_turn(view: MemoryView, turn: Turn) -> MemoryView:
     ids = {entry.id for entry in turn.entries}
     turns = tuple(other for other in view.turns if ids.isdisjoint(entry.id for entry in other.entries))
     return replace(view, turns=turns, running=Turn.of(entries))
+
+
+def without_abandoned(turn: Turn, messages: Iterable[Message]) -> Turn:
+    """Return the turn of a run that resumes without the answers that it has not gone on with.
+
+    A process that ends right after an answer leaves the answer in the log, and the next one asks the model again.
+
+    Args:
+        turn: the turn in the log.
+        messages: what the run has added to its request, up to the answer that it goes on with.
+    """
+    gone_on = {_call_ids(message) for message in messages if isinstance(message, AssistantMessage)}
+    rounds: list[Round] = []
+    for round_ in reversed(turn.rounds):
+        ids = _call_ids(round_.answer.message)
+        has_results = any(not entry.placeholder for entry in round_.following)
+        if has_results or not ids or ids in gone_on:
+            rounds.append(round_)
+        gone_on.discard(ids)  # some providers repeat the ids of calls when they are asked again
+    return turn if len(rounds) == len(turn.rounds) else Turn(turn.question, tuple(reversed(rounds)))
+
+
+def _call_ids(message: Message) -> tuple[str | None, ...]:
+    return tuple(call.id for call in message.tool_calls) if isinstance(message, AssistantMessage) else ()
 
 
 def without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tuple[Turn, ...]:

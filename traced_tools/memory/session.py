@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -32,6 +33,7 @@ from traced_tools.memory.reconciliation import (
     waiting_runs,
     with_placeholders,
     with_running_turn,
+    without_abandoned,
     without_siblings,
 )
 from traced_tools.memory.repository import ChatMemoryRepository
@@ -39,6 +41,7 @@ from traced_tools.memory.run_log import MOST_ATTEMPTS, OnFailure, RunLog
 from traced_tools.memory.view import MemoryView, Turn, results_in, turns_of
 from traced_tools.observe.observations import observe_missing_results
 from traced_tools.run.context import RunContext
+from traced_tools.run.resumption import PausedRun
 
 _MOST_OVERLAPPING: Final = 100
 """How many turns may have begun beside that of a run before it paused, so that the run can still be resumed."""
@@ -201,7 +204,7 @@ class MemorySession:
             question, placeholders = self._new_entries(new_messages), missing_results(turns, new_messages)
             outcomes: list[MessageEntry] = []
             self.superseded = ()
-            if self.run.resumption is None:
+            if not view.running.size:  # the run begins its turn, and leaves those before behind
                 withdrawn_ids = await self._withdraw_runs(previous_turns, new_messages)
                 outcomes, self.superseded = waiting_outcomes(previous_turns, new_messages, withdrawn_ids)
             # Without turns in the view, the outcomes are of a turn that it leaves out: only the log gets them.
@@ -232,10 +235,12 @@ class MemorySession:
         if self.view.inherited:
             view = replace(view, inherited=self.view.inherited)
         if self.run.resumption is not None and self._log.has_read:
-            paused_turn = await self._find_resumed_turn(self.run.resumption.paused.run_ids)
+            paused = self.run.resumption.paused
+            paused_turn = await self._find_resumed_turn(paused)
             if paused_turn is None:
                 return None
-            view, self._resumed = with_running_turn(view, paused_turn), paused_turn
+            self._resumed = without_abandoned(paused_turn, paused.messages())
+            view = with_running_turn(view, self._resumed)
         if self.ancestors:
             view = replace(view, turns=without_siblings(view.turns, self.turn, view.running))
         return view
@@ -266,32 +271,38 @@ class MemorySession:
                     withdrawn_ids.add(run_id)
         return withdrawn_ids
 
-    async def _find_resumed_turn(self, run_ids: Sequence[str]) -> Turn | None:
+    async def _find_resumed_turn(self, paused: PausedRun) -> Turn | None:
         """Return the whole turn that the run continues; None if the log has changed meanwhile.
 
-        The view may lack some or all of its entries, as of any turn before the run.
+        The view may lack some or all of its entries, as of any turn before the run. The turn is empty if the process of
+        the run that it resumes has ended before it appended anything.
 
         Args:
-            run_ids: the runs that the run resumes.
+            paused: the run that the run resumes.
 
         Raises:
             ResumeError: if a turn has begun since the last of these runs has paused, or a run has continued its turn.
         """
+        run_ids, has_begun = paused.run_ids, paused.answer is not None
         turns = await self._log.last_turns(1)
         if turns is None or self._log.is_out:
             return None if turns is None else Turn()
         if self._log.conversation is None:
+            if not has_begun:
+                return Turn()
             raise ResumeError(
                 "the conversation is no longer in the memory, so the run that waits cannot be resumed",
                 lasting="conversation_changed",
             )
-        is_nested = bool(self.ancestors)
-        turn = find_waiting_turn(turns, run_ids, is_nested=is_nested)
+        find = partial(find_waiting_turn, run_ids=run_ids, is_nested=bool(self.ancestors), is_logged=paused.is_logged)
+        turn = find(turns)
         if turn is None:  # later turns may have begun before the run paused
             turns = await self._log.last_turns(_MOST_OVERLAPPING)
             if turns is None or self._log.is_out:
                 return None if turns is None else Turn()
-            turn = find_waiting_turn(turns, run_ids, is_nested=is_nested)
+            turn = find(turns)
+            if turn is None and not has_begun and not any(entry.run_id in run_ids for entry in entries_of(turns)):
+                return Turn()
         if turn is None:
             raise ResumeError(
                 "the conversation went on while the call waited, or a run has resumed from the state before: "
@@ -327,7 +338,7 @@ class MemorySession:
                 return
             await self._log.catch_up()
             # It raises if another run has resumed from the state, and returns None if the log has changed once more.
-            turn = await self._find_resumed_turn(paused.run_ids)
+            turn = await self._find_resumed_turn(paused)
             if self._log.is_out:
                 raise ChatMemoryUnavailable(_NOT_CLAIMED)
         raise self._log.conflict()

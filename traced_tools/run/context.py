@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from traced_tools.core.identity import actor, actor_chain
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
-from traced_tools.core.messages import Message, ToolMessage, UsageSum
+from traced_tools.core.messages import AssistantMessage, Message, ToolMessage, UsageSum
 from traced_tools.core.prices import cost_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
@@ -72,6 +72,36 @@ class EnforcesSchema(Protocol):
         """Return whether it accepts `schema`."""
 
 
+class Journal(Protocol):
+    """Records what a run does before the next thing happens. Its methods are flows.
+
+    Each raises `RunTaken` if another process has taken the run over, and an error of the store if nothing was recorded.
+    """
+
+    async def answered(
+        self, run: RunContext, answer: AssistantMessage, messages: Sequence[Message], iteration: int
+    ) -> None:
+        """Record an answer that calls tools, before any of them begins.
+
+        Args:
+            run: the run.
+            answer: the answer.
+            messages: what the loop added to its first request before the answer.
+            iteration: the iteration of the answer.
+        """
+
+    async def call_begins(self, call_id: str, *, repeatable: bool) -> None:
+        """Record that the tool of a call begins, right before it does.
+
+        Args:
+            call_id: the id of the call.
+            repeatable: whether the tool may run again if its outcome is not recorded.
+        """
+
+    async def call_ended(self, run: RunContext, result: ToolResult) -> None:
+        """Record the result of a call, before the run relies on it."""
+
+
 class OpenCall:
     """A tool call whose tool runs, to which the runs that the tool begins report that they wait.
 
@@ -121,6 +151,7 @@ class RunContext:
         actors: which agents and tools stand between the principal and the run, the outermost first, without the run's
             own agent, such as `("agent:planner", "tool:ask_billing")`.
         interrupted: the results, so far, of tools that an error or the caller interrupted; None before that.
+        journal: records what the run does, so that another process can go on with it; None if nothing is recorded.
         complete: the last conversation that was found to have a result for each tool call.
         paired: the last conversation in which each result was found to follow its call.
         checked: the last conversations that were checked for both, the newest last.
@@ -158,6 +189,7 @@ class RunContext:
         "first_request",
         "id",
         "interrupted",
+        "journal",
         "limits",
         "paired",
         "parent_id",
@@ -250,6 +282,7 @@ class RunContext:
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
         self.interrupted: ToolMessage | None = None
+        self.journal: Journal | None = None
         self.resumption: Resumption | None = None
         self.pause: RunPause | None = None
         self.first_request: tuple[Message, ...] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import field
 from typing import Protocol
 
@@ -20,14 +20,19 @@ class RunPause:
     Attributes:
         added: what the loop added to its first request before the answer.
         answer: the answer with the calls.
-        result: the results of the calls, and the calls that wait.
+        result: the results of the calls, and the calls that wait. A call that neither waits nor has a result has one
+            with the decision `pending`, which is not a result yet.
         iteration: the iteration of the answer.
+        new_ids: the ids of the calls whose results the conversation does not have.
+        cut_ids: the ids of the calls whose tools had begun when their process ended, so that their outcome is unknown.
     """
 
     added: tuple[Message, ...] = field(repr=False)
     answer: AssistantMessage = field(repr=False)
     result: ToolExecutionResult
     iteration: int
+    new_ids: Set[str] = frozenset()
+    cut_ids: Set[str] = frozenset()
 
 
 class PausedRun(Protocol):
@@ -38,8 +43,8 @@ class PausedRun(Protocol):
         """The ids of the run and of the runs that it resumed, the first one first."""
 
     @property
-    def answer(self) -> AssistantMessage:
-        """The answer whose calls wait."""
+    def answer(self) -> AssistantMessage | None:
+        """The answer whose calls have no results yet; None if the run ended before its first answer with calls."""
 
     @property
     def iteration(self) -> int:

@@ -153,8 +153,9 @@ class ToolSearchToolCallingAdvisor(ToolCallingAdvisor):
         search = RunSearch(run, session, self._index, tools, self._search_tool)
         if run.resumption is not None:
             search.restore(run.resumption.paused.discovered_tools)
-            if not run.resumption.has_begun:
-                search.expect_calls(call.id or "" for call in run.resumption.paused.answer.tool_calls)
+            answer = run.resumption.paused.answer
+            if answer is not None and not run.resumption.has_begun:
+                search.expect_calls(call.id or "" for call in answer.tool_calls)
         search.restore(names_in(request.messages, self._search_tool.definition.name))
         if request.options.tool_choice is not None:
             search.restore([request.options.tool_choice])

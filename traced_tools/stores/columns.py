@@ -14,6 +14,11 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
+def unix_microseconds() -> int:
+    """Return the time in microseconds of Unix time."""
+    return microseconds(datetime.now(UTC))
+
+
 def time_of(microseconds: int) -> datetime:
     """Return the time, in UTC, of microseconds of Unix time."""
     return _EPOCH + timedelta(microseconds=microseconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -50,6 +50,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_batch",
         "_bound",
         "_cancelled",
+        "_cut_ids",
         "_held_back_ns",
         "_hold",
         "_inputs",
@@ -76,7 +77,9 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         places: Sequence[tuple[int, int]] = (),
         hold: Hold = "call",
         pending: Mapping[str, PendingCall] = _NONE_PENDING,
+        cut_ids: Set[str] = frozenset(),
     ) -> None:
+        self._cut_ids = cut_ids
         self._held_back_ns = 0
         self._hold = hold
         self._pending = pending
@@ -320,6 +323,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             None if self._hold == "call" else self._are_all_decided,
             self._bound.get(index),
             self._inputs.get(index) or (self._nested_pause(index) if self._pending else None),
+            is_cut=self.calls[index].id in self._cut_ids,
         )
 
     def _nested_pause(self, index: int) -> DecidedPause | None:

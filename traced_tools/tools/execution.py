@@ -89,6 +89,7 @@ class ToolExecution:
         bound: the arguments that an approver or a driver has seen, before any advisor changed them; None if neither has
             seen them.
         continuation: the input, or the nested run, with which the call goes on; None for a call that begins.
+        is_cut: whether the tool had begun when its process ended, so that it does not run, and its outcome is unknown.
     """
 
     # What few calls need is set on the class: a call is made for each tool of each answer.
@@ -98,7 +99,7 @@ class ToolExecution:
     _advised: ToolInvocation | None = None
     _context: ToolContext | None = None
     _repairs: tuple[Repair, ...] = ()
-    _cancelled = _has_run = _has_begun = False
+    _cancelled = _has_run = _has_begun = _is_cut = False
     _result: ToolResult | None = None
     _binding: ArgumentBinding
 
@@ -116,7 +117,10 @@ class ToolExecution:
         may_run: Callable[[], bool] | None = None,
         bound: str | None = None,
         continuation: GivenInput | DecidedPause | None = None,
+        is_cut: bool = False,
     ) -> None:
+        if is_cut:
+            self._is_cut = True
         self._run = run
         self._tools = tools
         self._call = call
@@ -149,7 +153,7 @@ class ToolExecution:
             ToolExecutionError: if the call failed and the error policy makes the run fail.
             ToolNotFoundError: if the tool does not exist and the error policy makes the run fail.
         """
-        refusal = self._admit()
+        refusal = None if self._is_cut else self._admit()
         with self._observe(refused=refusal is not None) as observed:
             if self._additional is not None:
                 observed.stated(self._additional.intent)
@@ -163,20 +167,10 @@ class ToolExecution:
                 raise refusal
             elif refusal is not None:
                 result = refusal
+            elif self._is_cut:
+                result = self._cut_result(observed)
             else:
-                context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
-                if self._run.events.wanted:
-                    context.on_progress = observed.progressed
-                try:
-                    if self._is_plain:
-                        result = self._record_permission(await self._attempt(self._source, context, observed))
-                    else:
-                        result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
-                finally:
-                    # a tool may still run, such as after its time-out, and its observation ends here
-                    for tool_context in (context, self._context):
-                        if tool_context is not None:
-                            tool_context.on_progress = None
+                result = await self._admitted_result(observed)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result  # first, because a listener may interrupt the run, which then needs the result
@@ -185,7 +179,24 @@ class ToolExecution:
                 observed.fails_run(error)
         if error is not None:  # outside the block, which would record the error as one of its own
             raise error from None
+        if self._run.journal is not None and result.pending is None:
+            await self._run.journal.call_ended(self._run, result)
         return result
+
+    async def _admitted_result(self, observed: ToolCallObservation) -> ToolResult:
+        """Pass an admitted call to the advisors, or to its tool, and return the result."""
+        context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
+        if self._run.events.wanted:
+            context.on_progress = observed.progressed
+        try:
+            if self._is_plain:
+                return self._record_permission(await self._attempt(self._source, context, observed))
+            return await self._advise(self._run.tool_advisors, self._invocation(context), observed)
+        finally:
+            # a tool may still run, such as after its time-out, and its observation ends here
+            for tool_context in (context, self._context):
+                if tool_context is not None:
+                    tool_context.on_progress = None
 
     @property
     def is_decided(self) -> bool:
@@ -469,6 +480,12 @@ class ToolExecution:
             failure = error
         # `Attempt` sets the deadline and `cancelled` of its context, which another attempt must not see
         self._context = context = context if timeout is None else context.copy()
+        if self._run.journal is not None and not self._has_begun:
+            annotations = getattr(
+                self._tool.metadata, "annotations", None
+            )  # a custom metadata class may lack the field
+            repeatable = annotations is not None and annotations.may_run_again
+            await self._run.journal.call_begins(self._id, repeatable=repeatable)
         if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
         self._has_begun, call = True, self._run.open_call(self._call.name)
@@ -523,6 +540,14 @@ class ToolExecution:
         shorten_traceback(failure)
         # a tool may raise `ToolTimeout` itself: only `Attempt` also sets `cancelled`
         return self._failure_result(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+
+    def _cut_result(self, observed: ToolCallObservation) -> ToolResult:
+        """Return the result of a call whose process ended while its tool ran, and tell it once."""
+        observed.started()
+        observed.stopped()
+        result = self._failure_result(ToolOutcomeUnknown("its process ended while the tool ran"), timed_out=False)
+        observed.finished(result)
+        return self._record_permission(result)
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""

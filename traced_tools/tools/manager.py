@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -40,6 +40,7 @@ from traced_tools.observe.observations import observe_decided_wait, observe_iter
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
+from traced_tools.run.resumption import RunPause
 from traced_tools.tools.advice import (
     ToolAdvice,
     advising_tools,
@@ -131,6 +132,7 @@ class ToolCallingManager:
         spent: StopReason | None = None,
         decisions: Decisions = _NONE_DECIDED,
         earlier: ToolExecutionResult | None = None,
+        cut_ids: Set[str] = frozenset(),
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, as a flow.
 
@@ -143,7 +145,8 @@ class ToolCallingManager:
             spent: the limit that is used up; all calls are then refused. None if there is none.
             decisions: the decisions about calls that require approval.
             earlier: the result of an earlier execution of this answer. Only the calls that waited for approval then are
-                run now; the others keep their results.
+                run now, and those that had not begun; the others keep their results.
+            cut_ids: the ids of the calls whose tools had begun when their process ended. They don't run again.
 
         Raises:
             ValueError: if the answer has no tool call.
@@ -158,17 +161,16 @@ class ToolCallingManager:
         run.tool_names = tools.by_name
         may_be_direct = all(map(_returns_directly, [tools.by_name.get(tool_call.name) for tool_call in calls]))
         most_characters = None if may_be_direct else self._max_result_characters
-        step = self._step(run, calls, tools, iteration, most_characters, earlier)
+        step = self._step(run, calls, tools, iteration, most_characters, earlier, cut_ids)
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
         ledger = run.telemetry.ledger if run.telemetry.enabled else None
         began, mark = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
-                if earlier is None:
-                    self._admit(step, run, tools, spent)
-                else:  # the paused run has admitted the calls, so the limits cannot refuse them now
-                    run.totals.tool_calls += len(step.calls)
+                # what the paused run has admitted, the limits cannot refuse now
+                is_new = [earlier is None or _is_open(earlier.results[index], cut_ids) for index in step.places]
+                self._admit(step, run, tools, spent, is_new)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
@@ -190,13 +192,15 @@ class ToolCallingManager:
         iteration: int,
         most_characters: int | None,
         earlier: ToolExecutionResult | None,
+        cut_ids: Set[str],
     ) -> ExecuteTools:
-        """Return the step that runs the calls of an answer; after a pause, those of them that have waited."""
+        """Return the step that runs the calls of an answer; after a pause, those of them that have no result."""
         places = [(index, len(calls)) for index in range(len(calls))]
         pending: dict[str, PendingCall] = {}
         if earlier is not None:
             pending = {call.call_id: call for call in earlier.waiting}
-            places = [(index, size) for index, size in places if calls[index].id in pending]
+            results = earlier.results
+            places = [place for place in places if calls[place[0]].id in pending or _is_open(results[place[0]])]
             calls = tuple(calls[index] for index, _ in places)
         return ExecuteTools(
             run,
@@ -208,6 +212,7 @@ class ToolCallingManager:
             hold=self._hold,
             places=places,
             pending=pending,
+            cut_ids=cut_ids,
         )
 
     def _conclude(
@@ -251,11 +256,23 @@ class ToolCallingManager:
                 all_tools.append(tool)
         return ToolSet(all_tools)
 
-    def _admit(self, step: ExecuteTools, run: RunContext, tools: ToolSet, run_limit: StopReason | None) -> None:
-        """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing."""
+    def _admit(
+        self,
+        step: ExecuteTools,
+        run: RunContext,
+        tools: ToolSet,
+        run_limit: StopReason | None,
+        is_new: Sequence[bool],
+    ) -> None:
+        """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing.
+
+        `is_new` says of each call whether it was not admitted before.
+        """
         nested = run.totals.nested_tool_calls
+        run.totals.tool_calls += len(step.calls)
         for index, tool_call in enumerate(step.calls):
-            run.totals.tool_calls += 1
+            if not is_new[index]:
+                continue
             tool = tools.by_name.get(tool_call.name)
             limit = run_limit or run.tally.admit(
                 tool_call,
@@ -269,12 +286,20 @@ class ToolCallingManager:
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
                 step.refuse(index, decision, text, code=limit)
 
-    def count_earlier(
-        self, run: RunContext, messages: Sequence[Message], answer: AssistantMessage, tools: ToolSet
-    ) -> None:
-        """Count the calls of a conversation, and of the answer after it, against the limits of a run that resumes."""
+    def count_earlier(self, run: RunContext, messages: Sequence[Message], pause: RunPause, tools: ToolSet) -> None:
+        """Count the calls of a conversation against the limits of a run that resumes, and those that were admitted.
+
+        Args:
+            run: the run that resumes.
+            messages: the conversation up to the answer of the pause.
+            pause: where the run paused.
+            tools: the tools of the request.
+        """
         _count_conversation(run, messages, tools)
-        for tool_call in answer.tool_calls:
+        answer = pause.answer
+        for tool_call, earlier in zip(answer.tool_calls, pause.result.results, strict=True):
+            if _is_open(earlier, pause.cut_ids):
+                continue
             tool = tools.by_name.get(tool_call.name)
             run.tally.admit(
                 tool_call,
@@ -438,6 +463,11 @@ def _record_results(run: RunContext, step: ExecuteTools, results: Sequence[ToolR
         # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
         if result.pending is None and (result.outcome is not None or result.decision == "answered"):
             run.tally.record_result(tool_call, result)
+
+
+def _is_open(earlier: ToolResult, cut_ids: Set[str] = frozenset()) -> bool:
+    """Return whether a call of an answer neither waited nor has a result, apart from those in `cut_ids`."""
+    return earlier.decision == "pending" and earlier.pending is None and earlier.call_id not in cut_ids
 
 
 def _is_answer(result: ToolResult) -> bool:

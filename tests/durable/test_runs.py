@@ -1,0 +1,303 @@
+"""A run with a key goes on where it was, in any process, and does nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from tests.audit.draft_trails import KeptTrail
+from tests.captured import Telemetry
+from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, tool
+from traced_tools.approvals import PendingStore
+from traced_tools.approvals.pending_schema import RUN_RECORDS
+from traced_tools.approvals.run_logs import MAX_LIVES
+from traced_tools.core import ToolAnnotations, ToolCallback
+from traced_tools.durable_run import DurableRun
+from traced_tools.errors import (
+    ConfigurationError,
+    LoopLimitExceeded,
+    ModelError,
+    ResumeError,
+    RunTaken,
+    UnknownRun,
+)
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import tool_callbacks
+
+LOOK, POST, PAY = (ToolCall(name, {}, id=name) for name in ("look", "post", "pay"))
+
+
+class World:
+    """A store, what has happened in its runs, and clients as of several processes."""
+
+    def __init__(self, store: PendingStore) -> None:
+        self.store, self.trail, self.telemetry = store, KeptTrail(), Telemetry()
+        self.ran: list[str] = []
+        self.while_posting: list[Callable[[], object]] = []
+        self.models: list[ScriptedChatModel] = []
+
+    def client(self, *turns: Any, **settings: Any) -> ChatClient:
+        @tool(annotations=ToolAnnotations(idempotent=True))
+        def look() -> str:
+            """Look something up."""
+            self.ran.append("look")
+            return "seen"
+
+        @tool
+        def post() -> str:
+            """Post something."""
+            self.ran.append("post")
+            while self.while_posting:
+                elsewhere(self.while_posting.pop())
+            return "posted"
+
+        @tool(requires_approval=True)
+        def pay() -> str:
+            """Pay."""
+            self.ran.append("pay")
+            return "paid"
+
+        self.models.append(ScriptedChatModel([*turns]))
+        settings = {"tools": [look, post, pay], "advisors": [AuditAdvisor(self.trail)], **settings}
+        settings = {"pending_store": self.store, "telemetry": self.telemetry.options, **settings}
+        return ChatClient(self.models[-1], name="desk", **settings)
+
+    def submitted(self, *turns: Any, **settings: Any) -> ChatClient:
+        client = self.client(*turns, **settings)
+        client.submit("Go.", key="k", principal="ana")
+        return client
+
+    def status(self) -> str:
+        [run] = self.store.run_logs.runs()
+        return run.status
+
+
+class Died(BaseException):
+    """The process of a run ends."""
+
+
+def dies(*_: object) -> Any:
+    raise Died
+
+
+def fails(*_: object) -> Any:
+    raise ModelError("down")
+
+
+def dying(name: str, annotations: ToolAnnotations | None = None) -> ToolCallback:
+    """Return a tool whose process dies while it runs."""
+
+    @tool(name=name, annotations=annotations or ToolAnnotations())
+    def die() -> str:
+        """Die."""
+        raise Died
+
+    [callback] = tool_callbacks(die)
+    return callback
+
+
+def elsewhere(function: Callable[[], object]) -> None:
+    thread = Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with PendingStore(tmp_path / "runs.db") as store:
+        yield World(store)
+
+
+@pytest.fixture(params=["drive", "adrive"])
+def drive(request: pytest.FixtureRequest) -> Callable[..., DurableRun]:
+    def driven(client: ChatClient, **settings: Any) -> DurableRun:
+        if request.param == "drive":
+            return client.drive("k", **settings)
+        return asyncio.run(client.adrive("k", **settings))
+
+    return driven
+
+
+def test_a_run_is_submitted_once(world: World) -> None:
+    client = world.submitted("done")
+    client.submit("Something else.", key="k")
+    asyncio.run(client.asubmit("Something else.", key="k"))
+    assert world.store.interrupted(agent="desk") == ["k"]
+    assert client.drive("k").content == "done"
+    assert world.models[0].requests[0].messages[-1].text == "Go."
+    assert (world.store.interrupted(), client.drive("k").content) == ([], "done")
+
+
+def test_a_run_that_waits_goes_on_in_another_process_when_its_calls_are_decided(
+    world: World, drive: Callable[..., DurableRun]
+) -> None:
+    assert drive(world.submitted([LOOK, PAY])).status == "waiting"
+    assert (drive(world.client()).status, world.store.decided(), world.store.ready()) == ("waiting", [], [])
+    world.store.decide("pay", Approve(by="eva"))
+    assert (world.store.decided(agent="desk"), world.store.ready()) == (["k"], [])
+    run = drive(world.client("done"))
+    assert (run.status, run.content, world.ran) == ("finished", "done", ["look", "pay"])
+    assert run.response is not None
+    assert [result.decision for result in run.response.tool_results] == ["approved"]
+
+
+def test_the_state_of_a_run_with_a_key_is_not_resumed_beside_its_log(world: World) -> None:
+    run = world.submitted([PAY]).drive("k")
+    assert run.response is not None
+    state = run.response.state or ""
+    with pytest.raises(ResumeError, match="drive"):
+        world.client("done").resume(state, {"pay": Approve()}).call()
+    assert world.ran == []
+
+
+def test_a_failed_model_call_interrupts_a_run_and_nothing_is_asked_or_run_again(
+    world: World, drive: Callable[..., DurableRun]
+) -> None:
+    with pytest.raises(ModelError):
+        drive(world.submitted([LOOK, POST], fails))
+    assert (world.status(), world.store.interrupted()) == ("interrupted", ["k"])
+    assert drive(world.client("done")).content == "done"
+    assert world.ran == ["look", "post"]
+
+
+def test_a_tool_that_had_begun_has_an_unknown_outcome_which_is_told_once(
+    world: World, drive: Callable[..., DurableRun]
+) -> None:
+    with pytest.raises(Died):
+        drive(world.submitted([POST], tools=[dying("post")]))
+    with pytest.raises(ModelError):
+        drive(world.client(fails))
+    assert drive(world.client("done")).content == "done"
+    [request] = world.models[-1].requests
+    [result] = request.messages[-1].results
+    assert result.content.startswith("The outcome of the call is unknown, and it may have run: its process ended")
+    assert world.ran == []
+    outcomes = [draft.fields["outcome"] for draft in world.trail.drafts if draft.kind == "outcome"]
+    assert outcomes.count("unknown") == 1
+    told = [span for span in world.telemetry.named("execute_tool post") if "unknown" in str(span.attributes)]
+    assert len(told) == 1
+
+
+def test_an_idempotent_tool_that_had_begun_runs_again(world: World, drive: Callable[..., DurableRun]) -> None:
+    with pytest.raises(Died):
+        drive(world.submitted([LOOK], tools=[dying("look", ToolAnnotations(idempotent=True))]))
+    assert drive(world.client("done")).content == "done"
+    assert world.ran == ["look"]
+
+
+def test_a_process_that_was_overtaken_stops_before_its_next_step(world: World) -> None:
+    client = world.submitted([POST], [PAY], "first")
+    world.while_posting.append(lambda: world.client("second").drive("k"))
+    with pytest.raises(RunTaken, match="'k'"):
+        client.drive("k")
+    assert (world.client().drive("k").content, world.ran) == ("second", ["post"])
+    assert len(world.models[0].requests) == 1
+
+
+def test_a_run_that_dies_before_its_first_answer_begins_again(world: World, drive: Callable[..., DurableRun]) -> None:
+    with pytest.raises(Died):
+        drive(world.submitted(dies))
+    assert world.status() == "running"
+    run = drive(world.client("done"))
+    assert run.content == "done"
+    spans = world.telemetry.named("invoke_agent desk")
+    lives = [
+        (attributes.get("run.key"), attributes.get("run.life")) for span in spans if (attributes := span.attributes)
+    ]
+    assert lives == [("k", 1), ("k", 2)]
+    assert [len(span.links) for span in spans] == [0, 1]
+
+
+def test_calls_of_all_lives_count_against_the_limits(world: World, drive: Callable[..., DurableRun]) -> None:
+    limits = LoopLimits(max_tool_calls=2, on_limit="raise")
+    with pytest.raises(ModelError):
+        drive(world.submitted([LOOK, POST], fails, limits=limits))
+    again = [ToolCall("look", {}, id="again")]
+    with pytest.raises(LoopLimitExceeded):
+        drive(world.client(again, "never", limits=limits))
+    assert (world.ran, world.status()) == (["look", "post"], "failed")
+
+
+def test_a_run_whose_tool_is_gone_fails_at_once_and_keeps_its_log(world: World) -> None:
+    world.submitted([PAY]).drive("k")
+    world.store.decide("pay", Approve())
+    with pytest.raises(ResumeError):
+        world.client("done", tools=[]).drive("k")
+    assert (world.status(), world.store.decided(), world.store.pending()) == ("failed", [], [])
+    assert [call.refusal for call in world.store.refused()] == ["tool_missing"]
+    assert world.client("done").drive("k").content == "done"
+
+
+def test_a_run_fails_after_ten_lives_and_can_be_driven_by_hand(world: World) -> None:
+    world.submitted()
+    for _ in range(MAX_LIVES):
+        assert world.store.interrupted() == ["k"]
+        with pytest.raises(Died):
+            world.client(dies).drive("k")
+    assert (world.store.interrupted(), world.status()) == ([], "failed")
+    assert world.client("done").drive("k").content == "done"
+
+
+@pytest.mark.parametrize("key", [None, b"0" * 16])
+def test_a_log_that_was_altered_is_refused(world: World, key: bytes | None) -> None:
+    with pytest.raises(ModelError):
+        world.submitted([LOOK], fails, approval_key=key).drive("k")
+    forged = update(RUN_RECORDS).where(RUN_RECORDS.c.number == 0).values(body='{"kind": "submitted", "request": []}')
+    with world.store._database.transaction() as connection:
+        connection.execute(forged)
+    with pytest.raises(ResumeError, match="record 0 of the run 'k' was altered"):
+        world.client("done", approval_key=key).drive("k")
+
+
+def test_a_client_with_a_key_refuses_a_log_without_signatures(world: World) -> None:
+    world.submitted("done")
+    with pytest.raises(ResumeError, match="not signed with a configured key"):
+        world.client("done", approval_key=b"0" * 16).drive("k")
+
+
+def test_a_run_that_is_withdrawn_never_goes_on(world: World) -> None:
+    run = world.submitted([PAY]).drive("k")
+    assert run.response is not None
+    assert world.store.withdraw(run.response.run_id)
+    assert (world.client().drive("k").status, world.store.decided()) == ("withdrawn", [])
+
+
+def test_deleted_logs_leave_their_keys(world: World) -> None:
+    world.submitted("done").drive("k")
+    world.store.delete_spent()
+    assert (world.submitted().drive("k").status, world.ran) == ("finished", [])
+    world.store.delete_principal("ana")
+    world.client().submit("Go.", key="k2", principal="ana")
+    world.store.delete_principal("ana")
+    assert world.client().drive("k2").status == "withdrawn"
+    assert {run.principal for run in world.store.run_logs.runs()} == {None}
+
+
+def test_the_log_of_a_principal_that_is_deleted_stops_the_process_that_drives_it(world: World) -> None:
+    client = world.submitted([POST], "never")
+    world.while_posting.append(lambda: world.store.delete_principal("ana"))
+    with pytest.raises(RunTaken):
+        client.drive("k")
+
+
+@pytest.mark.parametrize("key", ["", " ", "a\nb", "x" * 201])
+def test_a_key_is_short_and_printable(world: World, key: str) -> None:
+    with pytest.raises(ValueError, match="key must have 1 to 200 printable characters"):
+        world.client().submit("Go.", key=key)
+
+
+def test_a_run_needs_a_store_a_known_key_and_known_arguments(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="pending_store"):
+        world.client(pending_store=None).submit("Go.", key="k")
+    with pytest.raises(UnknownRun, match="submit it first"):
+        world.client().drive("k")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tools'"):
+        world.client().submit("Go.", key="k", tools=[])  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="status must be one of"):
+        world.store.run_logs.runs(status="lost")  # type: ignore[arg-type]

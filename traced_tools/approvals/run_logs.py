@@ -1,0 +1,253 @@
+"""The logs of durable runs, in the database of the pending store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+from traced_tools.approvals.pending_queries import (
+    ADD_DURABLE_RUN,
+    ADD_RECORD,
+    ADVANCE,
+    ADVANCE_TO,
+    BEGIN_LIFE,
+    DURABLE_RUN,
+    IS_DECIDED,
+    PAUSE,
+    READY_KEYS,
+    RECORDS,
+    REFUSE_STATE,
+    SPEND_DURABLE,
+)
+from traced_tools.approvals.pending_schema import DURABLE_RUNS
+from traced_tools.approvals.waiting_runs import WaitingRows, spend
+from traced_tools.core.approval import CallDecision, Denied
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.enums import RUN_STATUSES, ResumeRefusal, RunStatus
+from traced_tools.durable.records import StoredRecord
+from traced_tools.errors import PendingStoreUnavailable, RunTaken
+from traced_tools.loop.state import RunState
+from traced_tools.stores.columns import time_of, unix_microseconds
+from traced_tools.stores.database import Database
+from traced_tools.stores.errors import sql_problem, translate_errors
+
+MAX_LIVES: Final = 10
+"""After so many lives without an end or a pause, a run is not begun again by itself."""
+_without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
+
+
+class KeptRun(NamedTuple):
+    """A durable run as the store knows it, without its log.
+
+    Attributes:
+        key: its key.
+        agent: the name of the client.
+        principal: on whose behalf it acts; None if it is not known.
+        status: where it is.
+        lives: how many lives have begun since it was submitted, or went on after a pause.
+        submitted_at: when it was submitted, in UTC.
+        changed_at: when its status changed last, in UTC.
+    """
+
+    key: str
+    agent: str
+    principal: str | None
+    status: RunStatus
+    lives: int
+    submitted_at: datetime
+    changed_at: datetime
+
+
+class LoadedRun(NamedTuple):
+    """A durable run with its log.
+
+    Attributes:
+        agent: the name of the client.
+        status: where it is.
+        lives: how many lives have begun since it was submitted, or went on after a pause.
+        is_decided: whether it waits, and all of its calls are decided or expired.
+        records: its records.
+    """
+
+    agent: str
+    status: RunStatus
+    lives: int
+    is_decided: bool
+    records: Sequence[StoredRecord]
+
+
+class RunLogs:
+    """The logs of durable runs. A run's records are numbered, and a number is taken once.
+
+    Args:
+        database: where the logs are, beside the runs that wait.
+        expires: how long a call can be decided; None for ever.
+    """
+
+    def __init__(self, database: Database, expires: timedelta | None) -> None:
+        self._database = database
+        self._expires = expires
+
+    @_without_texts
+    def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord) -> None:
+        """Keep a run with its first record; a run with the key is kept once."""
+        now = unix_microseconds()
+        run = {"key": key, "agent": agent, "principal": principal, "status": "submitted", "last": record.number}
+        run |= {"lives": 0, "submitted_at": now, "changed_at": now}
+        with suppress(self._database.integrity_error), self._database.transaction() as connection:
+            ADD_DURABLE_RUN.execute(connection, run)  # it fails if there is a run with this key
+            _add(connection, key, record, now)
+
+    @_without_texts
+    def load(self, key: str) -> LoadedRun | None:
+        """Return a run with its log; None if there is none."""
+        with self._database.connect() as connection:
+            run = next(iter(DURABLE_RUN.rows(connection, {"of_key": key})), None)
+            if run is None:
+                return None
+            rows = RECORDS.rows(connection, {"of_key": key})
+            now = unix_microseconds()
+            is_decided = bool(IS_DECIDED.rows(connection, {"of_state": run.state_id, "now": now}))
+        # A record that was added between the two reads is above the number of the run's row.
+        records = [StoredRecord(row.number, row.body, row.digest) for row in rows if row.number <= run.last]
+        return LoadedRun(run.agent, run.status, run.lives, is_decided, records)
+
+    @_without_texts
+    def append(
+        self, key: str, record: StoredRecord, status: RunStatus | None = None, refusal: ResumeRefusal | None = None
+    ) -> None:
+        """Append a record, and set the status of the run; None keeps it.
+
+        Args:
+            key: the key of the run.
+            record: the record.
+            status: the status.
+            refusal: why the calls that wait can't go on; None if nothing waits, or if they can.
+
+        Raises:
+            RunTaken: if another process has appended a record with this number.
+        """
+        with self._database.transaction() as connection:
+            self._append(connection, key, record, status)
+            if refusal is not None:
+                run = DURABLE_RUN.rows(connection, {"of_key": key})[0]
+                refused = {"of_state": run.state_id, "refused_at": unix_microseconds(), "refusal": refusal}
+                REFUSE_STATE.execute(connection, refused)
+
+    @_without_texts
+    def pause(self, key: str, record: StoredRecord, state: RunState, text: str) -> None:
+        """Append a record, and keep the state of a run that waits; raises `RunTaken` as `append` does."""
+        rows = WaitingRows.of(state, text, self._expires)
+        with self._database.transaction() as connection:
+            now = unix_microseconds()
+            values = {"status": "waiting", "changed_at": now, "state_id": state.id, "lives": 0}
+            _advance(PAUSE, connection, key, record, values)
+            _add(connection, key, record, now)
+            rows.insert(connection)
+
+    @_without_texts
+    def claim(
+        self,
+        key: str,
+        state: RunState,
+        decisions: Mapping[str, CallDecision],
+        record_of: Callable[[Mapping[str, CallDecision | Denied]], StoredRecord],
+    ) -> Mapping[str, CallDecision | Denied]:
+        """Spend a state, append the record about the decisions, and return the decisions.
+
+        Raises:
+            RunTaken: as `append` does.
+            ResumeError: as `PendingStore.claim` does.
+        """
+        with self._database.transaction() as connection:
+            claimed = spend(connection, state, decisions, statement=SPEND_DURABLE)
+            self._append(connection, key, record_of(claimed), None)
+        return claimed
+
+    @_without_texts
+    def runs(
+        self, *, status: RunStatus | None = None, agent: str | None = None, limit: int | None = None
+    ) -> list[KeptRun]:
+        """Return the durable runs, those whose status has not changed for the longest time first.
+
+        Args:
+            status: only runs with this status; None for all.
+            agent: only runs of this client; None for all.
+            limit: the maximum number of runs; None for all.
+        """
+        if status is not None and status not in RUN_STATUSES:
+            raise ValueError(f"status must be one of {', '.join(RUN_STATUSES)}, or None")
+        query = select(DURABLE_RUNS).order_by(DURABLE_RUNS.c.changed_at, DURABLE_RUNS.c.key)
+        if status is not None:
+            query = query.where(DURABLE_RUNS.c.status == status)
+        with self._database.connect() as connection:
+            rows = connection.execute(_narrowed(query, agent, limit)).all()
+        return [
+            KeptRun(
+                row.key,
+                row.agent,
+                row.principal,
+                row.status,
+                row.lives,
+                time_of(row.submitted_at),
+                time_of(row.changed_at),
+            )
+            for row in rows
+        ]
+
+    @_without_texts
+    def interrupted(self, agent: str | None, limit: int | None) -> list[str]:
+        """Return the keys of the runs that began and do not wait; see `PendingStore.interrupted`."""
+        goes_on = DURABLE_RUNS.c.status.in_(("submitted", "running", "interrupted"))
+        query = select(DURABLE_RUNS.c.key).where(goes_on).order_by(DURABLE_RUNS.c.changed_at, DURABLE_RUNS.c.key)
+        with self._database.transaction() as connection:
+            # A life whose process died has not recorded that it was the last one.
+            connection.execute(
+                update(DURABLE_RUNS)
+                .where(goes_on, DURABLE_RUNS.c.lives >= MAX_LIVES)
+                .values(status="failed", changed_at=unix_microseconds())
+            )
+            return [*connection.execute(_narrowed(query, agent, limit)).scalars()]
+
+    @_without_texts
+    def decided(self, agent: str | None, limit: int | None) -> list[str]:
+        """Return the keys of the runs that waited and can go on; see `PendingStore.decided`."""
+        with self._database.connect() as connection:
+            query = _narrowed(READY_KEYS, agent, limit)
+            return [*connection.execute(query, {"now": unix_microseconds()}).scalars()]
+
+    def __repr__(self) -> str:
+        return f"RunLogs({str(self._database)!r})"
+
+    def _append(self, connection: Connection, key: str, record: StoredRecord, status: RunStatus | None) -> None:
+        now = unix_microseconds()
+        if status is None:
+            _advance(ADVANCE, connection, key, record, {})
+        else:
+            statement = BEGIN_LIFE if status == "running" else ADVANCE_TO
+            _advance(statement, connection, key, record, {"status": status, "changed_at": now})
+        _add(connection, key, record, now)
+
+
+def _advance(statement: Any, connection: Connection, key: str, record: StoredRecord, values: Mapping[str, Any]) -> None:
+    """Take the number of a record, or raise `RunTaken`. It is the first statement, so it also locks the run."""
+    parameters = {**values, "last": record.number, "of_key": key, "before": record.number - 1}
+    if statement.execute(connection, parameters) != 1:
+        raise RunTaken(key)
+
+
+def _add(connection: Connection, key: str, record: StoredRecord, now: int) -> None:
+    row = {"key": key, "number": record.number, "body": record.body, "digest": record.digest, "recorded_at": now}
+    ADD_RECORD.execute(connection, row)
+
+
+def _narrowed(query: Any, agent: str | None, limit: int | None) -> Any:
+    expect("agent", agent, (str, type(None)), "a str or None")
+    if limit is not None:
+        expect_whole("limit", limit, 1)
+        query = query.limit(limit)
+    return query if agent is None else query.where(DURABLE_RUNS.c.agent == agent)

@@ -1,0 +1,229 @@
+"""One life of a durable run: what a process records while it drives the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from traced_tools.core.approval import Approve, CallDecision, Denied
+from traced_tools.core.messages import UsageSum
+from traced_tools.durable.records import (
+    Answered,
+    CallBegan,
+    CallEnded,
+    Claimed,
+    Finished,
+    KeptDecision,
+    LifeBegan,
+    LifeFailed,
+    Paused,
+    Record,
+    SpentRecord,
+    StoredRecord,
+    stored_record,
+)
+from traced_tools.durable.recovery import Recovery
+from traced_tools.flow.steps import Call
+from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState
+from traced_tools.observe.failures import error_type
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import ResumeRefusal, RunStatus
+    from traced_tools.core.messages import AssistantMessage, Message
+    from traced_tools.core.state_key import StateKey
+    from traced_tools.core.tool_result import ToolResult
+    from traced_tools.run.context import RunContext
+
+KEY_ATTRIBUTE: Final = "run.key"
+"""The attribute with the key of the run, on the spans, events and audit records of each life."""
+LIFE_ATTRIBUTE: Final = "run.life"
+"""The attribute with the number of the life."""
+
+
+class AppendsRecords(Protocol):
+    """A store of logs. Its methods block, and each is one transaction.
+
+    Each raises `RunTaken`, and changes nothing, if the log's last record is not the one before.
+    """
+
+    def append(
+        self, key: str, record: StoredRecord, status: RunStatus | None = None, refusal: ResumeRefusal | None = None
+    ) -> None:
+        """Append a record, and set the status of the run; None keeps it."""
+
+    def pause(self, key: str, record: StoredRecord, state: RunState, text: str) -> None:
+        """Append a record, and keep the state of a run that waits."""
+
+    def claim(
+        self,
+        key: str,
+        state: RunState,
+        decisions: Mapping[str, CallDecision],
+        record_of: Callable[[Mapping[str, CallDecision | Denied]], StoredRecord],
+    ) -> Mapping[str, CallDecision | Denied]:
+        """Spend a state, append the record about the decisions, and return the decisions."""
+
+
+class Life:
+    """One life of a durable run; the journal of the run that a process begins to drive it.
+
+    Args:
+        log: where the records are.
+        key: the key of the run.
+        agent: the client that drives it.
+        recovery: what the records so far add up to.
+        last: the last record.
+        state_key: signs the records; None for none.
+        is_last: whether no other life begins by itself if an error ends this one.
+
+    Attributes:
+        question: what the run is asked.
+        state: where it goes on; None if it begins.
+        number: the number of this life, from 1.
+    """
+
+    def __init__(
+        self,
+        log: AppendsRecords,
+        key: str,
+        agent: str,
+        recovery: Recovery,
+        last: StoredRecord,
+        state_key: StateKey | None,
+        *,
+        is_last: bool,
+    ) -> None:
+        question = recovery.submitted.question()
+        self.number: Final = len(recovery.run_ids) + 1
+        attributes = {**question.attributes, KEY_ATTRIBUTE: key, LIFE_ATTRIBUTE: self.number}
+        self.question: Final = question._replace(attributes=attributes)
+        self.state: Final = recovery.state(agent, attributes)
+        self._is_last = is_last
+        self._decisions = recovery.decisions
+        self._log = log
+        self._key = key
+        self._state_key = state_key
+        self._number, self._digest = last.number, last.digest
+        self._messages: Sequence[Message] = recovery.messages
+        self._advisor_states: Callable[[], Sequence[KeptByAdvisor]] = tuple
+        # Calls of an answer end in several threads. A number is taken only when the record before is committed:
+        # otherwise, a process that was overtaken could still commit a number that nobody has taken.
+        self._writing = threading.Lock()
+
+    async def began(
+        self, run: RunContext, traceparent: str | None, advisor_states: Callable[[], Sequence[KeptByAdvisor]]
+    ) -> None:
+        """Take the run over, as a flow, before anything happens in it.
+
+        Args:
+            run: the run.
+            traceparent: its W3C trace context; None if it is not traced.
+            advisor_states: returns what advisors keep of the run.
+        """
+        self._advisor_states = advisor_states
+        await self._append(LifeBegan(run_id=run.id, traceparent=traceparent), "running")
+
+    async def answered(
+        self, run: RunContext, answer: AssistantMessage, messages: Sequence[Message], iteration: int
+    ) -> None:
+        """Record an answer that calls tools; see `Journal.answered`."""
+        size = 0
+        for message, before in zip(messages, self._messages, strict=False):
+            if message is not before:
+                break
+            size += 1
+        self._messages = messages
+        await self._append(
+            Answered(
+                iteration=iteration,
+                answer=answer,
+                prefix=size,
+                messages=tuple(messages[size:]),
+                advisors=tuple(self._advisor_states()),
+                spent=_spent(run),
+            )
+        )
+
+    async def call_begins(self, call_id: str, *, repeatable: bool) -> None:
+        """Record that the tool of a call begins; see `Journal.call_begins`."""
+        await self._append(CallBegan(call_id=call_id, repeatable=repeatable))
+
+    async def call_ended(self, run: RunContext, result: ToolResult) -> None:
+        """Record the result of a call; see `Journal.call_ended`."""
+        await self._append(CallEnded(result=KeptResult.of(result), spent=_spent(run)))
+
+    async def pause(self, state: RunState, text: str) -> None:
+        """Record that the run waits, and keep its state, as a flow."""
+        spent = SpentRecord(
+            usage=state.usage, nested=state.nested, seconds=state.seconds, discovered_tools=state.discovered_tools
+        )
+        record = Paused(state_id=state.id, waiting=state.waiting, advisors=state.advisors, spent=spent)
+        await Call[None](self._write, record, lambda row: self._log.pause(self._key, row, state, text))
+
+    async def claim(
+        self, state: RunState, decisions: Mapping[str, CallDecision]
+    ) -> Mapping[str, CallDecision | Denied]:
+        """Return the decisions about the calls of a state that wait, as a flow; spend the state if no life has."""
+        if self._decisions is None and state.waiting:
+            self._decisions = await Call[Mapping[str, CallDecision | Denied]](self._claim, state, decisions)
+        return {
+            call_id: decision
+            for call_id, decision in (self._decisions or {}).items()
+            if state.waits_for(call_id) or (call_id in state.cut and isinstance(decision, Approve))
+        }
+
+    async def finished(self, content: str, stop_reason: str) -> None:
+        """Record the end of the run, as a flow."""
+        await self._append(Finished(content=content, stop_reason=stop_reason), "finished")
+
+    async def failed(self, error: Exception, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
+        """Record that an error has ended this life, as a flow.
+
+        Args:
+            error: the error.
+            lasting: whether another life would fail as well, so that none is begun unless somebody asks for it.
+            refusal: why the calls that wait can't go on; None if nothing waits, or if they can.
+        """
+        record = LifeFailed(error_type=error_type(error), lasting=lasting)
+        await self._append(record, "failed" if lasting or self._is_last else "interrupted", refusal)
+
+    async def _append(
+        self, record: Record, status: RunStatus | None = None, refusal: ResumeRefusal | None = None
+    ) -> None:
+        await Call[None](self._write, record, lambda row: self._log.append(self._key, row, status, refusal))
+
+    def _write(self, record: Record, write: Callable[[StoredRecord], Any]) -> None:
+        with self._writing:
+            row = self._row(record)
+            write(row)
+            self._number, self._digest = row.number, row.digest
+
+    def _row(self, record: Record) -> StoredRecord:
+        return stored_record(record, self._key, self._number + 1, self._digest, self._state_key)
+
+    def _claim(self, state: RunState, decisions: Mapping[str, CallDecision]) -> Mapping[str, CallDecision | Denied]:
+        rows: list[StoredRecord] = []
+
+        def record_of(claimed: Mapping[str, CallDecision | Denied]) -> StoredRecord:
+            decisions_by_id = {call_id: KeptDecision.of(decision) for call_id, decision in claimed.items()}
+            rows.append(self._row(Claimed(decisions=decisions_by_id)))
+            return rows[-1]
+
+        with self._writing:
+            claimed = self._log.claim(self._key, state, decisions, record_of)
+            self._number, self._digest = rows[-1].number, rows[-1].digest
+        return claimed
+
+
+def _spent(run: RunContext) -> SpentRecord:
+    """Return what a run has used, with the runs that it resumes."""
+    usage = UsageSum()
+    usage.add(None if run.resumption is None else run.resumption.paused.usage)
+    usage.add(run.totals.usage.total)
+    return SpentRecord(
+        usage=usage.total,
+        nested=run.totals.nested_usage(),
+        seconds=run.tally.seconds(),
+        discovered_tools=run.discovered_tools,
+    )
