@@ -363,10 +363,16 @@ class ChatClient:
         def request_of(life: RunLife) -> ChatClientRequestSpec[OutputT]:
             if life.state is not None:
                 return self._resume_request(life.state, {}, output=output, **settings)
-            messages, conversation_id, principal, attributes = life.question
-            identity = {"principal": principal}
+            question = life.question
+            identity = {"principal": question.principal}
             return self._request(
-                messages, conversation_id, identity, output=output, tool_calling=True, attributes=attributes, **settings
+                question.messages,
+                question.conversation_id,
+                identity,
+                output=output,
+                tool_calling=True,
+                attributes=question.attributes,
+                **settings,
             )
 
         return await drive_run(key, opened, request_of)

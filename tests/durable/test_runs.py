@@ -27,6 +27,7 @@ from traced_tools.errors import (
     RunTaken,
     UnknownRun,
 )
+from traced_tools.flow.flow import call
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools import tool_callbacks
 
@@ -301,3 +302,12 @@ def test_a_run_needs_a_store_a_known_key_and_known_arguments(world: World) -> No
         world.client().submit("Go.", key="k", tools=[])  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="status must be one of"):
         world.store.run_logs.runs(status="lost")  # type: ignore[arg-type]
+
+
+def test_no_repr_of_a_run_shows_what_it_is_asked_or_who_asks(world: World) -> None:
+    client = world.client("mArKeR")
+    client.submit("mArKeR", key="k", principal="mArKeR")
+    opened = call(world.store.open_run("k", "desk", ()))
+    values: list[object] = [opened, opened.life, opened.life and opened.life.question, world.store.run_logs.load("k")]
+    values += [client.drive("k"), call(world.store.open_run("k", "desk", ())), world.store.run_logs.runs()]
+    assert "mArKeR" not in repr(values)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Connection, select, update
 
@@ -28,6 +29,7 @@ from traced_tools.approvals.waiting_runs import WaitingRows, spend
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RUN_STATUSES, ResumeRefusal, RunStatus
+from traced_tools.core.frozen import frozen
 from traced_tools.durable.records import StoredRecord
 from traced_tools.errors import PendingStoreUnavailable, RunTaken
 from traced_tools.loop.state import RunState
@@ -40,7 +42,8 @@ MAX_LIVES: Final = 10
 _without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
 
 
-class KeptRun(NamedTuple):
+@frozen
+class KeptRun:
     """A durable run as the store knows it, without its log.
 
     Attributes:
@@ -55,14 +58,15 @@ class KeptRun(NamedTuple):
 
     key: str
     agent: str
-    principal: str | None
+    principal: str | None = field(repr=False)
     status: RunStatus
     lives: int
     submitted_at: datetime
     changed_at: datetime
 
 
-class LoadedRun(NamedTuple):
+@frozen
+class LoadedRun:
     """A durable run with its log.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from sqlalchemy import Connection
 
@@ -20,13 +20,15 @@ from traced_tools.approvals.pending_queries import (
 )
 from traced_tools.approvals.pending_rows import call_rows, decision_columns, merge_decisions, run_row
 from traced_tools.core.approval import CallDecision, Denied
+from traced_tools.core.frozen import frozen
 from traced_tools.errors import ResumeError
 from traced_tools.loop.state import RunState
 from traced_tools.stores.columns import unix_microseconds
 from traced_tools.stores.statement import Statement
 
 
-class WaitingRows(NamedTuple):
+@frozen(repr=False)
+class WaitingRows:
     """The rows of a run that waits, and of the calls that it waits for."""
 
     run: Mapping[str, Any]

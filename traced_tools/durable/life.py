@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from traced_tools.core.approval import Approve, CallDecision, Denied
@@ -97,7 +98,7 @@ class Life:
         question = recovery.submitted.question()
         self.number: Final = len(recovery.run_ids) + 1
         attributes = {**question.attributes, KEY_ATTRIBUTE: key, LIFE_ATTRIBUTE: self.number}
-        self.question: Final = question._replace(attributes=attributes)
+        self.question: Final = replace(question, attributes=attributes)
         self.state: Final = recovery.state(agent, attributes)
         self._is_last = is_last
         self._decisions = recovery.decisions

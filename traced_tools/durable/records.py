@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from dataclasses import field
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from traced_tools.core.approval import Approve, CallDecision, Denied, Reject
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import AssistantMessage, Usage, Value
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_input import Provide
@@ -46,8 +48,12 @@ class Submitted(Value):
     @classmethod
     def of(cls, question: Question) -> Self:
         """Return the record about what a run is asked."""
-        messages, conversation_id, principal, attributes = question
-        return cls(request=messages, conversation_id=conversation_id, principal=principal, attributes=dict(attributes))
+        return cls(
+            request=question.messages,
+            conversation_id=question.conversation_id,
+            principal=question.principal,
+            attributes=dict(question.attributes),
+        )
 
     def question(self) -> Question:
         """Return what the run is asked."""
@@ -173,7 +179,8 @@ Record = Submitted | LifeBegan | Answered | CallBegan | CallEnded | Paused | Cla
 _RECORD: Final[TypeAdapter[Record]] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
-class StoredRecord(NamedTuple):
+@frozen
+class StoredRecord:
     """A record as a store keeps it.
 
     Attributes:
@@ -183,7 +190,7 @@ class StoredRecord(NamedTuple):
     """
 
     number: int
-    body: str
+    body: str = field(repr=False)
     digest: str
 
 

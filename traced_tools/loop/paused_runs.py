@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.enums import ResumeRefusal, RunStatus
+from traced_tools.core.frozen import frozen
 from traced_tools.core.messages import Message
 from traced_tools.run.context import Journal, RunContext
 
@@ -41,7 +43,8 @@ class KeepsPausedRuns(Protocol):
         """Return whether a run was withdrawn, blocking, so that no run has resumed from it or ever will."""
 
 
-class Question(NamedTuple):
+@frozen
+class Question:
     """What a durable run is asked.
 
     Attributes:
@@ -51,10 +54,10 @@ class Question(NamedTuple):
         attributes: the attributes of the run.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = field(repr=False)
     conversation_id: str | None
-    principal: str | None
-    attributes: Mapping[str, Any]
+    principal: str | None = field(repr=False)
+    attributes: Mapping[str, Any] = field(repr=False)
 
 
 class RunLife(Journal, Protocol):
@@ -92,7 +95,8 @@ class RunLife(Journal, Protocol):
         """Record that an error has ended the life; if `lasting`, no other one begins by itself."""
 
 
-class OpenedRun(NamedTuple):
+@frozen
+class OpenedRun:
     """Where a durable run is.
 
     Attributes:
@@ -104,7 +108,7 @@ class OpenedRun(NamedTuple):
 
     status: RunStatus
     life: RunLife | None = None
-    content: str = ""
+    content: str = field(default="", repr=False)
     stop_reason: str | None = None
 
 
