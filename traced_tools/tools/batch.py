@@ -323,7 +323,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             None if self._hold == "call" else self._are_all_decided,
             self._bound.get(index),
             self._inputs.get(index) or (self._nested_pause(index) if self._pending else None),
-            is_cut=self.calls[index].id in self._cut_ids,
+            bool(self._cut_ids) and self.calls[index].id in self._cut_ids,
         )
 
     def _nested_pause(self, index: int) -> DecidedPause | None:

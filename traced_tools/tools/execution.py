@@ -155,12 +155,7 @@ class ToolExecution:
         """
         refusal = None if self._is_cut else self._admit()
         with self._observe(refused=refusal is not None) as observed:
-            if self._additional is not None:
-                observed.stated(self._additional.intent)
-                observed.repaired(self._additional.repairs)
-            observed.repaired(self._repairs)
-            if self._approval is not None and (granted := self._approval.granted) is not None:
-                observed.approved(granted.by, granted.code)
+            self._report_start(observed)
             if isinstance(refusal, InvalidArguments):
                 result = self._invalid_result(refusal, observed)
             elif isinstance(refusal, Exception):  # of a validator of additional arguments
@@ -170,7 +165,19 @@ class ToolExecution:
             elif self._is_cut:
                 result = self._cut_result(observed)
             else:
-                result = await self._admitted_result(observed)
+                context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
+                if self._run.events.wanted:
+                    context.on_progress = observed.progressed
+                try:
+                    if self._is_plain:
+                        result = self._record_permission(await self._attempt(self._source, context, observed))
+                    else:
+                        result = await self._advise(self._run.tool_advisors, self._invocation(context), observed)
+                finally:
+                    # a tool may still run, such as after its time-out, and its observation ends here
+                    for tool_context in (context, self._context):
+                        if tool_context is not None:
+                            tool_context.on_progress = None
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             self._result = result  # first, because a listener may interrupt the run, which then needs the result
@@ -183,20 +190,14 @@ class ToolExecution:
             await self._run.journal.call_ended(self._run, result)
         return result
 
-    async def _admitted_result(self, observed: ToolCallObservation) -> ToolResult:
-        """Pass an admitted call to the advisors, or to its tool, and return the result."""
-        context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
-        if self._run.events.wanted:
-            context.on_progress = observed.progressed
-        try:
-            if self._is_plain:
-                return self._record_permission(await self._attempt(self._source, context, observed))
-            return await self._advise(self._run.tool_advisors, self._invocation(context), observed)
-        finally:
-            # a tool may still run, such as after its time-out, and its observation ends here
-            for tool_context in (context, self._context):
-                if tool_context is not None:
-                    tool_context.on_progress = None
+    def _report_start(self, observed: ToolCallObservation) -> None:
+        """Report what is known of the call before its tool begins: its intent, its repairs and its approval."""
+        if self._additional is not None:
+            observed.stated(self._additional.intent)
+            observed.repaired(self._additional.repairs)
+        observed.repaired(self._repairs)
+        if self._approval is not None and (granted := self._approval.granted) is not None:
+            observed.approved(granted.by, granted.code)
 
     @property
     def is_decided(self) -> bool:

@@ -168,9 +168,8 @@ class ToolCallingManager:
         began, mark = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
-                # what the paused run has admitted, the limits cannot refuse now
-                is_new = [earlier is None or _is_open(earlier.results[index], cut_ids) for index in step.places]
-                self._admit(step, run, tools, spent, is_new)
+                admitted = frozenset() if earlier is None else _admitted_places(step.places, earlier, cut_ids)
+                self._admit(step, run, tools, spent, admitted)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
@@ -262,16 +261,16 @@ class ToolCallingManager:
         run: RunContext,
         tools: ToolSet,
         run_limit: StopReason | None,
-        is_new: Sequence[bool],
+        admitted: Set[int],
     ) -> None:
         """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing.
 
-        `is_new` says of each call whether it was not admitted before.
+        `admitted` has the places, in `step`, of the calls that the paused run has admitted: they cannot be refused now.
         """
         nested = run.totals.nested_tool_calls
         run.totals.tool_calls += len(step.calls)
         for index, tool_call in enumerate(step.calls):
-            if not is_new[index]:
+            if index in admitted:
                 continue
             tool = tools.by_name.get(tool_call.name)
             limit = run_limit or run.tally.admit(
@@ -463,6 +462,17 @@ def _record_results(run: RunContext, step: ExecuteTools, results: Sequence[ToolR
         # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
         if result.pending is None and (result.outcome is not None or result.decision == "answered"):
             run.tally.record_result(tool_call, result)
+
+
+def _admitted_places(places: Sequence[int], earlier: ToolExecutionResult, cut_ids: Set[str]) -> Set[int]:
+    """Return which of the calls that a run goes on with were admitted before it paused or was interrupted.
+
+    Args:
+        places: the places of the calls in their answer.
+        earlier: the results so far of all calls of the answer.
+        cut_ids: the ids of the calls whose tools had begun when their process ended.
+    """
+    return {index for index, place in enumerate(places) if not _is_open(earlier.results[place], cut_ids)}
 
 
 def _is_open(earlier: ToolResult, cut_ids: Set[str] = frozenset()) -> bool:
