@@ -156,7 +156,7 @@ class Claimed(Value):
     """The run goes on after a pause, with these decisions by the ids of the calls."""
 
     kind: Literal["claimed"] = "claimed"
-    decisions: dict[str, KeptDecision] = Field(repr=False)
+    decisions: dict[AnyText, KeptDecision] = Field(repr=False)
 
 
 class Finished(Value):
