@@ -13,10 +13,11 @@ from typer.testing import CliRunner, Result
 from tests.approvals.made import around, claimed, kept, paused
 from tests.markers import MARKER
 from tests.memory.sql_store import execute
-from traced_tools import Approve, Reject
+from traced_tools import Approve, ChatClient, Reject, ToolCall, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.cli.app import app
 from traced_tools.core import InputRequest, PendingInput, Provide
+from traced_tools.testing import ScriptedChatModel
 
 SECRETS = json.dumps({"to": MARKER, "text": "\x1b[2J 🚀"}, ensure_ascii=False)
 
@@ -71,6 +72,27 @@ def test_a_run_is_listed_shown_and_decided_about(store: PendingStore) -> None:
     assert claimed(store, state) == {"a": Approve(by="ana", arguments={"amount": 7}), "b": Reject("no", by="ana")}
 
 
+def test_the_call_of_a_durable_run_has_the_key_of_the_run(store: PendingStore) -> None:
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    kept(store, paused("a"))
+    client = ChatClient(ScriptedChatModel([ToolCall("pay", {}, id="b")]), name="desk", tools=[pay], pending_store=store)
+    client.submit("Pay.", key="invoice-7")
+    client.drive("invoice-7")
+    rows = [line.split() for line in printed("list").splitlines()[:3]]
+    assert rows[0][4:6] == ["key", "agent"]
+    assert {row[2]: row[4] for row in rows[1:]} == {"a": "desk", "b": "invoice-7"}
+    assert "key          invoice-7\n" in printed("show", "b")
+    assert {call["call_id"]: call["key"] for call in json.loads(printed("list", "--json"))} == {
+        "a": None,
+        "b": "invoice-7",
+    }
+    assert {call.call_id: call.key for call in store.pending()} == {"a": None, "b": "invoice-7"}
+
+
 def test_only_show_prints_arguments_and_reasons(store: PendingStore) -> None:
     kept(store, paused("a", "b", arguments=SECRETS, reason=MARKER))
     shown = [printed("show", "a"), printed("show", "a", "--json")]
@@ -108,6 +130,7 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
     listed = {
         "call_id": "a",
         "run_id": "run-1",
+        "key": None,
         "state_id": state.id,
         "agent": "desk",
         "conversation_id": "c-1",

@@ -61,8 +61,9 @@ def _calls_of_waiting_runs() -> Select[Any]:
         other.c.state_id == CALLS.c.state_id, other.c.call_id != CALLS.c.call_id, _is_open(other)
     )
     of_run = (RUNS.c.run_id, RUNS.c.agent, RUNS.c.conversation_id, RUNS.c.principal, RUNS.c.refusal)
-    query = select(CALLS, *of_run, (~has_others).label("is_last")).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
-    return query.where(_IS_UNSPENT)
+    columns = (*of_run, DURABLE_RUNS.c.key, (~has_others).label("is_last"))
+    query = select(CALLS, *columns).join(RUNS, RUNS.c.state_id == CALLS.c.state_id)
+    return query.outerjoin(DURABLE_RUNS, DURABLE_RUNS.c.state_id == RUNS.c.state_id).where(_IS_UNSPENT)
 
 
 def _count_ready() -> Select[Any]:

@@ -46,6 +46,7 @@ class WaitingApproval:
         refusal: why the run can't resume, if an attempt has shown it; else None.
         path: the tools through which agents were asked, the outermost first, if the call waits in a nested run; empty
             for a call of the run itself.
+        key: the key of the run, if it is durable; else None.
     """
 
     call_id: str
@@ -66,6 +67,7 @@ class WaitingApproval:
     decision: CallDecision | None = None
     refusal: ResumeRefusal | None = None
     path: tuple[str, ...] = ()
+    key: str | None = None
 
     @property
     def args(self) -> dict[str, Any]:
@@ -201,6 +203,7 @@ def waiting_approval(row: Row[Any]) -> WaitingApproval:
                 decision=None if row.decided_at is None else _stored_decision(row),
                 refusal=row.refusal,
                 path=() if row.path is None else tuple(json.loads(row.path)),
+                key=row.key,
             )
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass  # the texts of these errors may quote the row

@@ -7,7 +7,7 @@ line is invalid, the store cannot be used or the output cannot be written.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from json import dumps
@@ -16,31 +16,25 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic_core import from_json
 from rich.console import Console
-from rich.table import Table
 
 from traced_tools.approvals.pending_rows import WaitingApproval
 from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.cli.audit.formatting import as_text, escape, json_text, make_console
-from traced_tools.cli.exits import FAILED, NEGATIVE, exit_statuses, exit_with
-from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of
+from traced_tools.cli.exits import NEGATIVE, exit_statuses, exit_with
+from traced_tools.cli.listing import MOST_LISTED, Limit, advice, listed_of, make_table, time_or_never
+from traced_tools.cli.stores import Store, not_blank, open_store
 from traced_tools.core.approval import Approve, CallDecision, Reject
 from traced_tools.core.readable import readable_json
 from traced_tools.core.tool_input import Provide
-from traced_tools.core.variables import PENDING_STORE
 from traced_tools.errors import AlreadyDecided, NotWaiting, ResumeError
 
-_HEADINGS: Final = ("requested (UTC)", "call", "run", "agent", "tool", "waits for", "rule", "expires (UTC)")
+_HEADINGS: Final = ("requested (UTC)", "call", "run", "key", "agent", "tool", "waits for", "rule", "expires (UTC)")
+_REFUSED_HEADINGS: Final = ("requested (UTC)", "call", "run", "key", "agent", "tool", "can't resume")
 _VERBS: Final = {Approve: "approved", Reject: "rejected", Provide: "answered"}
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Decide about tool calls that wait in a pending store."
 )
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise typer.BadParameter("must not be blank")
-    return text
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:
@@ -54,23 +48,14 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
 
 
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="The call id.")]
-_Store = Annotated[
-    str,
-    typer.Option(
-        metavar="PATH_OR_URL",
-        envvar=PENDING_STORE,
-        help="The pending store: an SQLite file or a database URL.",
-        callback=_not_blank,
-    ),
-]
 _Run = Annotated[str | None, typer.Option(help="The id of the call's run, if several runs have this call id.")]
-_By = Annotated[str, typer.Option(metavar="NAME", help="Who decides. The audit trail records it.", callback=_not_blank)]
+_By = Annotated[str, typer.Option(metavar="NAME", help="Who decides. The audit trail records it.", callback=not_blank)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_calls(
-    store: _Store,
+    store: Store,
     agent: Annotated[str | None, typer.Option(help="Only calls of this agent.")] = None,
     principal: Annotated[str | None, typer.Option(help="Only calls of runs on behalf of this principal.")] = None,
     limit: Limit = None,
@@ -94,7 +79,7 @@ def list_calls(
 
 
 @app.command()
-def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> None:
+def show(call: _Call, store: Store, run: _Run = None, json: _Json = False) -> None:
     """Show a call of a run that waits, with its arguments and reasons, and its decision. No other command does."""
     with _open_store(store) as pending:
         pending_call = pending.find(call, run_id=run)
@@ -110,7 +95,7 @@ def show(call: _Call, store: _Store, run: _Run = None, json: _Json = False) -> N
 @app.command()
 def approve(
     call: _Call,
-    store: _Store,
+    store: Store,
     by: _By,
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="Other arguments for the tool, as a JSON object.")
@@ -126,7 +111,7 @@ def approve(
 @app.command()
 def answer(
     call: _Call,
-    store: _Store,
+    store: Store,
     by: _By,
     answers: Annotated[
         str,
@@ -142,7 +127,7 @@ def answer(
 @app.command()
 def reject(
     call: _Call,
-    store: _Store,
+    store: Store,
     by: _By,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. The model reads it.")],
     run: _Run = None,
@@ -154,7 +139,7 @@ def reject(
 
 @app.command()
 def withdraw(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: Store
 ) -> None:
     """Withdraw a run that waits, so that it never resumes. Exit with status 1 if no such run waits."""
     with _open_store(store) as pending:
@@ -165,7 +150,7 @@ def withdraw(
 
 @app.command()
 def retry(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: _Store
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run that paused.")], store: Store
 ) -> None:
     """Let a run that could not resume be resumed again, such as after its tool is back. Exit with status 1 if none."""
     with _open_store(store) as pending:
@@ -176,11 +161,7 @@ def retry(
 
 @contextmanager
 def _open_store(url: str) -> Iterator[PendingStore]:
-    """Open a store that exists, so that a mistyped URL creates none."""
-    with exit_statuses("approvals"), PendingStore(url) as store:
-        if not store.exists():
-            problem = f"{escape(repr(store))} has no pending runs: pass the path or URL that the client uses"
-            exit_with("approvals", FAILED, problem)
+    with exit_statuses("approvals"), open_store(url, "approvals") as store:
         try:
             yield store
         except (AlreadyDecided, NotWaiting, ResumeError) as error:
@@ -207,6 +188,7 @@ def _listed_json(call: WaitingApproval) -> dict[str, Any]:
     return {
         "call_id": call.call_id,
         "run_id": call.run_id,
+        "key": call.key,
         "state_id": call.state_id,
         "agent": call.agent,
         "conversation_id": call.conversation_id,
@@ -225,29 +207,38 @@ def _print_list(console: Console, calls: Sequence[WaitingApproval], total: int) 
     if not calls:
         console.print("no call waits for a decision")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in _HEADINGS:
-        table.add_column(heading, overflow="fold")
-    for call in calls:
-        cells = (call.call_id, call.run_id, call.agent, call.tool, _waits_for(call), call.rule)
-        table.add_row(_time(call.requested_at), *map(as_text, cells), _time(call.expires_at))
-    console.print(table)
+    rows = (
+        (
+            time_or_never(call.requested_at),
+            *(call.call_id, call.run_id, call.key, call.agent, call.tool, _waits_for(call), call.rule),
+            time_or_never(call.expires_at),
+        )
+        for call in calls
+    )
+    _print_table(console, _HEADINGS, rows)
     console.print(f"\n{listed_of(len(calls), total, 'oldest')}{advice(len(calls), total)}")
 
 
 def _print_refused(console: Console, calls: Sequence[WaitingApproval], total: int) -> None:
     if not calls:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("requested (UTC)", "call", "run", "agent", "tool", "can't resume"):
-        table.add_column(heading, overflow="fold")
-    for call in calls:
-        table.add_row(
-            _time(call.requested_at), *map(as_text, (call.call_id, call.run_id, call.agent, call.tool, call.refusal))
-        )
+    rows = (
+        (time_or_never(call.requested_at), call.call_id, call.run_id, call.key, call.agent, call.tool, call.refusal)
+        for call in calls
+    )
     console.print()
-    console.print(table)
+    _print_table(console, _REFUSED_HEADINGS, rows)
     console.print(f"\n{listed_of(len(calls), total, 'oldest')} of runs that can't resume{advice(len(calls), total)}")
+
+
+def _print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
+    """Print a table; the column with the keys is there only if a run has one."""
+    columns = [*zip(headings, *rows, strict=True)]
+    shown_columns = [cells for cells in columns if cells[0] != "key" or any(cells[1:])]
+    table = make_table(*(cells[0] or "" for cells in shown_columns))
+    for row in [*zip(*shown_columns, strict=True)][1:]:
+        table.add_row(*map(as_text, row))
+    console.print(table)
 
 
 def _print_call(console: Console, call: WaitingApproval) -> None:
@@ -256,6 +247,7 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         "tool": call.tool,
         "asked by": " > ".join(call.path) or None,
         "run": call.run_id,
+        "key": call.key,
         "agent": call.agent,
         "conversation": call.conversation_id,
         "principal": call.principal,
@@ -263,8 +255,8 @@ def _print_call(console: Console, call: WaitingApproval) -> None:
         "reason": call.reason,
         "intent": call.intent,
         "waits for": _waits_for(call),
-        "requested": _time(call.requested_at),
-        "expires": _time(call.expires_at),
+        "requested": time_or_never(call.requested_at),
+        "expires": time_or_never(call.expires_at),
         "refused": call.refusal,
     }
     for name, value in facts.items():
@@ -300,7 +292,3 @@ def _decision_fields(decision: CallDecision | None) -> dict[str, Any]:
     if isinstance(decision, Provide):
         return {"decision": "answered", **facts, "with": dict(decision.answers)}
     return {"decision": "approved", **facts, "with": None if decision.arguments is None else dict(decision.arguments)}
-
-
-def _time(time: datetime | None) -> str:
-    return "never" if time is None else time.isoformat(" ", "seconds").removesuffix("+00:00")
