@@ -38,7 +38,7 @@ from traced_tools.approvals.pending_rows import (
 )
 from traced_tools.approvals.pending_schema import CALLS, DURABLE_RUNS, PENDING_STORE, RUN_RECORDS, RUNS
 from traced_tools.approvals.run_logs import MAX_LIVES, LoadedRun, RunLogs
-from traced_tools.approvals.waiting_runs import WaitingRows, spend
+from traced_tools.approvals.waiting_runs import WaitingRows, spend, withdraw_waiting
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
@@ -415,7 +415,8 @@ class PendingStore:
     def withdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, so that its calls can no longer be decided and it never resumes.
 
-        A client does so if the user says something else in the run's conversation.
+        A client does so if the user says something else in the run's conversation. `run_logs.withdraw` withdraws a
+        durable run by its key, whether or not it waits.
 
         Args:
             run_id: the id of the run that paused.
@@ -424,13 +425,8 @@ class PendingStore:
             whether the run waited. If it did not, `is_withdrawn` returns whether it was withdrawn before, or resumed.
         """
         expect("run_id", run_id, str, "a str")
-        waits, now = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None)), unix_microseconds()
-        withdrawal = change(RUNS).where(waits).values(spent_at=now, withdrawn_at=now).returning(RUNS.c.state_id)
         with self._database.transaction() as connection:
-            state_ids = connection.execute(withdrawal).scalars().all()
-            durable = change(DURABLE_RUNS).where(DURABLE_RUNS.c.state_id.in_(state_ids))
-            connection.execute(durable.values(status="withdrawn", changed_at=now))
-        return bool(state_ids)
+            return bool(withdraw_waiting(connection, RUNS.c.run_id == run_id))
 
     async def awithdraw(self, run_id: str) -> bool:
         """Withdraw a run that waits, on asyncio; see `withdraw`."""

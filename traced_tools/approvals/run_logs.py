@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sqlalchemy import Connection, select, update
 
@@ -24,12 +24,13 @@ from traced_tools.approvals.pending_queries import (
     REFUSE_STATE,
     SPEND_DURABLE,
 )
-from traced_tools.approvals.pending_schema import DURABLE_RUNS
-from traced_tools.approvals.waiting_runs import WaitingRows, spend
+from traced_tools.approvals.pending_schema import DURABLE_RUNS, RUNS
+from traced_tools.approvals.waiting_runs import WaitingRows, end_durable, spend, withdraw_waiting
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RUN_STATUSES, ResumeRefusal, RunStatus
 from traced_tools.core.frozen import frozen
+from traced_tools.durable.history import LoggedRecord, logged_records
 from traced_tools.durable.records import StoredRecord
 from traced_tools.errors import PendingStoreUnavailable, RunTaken
 from traced_tools.loop.state import RunState
@@ -63,6 +64,12 @@ class KeptRun:
     lives: int
     submitted_at: datetime
     changed_at: datetime
+
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """Return the run that a row of the table has."""
+        times = (time_of(row.submitted_at), time_of(row.changed_at))
+        return cls(row.key, row.agent, row.principal, row.status, row.lives, *times)
 
 
 @frozen
@@ -173,14 +180,44 @@ class RunLogs:
         return claimed
 
     @_without_texts
+    def withdraw(self, key: str) -> bool:
+        """Withdraw a run, so that it never goes on, and its calls can no longer be decided.
+
+        A process that drives the run meanwhile ends with `RunTaken` before its next step. What its tools have done
+        stays done.
+
+        Args:
+            key: the key of the run.
+
+        Returns:
+            whether there was such a run that had neither finished nor been withdrawn.
+        """
+        expect("key", key, str, "a str")
+        of_key = DURABLE_RUNS.c.key == key
+        has_not_ended = DURABLE_RUNS.c.status.not_in(("finished", "withdrawn"))
+        with self._database.transaction() as connection:
+            # The state comes first, as in `claim`: otherwise, each of the two could wait for a lock of the other.
+            if withdraw_waiting(connection, RUNS.c.state_id.in_(select(DURABLE_RUNS.c.state_id).where(of_key))):
+                return True
+            state_ids = end_durable(connection, of_key & has_not_ended)
+            withdraw_waiting(connection, RUNS.c.state_id.in_(state_ids))  # it may have paused since
+        return bool(state_ids)
+
+    @_without_texts
     def runs(
-        self, *, status: RunStatus | None = None, agent: str | None = None, limit: int | None = None
+        self,
+        *,
+        status: RunStatus | None = None,
+        agent: str | None = None,
+        principal: str | None = None,
+        limit: int | None = None,
     ) -> list[KeptRun]:
         """Return the durable runs, those whose status has not changed for the longest time first.
 
         Args:
             status: only runs with this status; None for all.
             agent: only runs of this client; None for all.
+            principal: only runs on behalf of this principal; None for all.
             limit: the maximum number of runs; None for all.
         """
         if status is not None and status not in RUN_STATUSES:
@@ -188,20 +225,28 @@ class RunLogs:
         query = select(DURABLE_RUNS).order_by(DURABLE_RUNS.c.changed_at, DURABLE_RUNS.c.key)
         if status is not None:
             query = query.where(DURABLE_RUNS.c.status == status)
+        if principal is not None:
+            query = query.where(DURABLE_RUNS.c.principal == principal)
         with self._database.connect() as connection:
-            rows = connection.execute(_narrowed(query, agent, limit)).all()
-        return [
-            KeptRun(
-                row.key,
-                row.agent,
-                row.principal,
-                row.status,
-                row.lives,
-                time_of(row.submitted_at),
-                time_of(row.changed_at),
-            )
-            for row in rows
-        ]
+            return [KeptRun.of(row) for row in connection.execute(_narrowed(query, agent, limit))]
+
+    @_without_texts
+    def find(self, key: str) -> KeptRun | None:
+        """Return the durable run with a key; None if there is none."""
+        expect("key", key, str, "a str")
+        with self._database.connect() as connection:
+            return next((KeptRun.of(row) for row in DURABLE_RUN.rows(connection, {"of_key": key})), None)
+
+    @_without_texts
+    def history(self, key: str) -> list[LoggedRecord]:
+        """Return what the records of a run say, without contents and without a check of their digests.
+
+        Args:
+            key: the key of the run. The list is empty if there is none, or if its log was deleted.
+        """
+        with self._database.connect() as connection:
+            rows = RECORDS.rows(connection, {"of_key": key})
+        return logged_records((row.number, time_of(row.recorded_at), row.body) for row in rows)
 
     @_without_texts
     def interrupted(self, agent: str | None, limit: int | None) -> list[str]:

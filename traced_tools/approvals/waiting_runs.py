@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, update
 
 from traced_tools.approvals.pending_queries import (
     CALLS_OF_STATE,
@@ -19,6 +19,7 @@ from traced_tools.approvals.pending_queries import (
     WITHDRAWN_AT,
 )
 from traced_tools.approvals.pending_rows import call_rows, decision_columns, merge_decisions, run_row
+from traced_tools.approvals.pending_schema import DURABLE_RUNS, RUNS
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.frozen import frozen
 from traced_tools.errors import ResumeError
@@ -75,6 +76,25 @@ def spend(
             DECIDE_OPEN.execute(connection, {**columns[row.call_id], "of_state": state.id, "of_call": row.call_id})
     merged = {row.call_id: merge_decisions(row, decisions.get(row.call_id)) for row in rows}
     return {call_id: decision for call_id, decision in merged.items() if decision is not None}
+
+
+def withdraw_waiting(connection: Connection, condition: ColumnElement[bool]) -> Sequence[str]:
+    """Withdraw the runs that wait in the states that meet a condition, and return the ids of the states."""
+    now = unix_microseconds()
+    withdrawal = update(RUNS).where(condition, RUNS.c.spent_at.is_(None)).values(spent_at=now, withdrawn_at=now)
+    state_ids: Sequence[str] = connection.execute(withdrawal.returning(RUNS.c.state_id)).scalars().all()
+    end_durable(connection, DURABLE_RUNS.c.state_id.in_(state_ids))
+    return state_ids
+
+
+def end_durable(connection: Connection, condition: ColumnElement[bool]) -> Sequence[str | None]:
+    """Withdraw the durable runs that meet a condition, and return the ids of the states in which they waited last.
+
+    A withdrawal takes the number of a record, so a process that drives the run ends with `RunTaken`.
+    """
+    values = {"status": "withdrawn", "changed_at": unix_microseconds(), "last": DURABLE_RUNS.c.last + 1}
+    withdrawal = update(DURABLE_RUNS).where(condition).values(values)
+    return connection.execute(withdrawal.returning(DURABLE_RUNS.c.state_id)).scalars().all()
 
 
 def _spending_error(connection: Connection, state_id: str) -> ResumeError:

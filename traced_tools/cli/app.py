@@ -61,6 +61,7 @@ COMMANDS: Final = (
     ),
     _LateCommand("mcp", "traced_tools.cli.mcp.commands", "Serve tools to MCP clients."),
     _LateCommand("policy", "traced_tools.cli.policy.commands", "Check policies before you use them."),
+    _LateCommand("runs", "traced_tools.cli.runs.commands", "See, drive and withdraw durable runs in a pending store."),
 )
 
 

@@ -208,6 +208,11 @@ def stored_record(record: Record, key: str, number: int, before: str, state_key:
     return StoredRecord(number, body, _digest(body, key, number, before, state_key))
 
 
+def read_record(body: str) -> Record:
+    """Return the record that JSON has, or raise pydantic's `ValidationError`, whose text may quote the record."""
+    return _RECORD.validate_json(body)
+
+
 def read_records(rows: Sequence[StoredRecord], key: str, state_keys: Sequence[StateKey]) -> list[Record]:
     """Return the records of a log.
 
@@ -222,7 +227,7 @@ def read_records(rows: Sequence[StoredRecord], key: str, state_keys: Sequence[St
         if row.number != number or row.digest != _digest(row.body, key, number, before, signer):
             raise ResumeError(f"record {number} of the run {key!r} was altered or is missing", lasting="state_invalid")
         try:
-            records.append(_RECORD.validate_json(row.body))
+            records.append(read_record(row.body))
         except ValidationError:  # its text may quote the record
             problem = f"record {number} of the run {key!r} cannot be read: it is none of this release"
             raise ResumeError(problem, lasting="state_invalid") from None

@@ -5,17 +5,14 @@ Exit status: 0 if the client leaves or the process is interrupted, 2 if the tool
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
+from traced_tools.cli.loading import load_object, printing_to_stderr
 from traced_tools.core.variables import MCP_TOKEN as TOKEN_VARIABLE
 
 _COMMAND: Final = "mcp"
@@ -61,8 +58,8 @@ def serve(
         from traced_tools.mcp import serving
 
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None  # a token read from a file ends with a line feed
-        with _printing_to_stderr():
-            served = _load_object(tools)
+        with printing_to_stderr():  # standard output is for the protocol
+            served = load_object(tools, _COMMAND, example="shop.tools:tools")
         if transport is ServingTransport.HTTP and token is None and host not in serving.LOOPBACK:
             exit_with(_COMMAND, FAILED, f"anybody who reaches {host} could call the tools: set {TOKEN_VARIABLE}")
         try:
@@ -78,37 +75,3 @@ def serve(
             exit_with(
                 _COMMAND, FAILED, f"cannot serve at {host}, port {port}: {error.strerror or type(error).__name__}"
             )
-
-
-def _load_object(name: str) -> Any:
-    """Return the object of a module; modules of the current directory come first."""
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        exit_with(_COMMAND, FAILED, f"{name!a} is not of the form MODULE:OBJECT, such as shop.tools:tools")
-    sys.path.insert(0, os.getcwd())
-    try:
-        loaded: Any = importlib.import_module(module_name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            exit_with(_COMMAND, FAILED, f"there is no module {error.name}: pass its name, and run this where it is")
-        exit_with(_COMMAND, FAILED, f"the module {module_name} cannot be imported: {type(error).__name__}: {error}")
-    for part in path.split("."):
-        try:
-            loaded = getattr(loaded, part)
-        except AttributeError:
-            exit_with(_COMMAND, FAILED, f"the module {module_name} has no object {path}")
-    return loaded
-
-
-@contextmanager
-def _printing_to_stderr() -> Iterator[None]:
-    """Have what a module prints when it is imported go to standard error: standard output is for the protocol."""
-    sys.stdout.flush()
-    output = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(output, 1)
-        os.close(output)
