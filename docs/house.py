@@ -83,6 +83,12 @@ ANNEXES: Final = (
     Room("audit.advisor", "the advisor that makes records of a run", "how they are stored"),
     Room("durable", "the log of a run that outlives its process, and where the next process goes on", "a database"),
     Room("approvals", "the store in which runs wait for a person or a process", "who decides"),
+    Room(
+        "durable.workers",
+        "processes that drive the runs of a store, and the queues between them",
+        "what a run does",
+        ("durable.deliveries", "durable.lookout", "durable.presence"),
+    ),
     Room("testing", "scripted models, captured telemetry, a replaying server", "pytest"),
     Room("demo", "`traced-tools demo`, and the scenario that plays every telemetry", "the boards that show it"),
     Room("cli", "the command line", "what a program calls", ("__main__",)),

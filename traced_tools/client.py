@@ -305,6 +305,7 @@ class ChatClient:
         Raises:
             ConfigurationError: if the client has no `pending_store` that keeps durable runs.
             PendingStoreError: if the store fails.
+            QueueFull: if too many runs of the principal wait for their first life; see `PendingStore`.
             TypeError, ValueError: for an invalid argument.
         """
         call(self._submit(user, key, question))

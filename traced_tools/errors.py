@@ -463,6 +463,25 @@ class RunTaken(TracedToolsError):
         return RunTaken, (self.key,)
 
 
+class QueueFull(TracedToolsError):
+    """As many durable runs of a principal as the store allows wait for their first life, so a new one is refused.
+
+    Attributes:
+        agent: the name of the agent.
+        most: how many may wait.
+    """
+
+    def __init__(self, agent: str, most: int) -> None:
+        super().__init__(
+            f"{most} runs of the agent {agent!r} for this principal have not begun: submit the run again later"
+        )
+        self.agent = agent
+        self.most = most
+
+    def __reduce__(self) -> tuple[type[QueueFull], tuple[str, int]]:
+        return QueueFull, (self.agent, self.most)
+
+
 class PendingStoreError(TracedToolsError):
     """A store of runs that wait for approval cannot be read, or cannot take a decision.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from traced_tools import AssistantMessage, ToolCall, UserMessage
-from traced_tools.approvals import PendingStore, pending_store, run_logs, waiting_runs
+from traced_tools.approvals import PendingStore, due_runs, pending_store, run_logs, waiting_runs
 from traced_tools.core import PendingInput
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.flow.flow import call
@@ -83,5 +83,5 @@ def claimed(
 
 def set_microseconds(monkeypatch: pytest.MonkeyPatch, time: int) -> None:
     """Let stores read a time, in microseconds of Unix time."""
-    for module in (pending_store, run_logs, waiting_runs):
+    for module in (due_runs, pending_store, run_logs, waiting_runs):
         monkeypatch.setattr(module, "unix_microseconds", lambda: time)

@@ -74,6 +74,9 @@ def _count_ready() -> Select[Any]:
     return select(runs.c.agent, func.count(), func.min(runs.c.since)).group_by(runs.c.agent)
 
 
+IS_READY: Final = _is_ready()
+"""The condition that a run can resume."""
+
 # The inbox.
 
 CALLS_OF_WAITING_RUNS: Final = _calls_of_waiting_runs()
@@ -122,6 +125,12 @@ _OF_KEY: Final = DURABLE_RUNS.c.key == bindparam("of_key")
 KEY_OF_STATE: Final = Statement(select(DURABLE_RUNS.c.key).where(DURABLE_RUNS.c.state_id == bindparam("of_state")))
 DURABLE_RUN: Final = Statement(select(DURABLE_RUNS).where(_OF_KEY))
 RECORDS: Final = Statement(select(RUN_RECORDS).where(RUN_RECORDS.c.key == bindparam("of_key")).order_by("number"))
+COUNT_QUEUED: Final = select(func.count()).where(
+    DURABLE_RUNS.c.status == "submitted",
+    DURABLE_RUNS.c.agent == bindparam("of_agent"),
+    DURABLE_RUNS.c.principal.is_not_distinct_from(bindparam("of_principal", type_=DURABLE_RUNS.c.principal.type)),
+)
+"""The number of the runs of a principal that have not begun."""
 ADD_DURABLE_RUN: Final = Statement(insert(DURABLE_RUNS))
 ADD_RECORD: Final = Statement(insert(RUN_RECORDS))
 _ADVANCE: Final = update(DURABLE_RUNS).where(_OF_KEY, DURABLE_RUNS.c.last == bindparam("before"))
@@ -136,12 +145,12 @@ IS_DECIDED: Final = Statement(select(RUNS.c.state_id).where(_OF_STATE, _is_decid
 READY_KEYS: Final = (
     select(DURABLE_RUNS.c.key)
     .join(RUNS, RUNS.c.state_id == DURABLE_RUNS.c.state_id)
-    .where(DURABLE_RUNS.c.status == "waiting", _is_ready())
+    .where(DURABLE_RUNS.c.status == "waiting", IS_READY)
     .order_by(DURABLE_RUNS.c.changed_at, DURABLE_RUNS.c.key)
 )
 """The keys of the runs whose calls are all decided or expired, the oldest first."""
 _NOT_DURABLE: Final = ~exists().where(DURABLE_RUNS.c.state_id == RUNS.c.state_id)
-READY: Final = select(RUNS.c.state).where(_is_ready(), _NOT_DURABLE).order_by(RUNS.c.created_at, RUNS.c.state_id)
+READY: Final = select(RUNS.c.state).where(IS_READY, _NOT_DURABLE).order_by(RUNS.c.created_at, RUNS.c.state_id)
 """The states of the runs without a key that can resume, the oldest first."""
 
 # What an application deletes, and what it counts.

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, or_, select
 from sqlalchemy import update as change
 
+from traced_tools.approvals.due_runs import DueRuns
 from traced_tools.approvals.pending_queries import (
     ADD_DELETED,
     CALL,
@@ -81,22 +82,30 @@ class PendingStore:
             needs the extra `postgresql`. A missing SQLite file is created for its owner alone.
         expires: how long a call can be decided, from when it began to wait; None for ever. A call that has expired is
             denied with the reason code `approval_timeout` when its run resumes.
+        most_queued: how many durable runs of a principal may wait for their first life, for each agent, before `submit`
+            raises `QueueFull`; None for no limit. Runs without a principal share a queue.
 
     Attributes:
         run_logs: the logs of durable runs.
+        due_runs: the durable runs that a worker drives next.
 
     Raises:
         ConfigurationError: for a URL that cannot be used.
         TypeError, ValueError: for an invalid argument.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, expires: timedelta | None = None) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str], *, expires: timedelta | None = None, most_queued: int | None = None
+    ) -> None:
         expect("expires", expires, (timedelta, type(None)), "a timedelta or None")
         if expires is not None and expires <= timedelta():
             raise ValueError("expires must be a positive duration, or None for calls that never expire")
+        if most_queued is not None:
+            expect_whole("most_queued", most_queued, 1)
         self.expires: Final = expires
         self._database: Final = Database(url, PENDING_STORE)
-        self.run_logs: Final = RunLogs(self._database, expires)
+        self.run_logs: Final = RunLogs(self._database, expires, most_queued)
+        self.due_runs: Final = DueRuns(self._database)
         self._is_closed = False
 
     # What a client awaits.
@@ -136,6 +145,9 @@ class PendingStore:
             agent: the name of the client.
             question: what the run is asked.
             state_keys: the keys of which the first one signs the log; none for a log that isn't signed.
+
+        Raises:
+            QueueFull: if `most_queued` runs of the principal wait for their first life.
         """
         signer = state_keys[0] if state_keys else None
         record = stored_record(Submitted.of(question), key, 0, "", signer)

@@ -16,6 +16,7 @@ from traced_tools.approvals.pending_queries import (
     ADVANCE,
     ADVANCE_TO,
     BEGIN_LIFE,
+    COUNT_QUEUED,
     DURABLE_RUN,
     IS_DECIDED,
     PAUSE,
@@ -32,8 +33,9 @@ from traced_tools.core.enums import RUN_STATUSES, ResumeRefusal, RunStatus
 from traced_tools.core.frozen import frozen
 from traced_tools.durable.history import LoggedRecord, logged_records
 from traced_tools.durable.records import StoredRecord
-from traced_tools.errors import PendingStoreUnavailable, RunTaken
+from traced_tools.errors import PendingStoreUnavailable, QueueFull, RunTaken
 from traced_tools.loop.state import RunState
+from traced_tools.stores.advisory_locks import LOCK, lock_number
 from traced_tools.stores.columns import time_of, unix_microseconds
 from traced_tools.stores.database import Database
 from traced_tools.stores.errors import sql_problem, translate_errors
@@ -97,19 +99,27 @@ class RunLogs:
     Args:
         database: where the logs are, beside the runs that wait.
         expires: how long a call can be decided; None for ever.
+        most_queued: how many runs of a principal may wait for their first life, for each agent; None for no limit.
     """
 
-    def __init__(self, database: Database, expires: timedelta | None) -> None:
+    def __init__(self, database: Database, expires: timedelta | None, most_queued: int | None = None) -> None:
         self._database = database
         self._expires = expires
+        self._most_queued = most_queued
 
     @_without_texts
     def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord) -> None:
-        """Keep a run with its first record; a run with the key is kept once."""
+        """Keep a run with its first record; a run with the key is kept once.
+
+        Raises:
+            QueueFull: if too many runs of the principal wait for their first life.
+        """
         now = unix_microseconds()
         run = {"key": key, "agent": agent, "principal": principal, "status": "submitted", "last": record.number}
         run |= {"lives": 0, "submitted_at": now, "changed_at": now}
         with suppress(self._database.integrity_error), self._database.transaction() as connection:
+            if self._most_queued is not None and not DURABLE_RUN.rows(connection, {"of_key": key}):
+                self._check_queue(connection, agent, principal, self._most_queued)
             ADD_DURABLE_RUN.execute(connection, run)  # it fails if there is a run with this key
             _add(connection, key, record, now)
 
@@ -271,6 +281,12 @@ class RunLogs:
 
     def __repr__(self) -> str:
         return f"RunLogs({str(self._database)!r})"
+
+    def _check_queue(self, connection: Connection, agent: str, principal: str | None, most: int) -> None:
+        if not self._database.is_sqlite:  # where a transaction is the only one that writes
+            connection.execute(LOCK, {"number": lock_number("queue", agent, principal)})
+        if connection.execute(COUNT_QUEUED, {"of_agent": agent, "of_principal": principal}).scalar_one() >= most:
+            raise QueueFull(agent, most)
 
     def _append(self, connection: Connection, key: str, record: StoredRecord, status: RunStatus | None) -> None:
         now = unix_microseconds()

@@ -1,0 +1,163 @@
+"""Workers: processes that share a store, and drive its durable runs to their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Self
+
+from traced_tools.approvals.due_runs import DueRun
+from traced_tools.approvals.pending_store import PendingStore
+from traced_tools.client import ChatClient
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.durable.deliveries import Deliveries, RunDelivery
+from traced_tools.durable.lookout import Lookout
+from traced_tools.durable.presence import presence
+from traced_tools.errors import PendingStoreError, RunTaken
+from traced_tools.flow.steps import Call
+from traced_tools.observe.failures import error_type
+
+_LONGEST_RETRY: Final = 30.0
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Workers:
+    """Drives the durable runs of a store in this process, beside other processes that do the same.
+
+    Use it as a context manager. Within the block, it drives runs that are submitted, runs whose calls are decided or
+    expired, and runs that a dead worker has left. It drives a run that an error has interrupted again after a pause,
+    which grows with each life. All runs are on one event loop, in a thread of its own. A run that waits takes no thread
+    and no place.
+
+    At the end of the block, the worker begins nothing more. It cuts the runs that go on after `grace` seconds, as if
+    the process had died: they go on in another worker, or when this one is back.
+
+    Needs the extra `durable`. DBOS carries the keys. A store on SQLite has one worker process, a store on PostgreSQL
+    several. All of them pass the same `at_once` and `per_tenant`.
+
+    Args:
+        store: the store of all clients.
+        clients: who drives the runs; the queue of each has its name.
+        name: names this worker. One process of the store has it at a time.
+        at_once: how many runs this worker drives at once.
+        per_tenant: how many runs of a principal all workers drive at once, for each client; None for no limit. Runs
+            without a principal share a place in the queue.
+        tool_context: returns the `tool_context` of a run from its key and its principal; a log doesn't keep it.
+        grace: seconds that runs may go on after the block.
+
+    Raises:
+        ConfigurationError: without DBOS; at the beginning of the block, if a living worker has the name, if another
+            process works on an SQLite store, or if this process has a DBOS already.
+        TypeError, ValueError: for an invalid argument.
+    """
+
+    def __init__(
+        self,
+        store: PendingStore,
+        clients: Iterable[ChatClient],
+        *,
+        name: str,
+        at_once: int = 32,
+        per_tenant: int | None = None,
+        tool_context: Callable[[str, str | None], Mapping[str, Any]] | None = None,
+        grace: float = 20.0,
+    ) -> None:
+        expect("store", store, PendingStore, "a PendingStore")
+        expect("name", name, str, "a str")
+        expect_whole("at_once", at_once, 1)
+        if per_tenant is not None:
+            expect_whole("per_tenant", per_tenant, 1)
+        if not grace >= 0:
+            raise ValueError("grace must be a number of seconds, 0 or more")
+        self._store = store
+        self._clients = _by_name(clients)
+        self._at_once, self._per_tenant = at_once, per_tenant
+        self._tool_context = tool_context
+        self._grace = grace
+        self._places = asyncio.Semaphore(at_once)
+        process = f"{name}:{secrets.token_hex(8)}"  # a process that comes back under the name is another one
+        self._presence = presence(store.due_runs.database, name, process)
+        self._deliveries = Deliveries(store.due_runs.database, process, self._take)
+        self._lookout = Lookout(store.due_runs, self._deliveries, self._presence)
+
+    def __enter__(self) -> Self:
+        # In a thread without an event loop, because DBOS would drive the runs on a loop that it finds.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self._begin).result()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self._end).result()
+
+    def _begin(self) -> None:
+        try:
+            self._store.due_runs.database.prepare()
+            self._presence.enter()
+            self._deliveries.begin(self._clients, self._at_once, self._per_tenant)
+            self._lookout.begin()
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._lookout.end()
+        self._deliveries.end(self._grace)
+        self._presence.leave()  # at last: others take over what was cut
+
+    async def _take(self, delivery: RunDelivery) -> str:
+        async with self._places:  # those of all clients together
+            return await self._drive(delivery)
+
+    async def _drive(self, delivery: RunDelivery) -> str:
+        """Drive the run of a delivery, and return what happened. No error leaves it: DBOS would keep the text."""
+        runs = self._store.due_runs
+        life_began: DueRun | None = None
+        try:
+            run = await Call[DueRun | None](runs.find, delivery.key).arun()
+            if run is None or run.last != delivery.last:
+                return "obsolete"
+            context: Mapping[str, Any] = {}
+            if self._tool_context is not None:
+                context = await Call[Mapping[str, Any]](self._tool_context, run.key, run.principal).arun()
+            life_began = run
+            await self._clients[run.agent].adrive(run.key, tool_context=context)
+        except RunTaken:
+            return "taken"
+        except Exception as error:
+            _LOG.warning("a life of the run %r has ended: %s", delivery.key, error_type(error))
+            if life_began is not None:
+                await self._interrupt(life_began)
+            return "interrupted"
+        return "driven"
+
+    async def _interrupt(self, run: DueRun) -> None:
+        """Make sure that the store knows that a life has ended: nobody else would begin the next one."""
+        pause = 1.0
+        while True:
+            try:
+                await Call[None](self._store.due_runs.interrupt, run.key, run.lives + 1).arun()
+            except PendingStoreError as error:
+                _LOG.warning("the store cannot record that the run %r is interrupted: %s", run.key, error_type(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_RETRY)
+            else:
+                return
+
+    def __repr__(self) -> str:
+        return f"Workers({self._store!r}, agents={[*self._clients]})"
+
+
+def _by_name(clients: Iterable[ChatClient]) -> dict[str, ChatClient]:
+    agents: dict[str, ChatClient] = {}
+    for client in clients:
+        expect("clients", client, ChatClient, "ChatClients")
+        if agents.setdefault(client.name, client) is not client:
+            raise ValueError(f"clients must have different names, and two have the name {client.name!r}")
+    if not agents:
+        raise ValueError("clients must have at least one client")
+    return agents
