@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -19,9 +21,10 @@ from traced_tools import Approve, ChatClient, ToolCall, ToolContext, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.approvals.due_runs import pause_after
 from traced_tools.approvals.run_logs import MAX_LIVES, RunLogs
-from traced_tools.durable import Workers
+from traced_tools.durable import Workers, presence
 from traced_tools.durable.deliveries import RunDelivery
-from traced_tools.errors import ConfigurationError, ModelError, PendingStoreUnavailable
+from traced_tools.durable.lookout import Lookout
+from traced_tools.errors import ConfigurationError, ModelError, PendingStoreUnavailable, QueueFull
 from traced_tools.stores.columns import unix_microseconds
 from traced_tools.testing import ScriptedChatModel
 
@@ -191,6 +194,99 @@ def test_runs_that_wait_hold_no_thread_and_no_place(store: PendingStore) -> None
         assert threading.active_count() <= threads + 40  # those of sixteen runs at once
         desk.client.submit("Go.", key="last")
         finish(store, 1)
+
+
+def test_a_queue_that_is_full_refuses_new_runs_of_its_principal(tmp_path: Path) -> None:
+    with PendingStore(tmp_path / "runs.db", most_queued=2) as store:
+        desk, other = Desk(store, "done"), Desk(store, name="other")
+        for principal in ("ana", None):
+            for number in range(2):
+                desk.client.submit("Go.", key=f"{principal}-{number}", principal=principal)
+            with pytest.raises(QueueFull, match="2 runs of the agent 'desk'"):
+                desk.client.submit("Go.", key="new", principal=principal)
+            desk.client.submit("Go.", key=f"{principal}-1", principal=principal)  # it is there already
+        desk.client.submit("Go.", key="eva", principal="eva")
+        other.client.submit("Go.", key="other", principal="ana")
+        desk.client.drive("ana-0")
+        desk.client.submit("Go.", key="new", principal="ana")
+
+
+def test_the_error_of_a_full_queue_crosses_processes() -> None:
+    error = pickle.loads(pickle.dumps(QueueFull("desk", 2)))
+    assert (error.agent, error.most) == ("desk", 2)
+
+
+@pytest.mark.slow
+def test_a_second_process_on_sqlite_is_refused(store: PendingStore, tmp_path: Path) -> None:
+    program = "\n".join(
+        [
+            "import sys",
+            "from tests.durable.test_workers import Desk, PendingStore, Workers, presence",
+            "presence.PATIENCE = 0",
+            "store = PendingStore(sys.argv[1])",
+            "with Workers(store, [Desk(store).client], name='b'): pass",
+        ]
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "runs.db")]
+    with Workers(store, [Desk(store).client], name="a"):
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "another process works on this SQLite store" in second.stderr
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 0, second.stderr
+
+
+class Queue:
+    """Stands for the queues of other processes, which are dead."""
+
+    def __init__(self, *deliveries: RunDelivery) -> None:
+        self.deliveries = [("dead:1", delivery) for delivery in deliveries]
+        self.events: list[tuple[str, Any]] = []
+
+    def pending(self) -> list[tuple[str, RunDelivery]]:
+        return self.deliveries
+
+    def ended(self, seconds: float) -> list[str]:
+        return []
+
+    def send(self, delivery: RunDelivery, tenant: str | None) -> None:
+        self.events.append(("send", delivery.id))
+
+    def resume(self, delivery: RunDelivery) -> None:
+        self.events.append(("resume", delivery.id))
+
+    def delete(self, ids: list[str]) -> None:
+        self.events.append(("delete", ids))
+
+
+def take_over(store: PendingStore, last: int) -> list[tuple[str, Any]]:
+    """Return what happens with a delivery of the run `k` that a dead worker had taken."""
+    queue: Any = Queue(RunDelivery("desk", "k", last))
+    Lookout(store.due_runs, queue, presence.presence(store.due_runs.database, "a", "a:1")).look()
+    return queue.events
+
+
+def test_runs_of_dead_workers_are_delivered_again_until_their_last_life(store: PendingStore) -> None:
+    def dies(*_: object) -> Any:
+        raise SystemExit
+
+    desk = Desk(store, *[dies] * MAX_LIVES)
+    desk.client.submit("Go.", key="k")
+    assert take_over(store, 0) == [("resume", "k@0"), ("send", "k@0")]  # no life had begun
+    for life in range(1, MAX_LIVES):
+        with pytest.raises(SystemExit):
+            desk.client.drive("k")
+        assert take_over(store, life - 1) == [("send", f"k@{life}"), ("delete", [f"k@{life - 1}"])]
+    with pytest.raises(SystemExit):
+        desk.client.drive("k")
+    assert take_over(store, MAX_LIVES - 1) == [("delete", [f"k@{MAX_LIVES - 1}"])]
+    assert statuses(store) == {"failed": 1}
+
+
+def test_a_run_that_had_paused_before_its_worker_died_is_not_delivered(store: PendingStore) -> None:
+    desk = Desk(store, [PAY])
+    desk.client.submit("Go.", key="k")
+    desk.client.drive("k")
+    assert take_over(store, 0) == [("delete", ["k@0"])]
 
 
 @pytest.fixture

@@ -9,17 +9,25 @@ the ledger in FOLDER, and a post does not end before there is a file `go` beside
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued
+from procrastinate.jobs import Status
+from sqlalchemy import URL, make_url
 
 from tests.waiting import until
 from traced_tools import ChatClient, ToolCall, UserMessage, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.core import ToolAnnotations
 from traced_tools.durable import Workers
+from traced_tools.errors import RunTaken
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 
@@ -60,15 +68,54 @@ def client(store: PendingStore, folder: Path, name: str) -> ChatClient:
     return ChatClient(ScriptedChatModel([answer] * 1_000), name="desk", tools=[look, post, pay], pending_store=store)
 
 
-def on_dbos(store: PendingStore, url: str, desk: ChatClient, name: str) -> None:
+def on_dbos(store: PendingStore, _: str, desk: ChatClient, name: str) -> None:
     with Workers(store, [desk], name=name, at_once=4):
         print("ready", flush=True)
         sys.stdin.read()
 
 
+def on_procrastinate(store: PendingStore, url: str, desk: ChatClient, name: str) -> None:
+    asyncio.run(_on_procrastinate(store, make_url(url).set(drivername="postgresql"), desk, name))
+
+
+async def _on_procrastinate(store: PendingStore, url: URL, desk: ChatClient, name: str) -> None:
+    app = App(connector=PsycopgConnector(conninfo=url.render_as_string(hide_password=False)))
+
+    @app.task(name="go")
+    async def go(key: str) -> None:
+        with suppress(RunTaken):
+            await desk.adrive(key)
+
+    async def look() -> None:
+        """Defer the keys of runs that can go on, and those of dead workers."""
+        while True:
+            for key in [*store.interrupted(agent="desk"), *store.decided(agent="desk")]:
+                with suppress(AlreadyEnqueued):  # the lock keeps two jobs from driving a run at once
+                    await go.configure(lock=key, queueing_lock=key).defer_async(key=key)
+            for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=2):
+                await app.job_manager.finish_job(job, Status.FAILED, delete_job=True)  # the store has the key
+            await asyncio.sleep(0.2)
+
+    async with app.open_async():
+        if not await app.check_connection_async():
+            await app.schema_manager.apply_schema_async()
+        options: Any = {
+            "update_heartbeat_interval": 0.5,
+            "stalled_worker_timeout": 2,
+            "fetch_job_polling_interval": 0.2,
+        }
+        work = app.run_worker_async(name=name, concurrency=4, install_signal_handlers=False, **options)
+        tasks = [asyncio.create_task(work), asyncio.create_task(look())]
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def main() -> None:
     engine, url, folder, name = sys.argv[1:]
-    engines: dict[str, Callable[..., Any]] = {"dbos": on_dbos}
+    engines: dict[str, Callable[..., Any]] = {"dbos": on_dbos, "procrastinate": on_procrastinate}
     with PendingStore(url) as store:
         engines[engine](store, url, client(store, Path(folder), name), name)
 

@@ -15,6 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import Engine
+
 from traced_tools.core.disk import create_private
 from traced_tools.core.frozen import frozen
 from traced_tools.errors import ConfigurationError
@@ -75,6 +77,7 @@ class Deliveries:
         self._process = process
         self.take: Final = take
         self._dbos: type[DBOS] = _load_dbos()
+        self._engine: Engine | None = None
 
     def begin(self, agents: Iterable[str], at_once: int, per_tenant: int | None) -> None:
         """Take deliveries from now on.
@@ -114,6 +117,8 @@ class Deliveries:
         if _current is self:
             self._dbos.destroy(workflow_completion_timeout_sec=math.ceil(grace))
             _current = None
+        if self._engine is not None:
+            self._engine.dispose()
 
     def send(self, delivery: RunDelivery, tenant: str | None) -> None:
         """Put a delivery into the queue of its agent; one that is there, or has ended lately, stays as it is.
@@ -179,7 +184,8 @@ class Deliveries:
             config["system_database_url"] = f"sqlite:///{path}"
         else:
             config["system_database_url"] = url.render_as_string(hide_password=False)
-            config["system_database_engine"] = store_engine(url, pool_size=5, pool_pre_ping=True)
+            self._engine = store_engine(url, pool_size=5, pool_pre_ping=True)  # which hides parameters in errors
+            config["system_database_engine"] = self._engine
             config["dbos_system_schema"] = _SCHEMA
         return config
 
