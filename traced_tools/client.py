@@ -41,7 +41,7 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver, ToolMetadata
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_input import Provide
-from traced_tools.durable_run import DurableRun, check_key, drive_run, durable_store
+from traced_tools.durable_run import DurableRun, check_key, check_priority, drive_run, durable_store
 from traced_tools.errors import (
     AdvisorChainError,
     LoopLimitExceeded,
@@ -292,7 +292,9 @@ class ChatClient:
             raise ResumeError("a store keeps the state, so that it works once: pass the store as pending_store=")
         return replace(self._resume_request(paused, decisions, output=output, **settings), resumed_text=state)
 
-    def submit(self, user: UserContent | None = None, *, key: str, **question: Unpack[QuestionSettings]) -> None:
+    def submit(
+        self, user: UserContent | None = None, *, key: str, priority: int = 0, **question: Unpack[QuestionSettings]
+    ) -> None:
         """Keep a run that outlives this process, blocking; nothing happens in it before `drive`.
 
         If the store has a run of this key, nothing changes, so a request that is repeated begins one run.
@@ -300,6 +302,7 @@ class ChatClient:
         Args:
             user: the user's message, as in `prompt`.
             key: identifies the run: 1 to 200 printable characters. It is on the run's spans, events and audit records.
+            priority: `Workers` begin the runs of a higher priority first, from -1,000,000 to 1,000,000.
             **question: `messages`, `system`, `conversation_id`, `principal` and `attributes`, as in `prompt`.
 
         Raises:
@@ -308,14 +311,17 @@ class ChatClient:
             QueueFull: if too many runs of the principal wait for their first life; see `PendingStore`.
             TypeError, ValueError: for an invalid argument.
         """
-        call(self._submit(user, key, question))
+        call(self._submit(user, key, priority, question))
 
-    async def asubmit(self, user: UserContent | None = None, *, key: str, **question: Unpack[QuestionSettings]) -> None:
+    async def asubmit(
+        self, user: UserContent | None = None, *, key: str, priority: int = 0, **question: Unpack[QuestionSettings]
+    ) -> None:
         """Keep a run that outlives this process, on asyncio; see `submit`."""
-        await acall(self._submit(user, key, question))
+        await acall(self._submit(user, key, priority, question))
 
-    async def _submit(self, user: UserContent | None, key: str, question: QuestionSettings) -> None:
+    async def _submit(self, user: UserContent | None, key: str, priority: int, question: QuestionSettings) -> None:
         check_key(key)
+        check_priority(priority)
         check_names("submit", question, QuestionSettings)
         store, spec = durable_store(self._settings.pending_store), self.prompt(user, **question)
         principal = question.get("principal")
@@ -325,7 +331,7 @@ class ChatClient:
             self._settings.principal if principal is None else principal,
             check_attributes(question.get("attributes")),
         )
-        await store.submit(key, self.name, new_question, self._state_keys)
+        await store.submit(key, self.name, new_question, self._state_keys, priority)
 
     def drive(
         self, key: str, *, output: TypeForm[OutputT] = _NO_OUTPUT, **settings: Unpack[RequestSettings]

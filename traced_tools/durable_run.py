@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Final, Generic
 
-from traced_tools.core.checks import expect
+from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RunStatus
 from traced_tools.core.frozen import frozen
 from traced_tools.errors import (
@@ -25,6 +25,8 @@ from traced_tools.observe.failures import error_type
 from traced_tools.request_spec import ChatClientRequestSpec
 
 _MOST_KEY: Final = 200
+MOST_PRIORITY: Final = 1_000_000
+"""The highest priority of a run; the lowest one is its negative."""
 _LASTING: Final = (LoopLimitExceeded, ToolDefinitionError, ToolExecutionError, ToolNotFoundError)
 """Errors that another life would meet as well."""
 _LOG: Final = logging.getLogger(__name__)
@@ -56,6 +58,13 @@ def check_key(key: object) -> None:
     expect("key", key, str, "a str that identifies the run, such as the id of an order")
     if isinstance(key, str) and not (1 <= len(key) <= _MOST_KEY and key.isprintable() and key.strip()):
         raise ValueError(f"key must have 1 to {_MOST_KEY} printable characters, and not be blank")
+
+
+def check_priority(priority: object) -> None:
+    """Raise `TypeError` or `ValueError` unless `priority` can be the priority of a run."""
+    expect_whole("priority", priority, -MOST_PRIORITY)
+    if isinstance(priority, int) and priority > MOST_PRIORITY:
+        raise ValueError(f"priority must be at most {MOST_PRIORITY:,}")
 
 
 def durable_store(store: object) -> KeepsDurableRuns:

@@ -188,6 +188,19 @@ def test_a_store_of_the_first_version_is_migrated(url: str) -> None:
         assert store.delete_spent() == 1
 
 
+@pytest.mark.parametrize("version", [6, 7])
+def test_a_store_without_priorities_is_migrated(url: str, version: int) -> None:
+    with PendingStore(url) as store:
+        assert store.interrupted() == []  # which creates the tables
+    change = "ALTER TABLE durable_runs DROP COLUMN priority" if version == 7 else "DROP TABLE durable_runs"
+    execute(url, change)
+    execute(url, f"UPDATE pending_schema SET version = {version}")
+    with PendingStore(url) as store:
+        client = ChatClient(ScriptedChatModel(["done"]), name="desk", pending_store=store)
+        client.submit("Go.", key="k", priority=3)
+        assert [(run.key, run.priority) for run in store.due_runs.due()] == [("k", 3)]
+
+
 def test_an_unknown_call_or_that_of_a_resumed_run_cannot_be_decided(store: PendingStore) -> None:
     claimed(store, kept(store, paused("a")))
     for call_id, run_id in (("a", None), ("a", "run-1"), ("invented", None)):

@@ -287,6 +287,12 @@ def test_the_log_of_a_principal_that_is_deleted_stops_the_process_that_drives_it
         client.drive("k")
 
 
+@pytest.mark.parametrize(("priority", "problem"), [(1_000_001, "at most 1,000,000"), (-1_000_001, "at least -1000000")])
+def test_a_priority_has_bounds(world: World, priority: int, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"priority must be {problem}"):
+        world.client("done").submit("Go.", key="k", priority=priority)
+
+
 @pytest.mark.parametrize("key", ["", " ", "a\nb", "x" * 201])
 def test_a_key_is_short_and_printable(world: World, key: str) -> None:
     with pytest.raises(ValueError, match="key must have 1 to 200 printable characters"):

@@ -182,6 +182,16 @@ def test_a_worker_drives_so_many_runs_of_all_its_clients_at_once(store: PendingS
 
 
 @pytest.mark.slow
+def test_runs_of_a_higher_priority_begin_first(store: PendingStore) -> None:
+    desk = Desk(store, *[posts] * 8)
+    desk.go.set()
+    for user, priority in (("ana", -1), ("bob", 0), ("cleo", 1_000_000), ("dan", 7)):
+        desk.client.submit(user, key=user, priority=priority)
+    with Workers(store, [desk.client], name="a", at_once=1):
+        finish(store, 4)
+    assert desk.ran == ["cleo", "dan", "bob", "ana"]
+
+
 def test_runs_that_wait_hold_no_thread_and_no_place(store: PendingStore) -> None:
     desk = Desk(store, *[[PAY]] * 200, "done")
     with Workers(store, [desk.client], name="a", at_once=16):
@@ -248,7 +258,7 @@ class Queue:
     def ended(self, seconds: float) -> list[str]:
         return []
 
-    def send(self, delivery: RunDelivery, tenant: str | None) -> None:
+    def send(self, delivery: RunDelivery, tenant: str | None, priority: int) -> None:
         self.events.append(("send", delivery.id))
 
     def resume(self, delivery: RunDelivery) -> None:

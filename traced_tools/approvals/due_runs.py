@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, bindparam, case, literal, or_, select, update
+from sqlalchemy import BigInteger, bindparam, case, desc, literal, or_, select, update
 
 from traced_tools.approvals.pending_queries import DURABLE_RUN, IS_READY, NOW
 from traced_tools.approvals.pending_schema import DURABLE_RUNS, RUNS
@@ -31,7 +31,8 @@ _PAUSE: Final = case(
     *((DURABLE_RUNS.c.lives == lives, literal(pause_after(lives) * _SECOND, BigInteger)) for lives in range(MAX_LIVES)),
     else_=literal(_LONGEST_PAUSE * _SECOND, BigInteger),
 )
-_COLUMNS: Final = tuple(DURABLE_RUNS.c[name] for name in ("key", "agent", "principal", "status", "lives", "last"))
+_NAMES: Final = ("key", "agent", "principal", "status", "lives", "last", "priority")
+_COLUMNS: Final = tuple(DURABLE_RUNS.c[name] for name in _NAMES)
 _BEGINS: Final = select(*_COLUMNS, DURABLE_RUNS.c.changed_at).where(
     or_(
         DURABLE_RUNS.c.status == "submitted",
@@ -43,7 +44,7 @@ _GOES_ON: Final = (
     .join(RUNS, RUNS.c.state_id == DURABLE_RUNS.c.state_id)
     .where(DURABLE_RUNS.c.status == "waiting", IS_READY)
 )
-_DUE: Final = _BEGINS.union_all(_GOES_ON).order_by("changed_at", "key")
+_DUE: Final = _BEGINS.union_all(_GOES_ON).order_by(desc("priority"), "changed_at", "key")
 _LEFT_LIFE: Final = (
     update(DURABLE_RUNS)
     .where(DURABLE_RUNS.c.key == bindparam("of_key"), DURABLE_RUNS.c.status == "running")
@@ -64,6 +65,7 @@ class DueRun:
         status: where it is.
         lives: how many lives have begun since it was submitted, or went on after a pause.
         last: the number of the last record of its log.
+        priority: those with a higher one come first.
     """
 
     key: str
@@ -72,6 +74,7 @@ class DueRun:
     status: RunStatus
     lives: int
     last: int
+    priority: int
 
 
 class DueRuns:
@@ -89,7 +92,7 @@ class DueRuns:
 
     @_without_texts
     def due(self) -> list[DueRun]:
-        """Return the runs that a worker can drive now, of all agents, those that have waited longest first.
+        """Return the runs that a worker can drive now, of all agents, by priority, then those that waited longest.
 
         A run is due once it is submitted, once all of its calls are decided or expired, and some time after an error
         has ended its last life: see `pause_after`.
@@ -117,4 +120,4 @@ class DueRuns:
 
 
 def _due_run(row: Any) -> DueRun:
-    return DueRun(row.key, row.agent, row.principal, row.status, row.lives, row.last)
+    return DueRun(row.key, row.agent, row.principal, row.status, row.lives, row.last, row.priority)

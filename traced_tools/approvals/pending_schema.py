@@ -15,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    inspect,
 )
 from sqlalchemy import text as sql
 
@@ -107,6 +108,7 @@ DURABLE_RUNS: Final = Table(
     Column("state_id", _AnyText),  # the state with which it waits, or has waited last
     Column("submitted_at", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),  # the status
+    Column("priority", BigInteger, nullable=False, server_default="0"),  # a higher one comes first
     Index("durable_runs_by_status", "status", "agent", "changed_at"),
     Index("durable_runs_of_state", "state_id"),
     Index("durable_runs_of_principal", "principal"),
@@ -149,11 +151,17 @@ def _add_durable_runs(connection: Connection) -> None:
     RUN_RECORDS.create(connection, checkfirst=True)
 
 
+def _add_priorities(connection: Connection) -> None:
+    columns = inspect(connection).get_columns(DURABLE_RUNS.name)
+    if not any(column["name"] == "priority" for column in columns):  # the migration before may have made the table
+        connection.execute(sql("ALTER TABLE durable_runs ADD COLUMN priority BIGINT NOT NULL DEFAULT 0"))
+
+
 PENDING_STORE: Final = Schema(
     "pending store",
     _METADATA,
     version_table="pending_schema",
-    version=7,
+    version=8,
     migrations={
         1: _add_withdrawals,
         2: _add_input,
@@ -161,6 +169,7 @@ PENDING_STORE: Final = Schema(
         4: _add_paths,
         5: _add_refusals,
         6: _add_durable_runs,
+        7: _add_priorities,
     },
     lock=7_164_911_036_722_107_842,
     error=PendingStoreError,

@@ -137,7 +137,9 @@ class PendingStore:
         """
         return await Call[Mapping[str, CallDecision | Denied]](self._claim, state, decisions)
 
-    async def submit(self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey]) -> None:
+    async def submit(
+        self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey], priority: int = 0
+    ) -> None:
         """Keep a durable run with what it is asked; a run with the key is kept once. This is a flow.
 
         Args:
@@ -145,13 +147,14 @@ class PendingStore:
             agent: the name of the client.
             question: what the run is asked.
             state_keys: the keys of which the first one signs the log; none for a log that isn't signed.
+            priority: workers begin runs of a higher priority first.
 
         Raises:
             QueueFull: if `most_queued` runs of the principal wait for their first life.
         """
         signer = state_keys[0] if state_keys else None
         record = stored_record(Submitted.of(question), key, 0, "", signer)
-        await Call[None](self.run_logs.submit, key, agent, question.principal, record)
+        await Call[None](self.run_logs.submit, key, agent, question.principal, record, priority)
 
     async def open_run(self, key: str, agent: str, state_keys: Sequence[StateKey]) -> OpenedRun:
         """Return where a durable run is, with its next life if it can go on. This is a flow.

@@ -108,15 +108,22 @@ class RunLogs:
         self._most_queued = most_queued
 
     @_without_texts
-    def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord) -> None:
+    def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord, priority: int = 0) -> None:
         """Keep a run with its first record; a run with the key is kept once.
+
+        Args:
+            key: the key of the run.
+            agent: the name of the client.
+            principal: on whose behalf the run is; None if it is not known.
+            record: what the run is asked.
+            priority: workers begin runs of a higher priority first.
 
         Raises:
             QueueFull: if too many runs of the principal wait for their first life.
         """
         now = unix_microseconds()
         run = {"key": key, "agent": agent, "principal": principal, "status": "submitted", "last": record.number}
-        run |= {"lives": 0, "submitted_at": now, "changed_at": now}
+        run |= {"lives": 0, "submitted_at": now, "changed_at": now, "priority": priority}
         with suppress(self._database.integrity_error), self._database.transaction() as connection:
             if self._most_queued is not None and not DURABLE_RUN.rows(connection, {"of_key": key}):
                 self._check_queue(connection, agent, principal, self._most_queued)

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 
 from traced_tools.core.disk import create_private
 from traced_tools.core.frozen import frozen
+from traced_tools.durable_run import MOST_PRIORITY
 from traced_tools.errors import ConfigurationError
 from traced_tools.stores.advisory_locks import lock_number
 from traced_tools.stores.database import Database
@@ -120,12 +121,13 @@ class Deliveries:
         if self._engine is not None:
             self._engine.dispose()
 
-    def send(self, delivery: RunDelivery, tenant: str | None) -> None:
+    def send(self, delivery: RunDelivery, tenant: str | None, priority: int) -> None:
         """Put a delivery into the queue of its agent; one that is there, or has ended lately, stays as it is.
 
         Args:
             delivery: the delivery.
             tenant: on whose behalf the run is.
+            priority: the priority of the run, up to `MOST_PRIORITY`.
         """
         self._dbos.enqueue_workflow_with_options(
             {
@@ -133,6 +135,7 @@ class Deliveries:
                 "queue_name": queue_name(delivery.agent),
                 "workflow_id": delivery.id,
                 "queue_partition_key": partition(tenant),
+                "priority": MOST_PRIORITY - priority,  # for DBOS, 0 comes first
             },
             delivery.agent,
             delivery.key,

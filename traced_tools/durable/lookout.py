@@ -62,7 +62,7 @@ class Lookout:
         for run in runs:
             delivery = RunDelivery(run.agent, run.key, run.last)
             if delivery.id not in self._sent_ids:
-                self._deliveries.send(delivery, run.principal)
+                self._deliveries.send(delivery, run.principal, run.priority)
                 self._sent_ids.add(delivery.id)
 
     def _look_again_and_again(self) -> None:
@@ -91,7 +91,7 @@ class Lookout:
             if run.lives >= MAX_LIVES:
                 self._runs.interrupt(run.key, run.lives)
             else:
-                self._deliveries.send(RunDelivery(run.agent, run.key, run.last), run.principal)
+                self._deliveries.send(RunDelivery(run.agent, run.key, run.last), run.principal, run.priority)
         self._deliveries.delete([delivery.id])
 
     def _forget(self) -> None:

@@ -116,8 +116,13 @@ class OpenedRun:
 class KeepsDurableRuns(KeepsPausedRuns, Protocol):
     """A store of runs that wait for a person or for a process; see `PendingStore`. These methods are flows."""
 
-    async def submit(self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey]) -> None:
-        """Keep a run with what it is asked; a run with the key is kept once."""
+    async def submit(
+        self, key: str, agent: str, question: Question, state_keys: Sequence[StateKey], priority: int = 0
+    ) -> None:
+        """Keep a run with what it is asked; a run with the key is kept once.
+
+        Workers begin runs of a higher `priority` first.
+        """
 
     async def open_run(self, key: str, agent: str, state_keys: Sequence[StateKey]) -> OpenedRun:
         """Return where a run is, with its next life if it can go on.
