@@ -84,4 +84,5 @@ PEERS = (
     Peer("fastmcp", "FastMCP"),
     Peer("cedar", "Cedar"),
     Peer("casbin", "casbin"),
+    Peer("dbos", "bare DBOS"),
 )

@@ -96,5 +96,14 @@ WORKLOADS = (
     Workload("mcp", "a call over MCP", ("client, stdio", "client, HTTP", "server, stdio", "server, HTTP"), (20,)),
     Workload("policy", "a decision of a policy", ("1 rule", "10,000 rules"), (20,), rounds=10),
     Workload("approval", "a run that pauses in SQLite for an approval and resumes", ("blocking",), repeats=5),
+    Workload(
+        "durable",
+        "a pass of a durable run in SQLite: three records, or as many steps of the engine",
+        ("blocking",),
+        (1, 10, 100),
+        "passes",
+        is_slope=True,
+        rounds=10,
+    ),
     Workload("startup", "a process that imports what an agent needs", ("import",), repeats=1, rounds=10),
 )
