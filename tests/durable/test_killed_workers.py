@@ -108,17 +108,14 @@ def test_an_approval_is_given_and_the_run_goes_on_after_all_its_processes_have_d
     assert Counter(map(tuple, runs.ledger())) == dict.fromkeys(calls, 1)
 
 
-def test_a_worker_whose_session_the_server_has_ended_goes_on(runs: Runs, postgresql: Server) -> None:
+def test_a_worker_whose_sessions_the_server_has_ended_goes_on(runs: Runs, postgresql: Server) -> None:
     desk = client(runs.store, runs.folder, "here")
     runs.go()
     with Workers(runs.store, [desk], name="here"):
         runs.submit("a-1")
         until(lambda: runs.statuses() == {"finished": 1})
         with postgresql.connect(OWNER) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN"
-                " (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
-            )
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'durable_%'")
         runs.submit("a-2")
         until(lambda: runs.statuses() == {"finished": 2})
 

@@ -22,7 +22,7 @@ from traced_tools.approvals import PendingStore
 from traced_tools.approvals.due_runs import pause_after
 from traced_tools.approvals.run_logs import MAX_LIVES, RunLogs
 from traced_tools.durable import Workers, presence
-from traced_tools.durable.deliveries import RunDelivery
+from traced_tools.durable.deliveries import Deliveries, RunDelivery
 from traced_tools.durable.lookout import Lookout
 from traced_tools.errors import ConfigurationError, ModelError, PendingStoreUnavailable, QueueFull
 from traced_tools.stores.columns import unix_microseconds
@@ -377,11 +377,12 @@ def test_a_life_whose_end_the_store_could_not_record_is_interrupted_later(
 def test_a_run_that_is_cut_at_the_end_of_the_block_goes_on_in_the_next_worker(store: PendingStore) -> None:
     desk = Desk(store, *[posts] * 3)
     desk.client.submit("ana", key="k")
-    with Workers(store, [desk.client], name="a", grace=0):
+    workers = Workers(store, [desk.client], name="a", grace=0)
+    with workers:
         until(lambda: desk.ran == ["ana"])
     desk.go.set()
     assert statuses(store) == {"running": 1}
-    with Workers(store, [desk.client], name="a"):
+    with workers:
         finish(store, 1)
     assert desk.ran == ["ana"]
     assert "it may have run" in desk.model.requests[-1].messages[-1].results[0].content
@@ -411,11 +412,14 @@ def test_a_run_that_another_process_takes_over_ends_its_delivery(store: PendingS
 
 @pytest.mark.slow
 def test_a_delivery_for_a_state_that_has_passed_does_nothing(store: PendingStore) -> None:
+    async def drive(delivery: RunDelivery) -> str:
+        raise AssertionError(delivery.id)
+
     desk = Desk(store, "done")
     desk.client.submit("Go.", key="k")
-    with Workers(store, [desk.client], name="a") as workers:
+    with Workers(store, [desk.client], name="a"):
         finish(store, 1)
-        workers._deliveries.send(RunDelivery("desk", "k", 1), None)
+        Deliveries(store.due_runs.database, "other", drive).send(RunDelivery("desk", "k", 1), None)
         until(lambda: '"obsolete"' in [output for _, output, *_ in rows(store, "workflow_output")])
     assert len(desk.model.requests) == 1
 

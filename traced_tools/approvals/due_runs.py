@@ -118,6 +118,9 @@ class DueRuns:
         with self.database.transaction() as connection:
             connection.execute(_LEFT_LIFE, {"of_key": key, "of_life": lives, "now": unix_microseconds()})
 
+    def __repr__(self) -> str:
+        return f"DueRuns({str(self.database)!r})"
+
 
 def _due_run(row: Any) -> DueRun:
     return DueRun(row.key, row.agent, row.principal, row.status, row.lives, row.last, row.priority)

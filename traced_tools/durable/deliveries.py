@@ -37,7 +37,7 @@ _POLLING: Final = 0.25
 """Seconds between two looks of a worker into a queue."""
 _ENDED: Final = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 """What DBOS calls deliveries that have ended."""
-_MOST_DELETED: Final = 1_000
+_MOST_DELETED: Final = 10_000
 """Deliveries that are deleted at once."""
 
 
@@ -77,7 +77,7 @@ class Deliveries:
         self._database = database
         self._process = process
         self.take: Final = take
-        self._dbos: type[DBOS] = _load_dbos()
+        self._dbos: type[DBOS] = load_dbos()
         self._engine: Engine | None = None
 
     def begin(self, agents: Iterable[str], at_once: int, per_tenant: int | None) -> None:
@@ -208,7 +208,8 @@ def partition(tenant: str | None) -> str:
     return "-" if tenant is None else f"{lock_number('tenant', tenant):x}"
 
 
-def _load_dbos() -> type[DBOS]:
+def load_dbos() -> type[DBOS]:
+    """Return DBOS; raise `ConfigurationError` if it is not installed."""
     # DBOS prints to the console unless its logger has a handler; then its records go where those of others go.
     if not (log := logging.getLogger("dbos")).handlers:
         log.addHandler(logging.NullHandler())

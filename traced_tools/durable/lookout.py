@@ -46,8 +46,7 @@ class Lookout:
     def end(self) -> None:
         """Look no more."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def look(self) -> None:
         """Deliver what is due and what dead workers have left, if this worker is the one that looks."""

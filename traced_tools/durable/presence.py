@@ -101,6 +101,9 @@ class _SessionPresence:
             with suppress(SQLAlchemyError):
                 session.close()
 
+    def __repr__(self) -> str:
+        return f"the session of the worker {self._name!r} in {str(self._database)!r}"
+
     def _begin(self) -> bool:
         """Open a session with the locks of this worker; return whether the name was free."""
         engine = self._database.engine.execution_options(isolation_level="AUTOCOMMIT")

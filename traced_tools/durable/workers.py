@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,7 +15,7 @@ from traced_tools.approvals.due_runs import DueRun
 from traced_tools.approvals.pending_store import PendingStore
 from traced_tools.client import ChatClient
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.durable.deliveries import Deliveries, RunDelivery
+from traced_tools.durable.deliveries import Deliveries, RunDelivery, load_dbos
 from traced_tools.durable.lookout import Lookout
 from traced_tools.durable.presence import presence
 from traced_tools.errors import PendingStoreError, RunTaken
@@ -73,16 +74,14 @@ class Workers:
             expect_whole("per_tenant", per_tenant, 1)
         if not grace >= 0:
             raise ValueError("grace must be a number of seconds, 0 or more")
+        load_dbos()
         self._store = store
         self._clients = _by_name(clients)
+        self._name = name
         self._at_once, self._per_tenant = at_once, per_tenant
         self._tool_context = tool_context
         self._grace = grace
-        self._places = asyncio.Semaphore(at_once)
-        process = f"{name}:{secrets.token_hex(8)}"  # a process that comes back under the name is another one
-        self._presence = presence(store.due_runs.database, name, process)
-        self._deliveries = Deliveries(store.due_runs.database, process, self._take)
-        self._lookout = Lookout(store.due_runs, self._deliveries, self._presence)
+        self._ending = ExitStack()
 
     def __enter__(self) -> Self:
         # In a thread without an event loop, because DBOS would drive the runs on a loop that it finds.
@@ -92,26 +91,27 @@ class Workers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(self._end).result()
+            thread.submit(self._ending.close).result()
 
     def _begin(self) -> None:
-        try:
-            self._store.due_runs.database.prepare()
-            self._presence.enter()
-            self._deliveries.begin(self._clients, self._at_once, self._per_tenant)
-            self._lookout.begin()
-        except BaseException:
-            self._end()
-            raise
+        runs, process = self._store.due_runs, f"{self._name}:{secrets.token_hex(8)}"
+        places = asyncio.Semaphore(self._at_once)  # those of all clients together
 
-    def _end(self) -> None:
-        self._lookout.end()
-        self._deliveries.end(self._grace)
-        self._presence.leave()  # at last: others take over what was cut
+        async def take(delivery: RunDelivery) -> str:
+            async with places:
+                return await self._drive(delivery)
 
-    async def _take(self, delivery: RunDelivery) -> str:
-        async with self._places:  # those of all clients together
-            return await self._drive(delivery)
+        sign = presence(runs.database, self._name, process)
+        deliveries = Deliveries(runs.database, process, take)
+        lookout = Lookout(runs, deliveries, sign)
+        with ExitStack() as ending:
+            ending.callback(sign.leave)  # at last: others then take over what was cut
+            sign.enter()
+            ending.callback(deliveries.end, self._grace)
+            deliveries.begin(self._clients, self._at_once, self._per_tenant)
+            ending.callback(lookout.end)
+            lookout.begin()
+            self._ending = ending.pop_all()
 
     async def _drive(self, delivery: RunDelivery) -> str:
         """Drive the run of a delivery, and return what happened. No error leaves it: DBOS would keep the text."""
