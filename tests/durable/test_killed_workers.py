@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -106,6 +107,50 @@ def test_an_approval_is_given_and_the_run_goes_on_after_all_its_processes_have_d
         until(lambda: runs.statuses() == {"finished": 1})
     calls = {("look", "w-1", "first"), ("post", "w-1", "first"), ("pay", "w-1", "second")}
     assert Counter(map(tuple, runs.ledger())) == dict.fromkeys(calls, 1)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_worker_that_is_killed_again_and_again_comes_back_under_its_name(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    is_sqlite = kind == "sqlite"
+    url = f"sqlite:///{tmp_path / 'runs.db'}" if is_sqlite else str(request.getfixturevalue("postgresql_url"))
+    runs, keys = Runs(url, tmp_path), [f"a-{number}" for number in range(8)]
+    with runs.store:
+        runs.submit(*keys)
+        for lives in (1, 2):
+            with runs.worker("dbos", "first") as first:
+                until(lambda lives=lives: runs.posts_of("first") >= 4 * lives)
+                first.kill()
+        runs.go()
+        with runs.worker("dbos", "first"):
+            until(lambda: runs.statuses() == {"finished": 8})
+    assert Counter(key for tool, key, _ in runs.ledger() if tool == "post") == dict.fromkeys(keys, 1)
+
+
+def test_a_worker_that_stops_and_is_overtaken_does_nothing_twice_when_it_continues(
+    runs: Runs, postgresql: Server
+) -> None:
+    keys = [f"a-{number}" for number in range(8)]
+    runs.submit(*keys)
+    with runs.worker("dbos", "first") as first, runs.worker("dbos", "second"):
+        until(lambda: runs.posts_of("first") >= 2)
+        first.send_signal(signal.SIGSTOP)
+        try:
+            end_sessions(postgresql)  # as if the network had parted it from the server
+            runs.go()
+            until(lambda: runs.statuses() == {"finished": 8})
+        finally:
+            first.send_signal(signal.SIGCONT)
+        runs.submit("b-1")
+        until(lambda: runs.statuses() == {"finished": 9})
+    assert Counter(key for tool, key, _ in runs.ledger() if tool == "post") == dict.fromkeys([*keys, "b-1"], 1)
+
+
+def end_sessions(server: Server) -> None:
+    """End the sessions of all stores."""
+    with server.connect(OWNER) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'durable_%'")
 
 
 def test_a_worker_whose_sessions_the_server_has_ended_goes_on(runs: Runs, postgresql: Server) -> None:
