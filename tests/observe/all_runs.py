@@ -65,6 +65,7 @@ from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.instruments import PendingCounts
 from traced_tools.observe.providers import instruments_of
 from traced_tools.observe.run_telemetry import RunTelemetry
+from traced_tools.observe.scopes.durable_run import LifeMetrics
 from traced_tools.run.context import RunContext
 from traced_tools.search import RegexToolIndex, ToolMatch
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
@@ -426,7 +427,7 @@ class Inbox:
     """Stands for a store in which calls wait."""
 
     def counts(self) -> list[PendingCounts]:
-        return [PendingCounts("desk", 2, 90.0, 1, 30.0, {"tool_changed": 1})]
+        return [PendingCounts("desk", 2, 90.0, 1, 30.0, {"tool_changed": 1}, {"waiting": 1}, {"waiting": 5.0})]
 
 
 INBOX = Inbox()
@@ -439,12 +440,23 @@ def calls_that_wait_in_a_store(telemetry: Telemetry) -> None:
     instruments.pending_stores.watch(INBOX.counts)
 
 
+def lives_of_a_run(telemetry: Telemetry) -> None:
+    """Record lives of a durable run. The lives themselves are tested in `tests/durable`."""
+    metrics = LifeMetrics(RunTelemetry(telemetry.options, agent="desk"))
+    metrics.began("interrupted", 2.5)
+    metrics.recorded(0.001)
+    metrics.cut_call_answered()
+    metrics.taken()
+    metrics.ended("finished", 2)
+
+
 RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_of_the_scenario,
     run_with_guards,
     run_with_a_person,
     run_that_asks_for_approval,
     calls_that_wait_in_a_store,
+    lives_of_a_run,
     runs_that_search_tools,
     run_with_a_policy,
     run_with_a_result_withheld,

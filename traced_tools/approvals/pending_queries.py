@@ -74,6 +74,17 @@ def _count_ready() -> Select[Any]:
     return select(runs.c.agent, func.count(), func.min(runs.c.since)).group_by(runs.c.agent)
 
 
+def _count_durable() -> Select[Any]:
+    runs, records = DURABLE_RUNS.c, RUN_RECORDS.c
+    # A life may take long, so a running run is as old as its last record: a row that its primary key finds.
+    is_last = and_(runs.status == "running", records.key == runs.key, records.number == runs.last)
+    since = func.min(func.coalesce(records.recorded_at, runs.changed_at))
+    query = select(runs.agent, runs.status, func.count(), since).outerjoin_from(DURABLE_RUNS, RUN_RECORDS, is_last)
+    # Their number grows for ever: to count the runs that have ended would read the whole table.
+    has_not_ended = runs.status.in_(("submitted", "running", "interrupted", "waiting", "failed"))
+    return query.where(has_not_ended).group_by(runs.agent, runs.status)
+
+
 IS_READY: Final = _is_ready()
 """The condition that a run can resume."""
 
@@ -172,3 +183,5 @@ COUNT_REFUSED: Final = (
     .group_by(RUNS.c.agent, RUNS.c.refusal)
 )
 """The number of runs that can't resume, by agent and reason."""
+COUNT_DURABLE: Final = _count_durable()
+"""The number of durable runs that have not ended, and since when the oldest has its status, by agent and status."""

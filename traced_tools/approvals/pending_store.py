@@ -21,6 +21,7 @@ from traced_tools.approvals.pending_queries import (
     CALL,
     CALLS_OF_WAITING_RUNS,
     CALLS_TO_DECIDE,
+    COUNT_DURABLE,
     COUNT_READY,
     COUNT_REFUSED,
     COUNT_WAITING,
@@ -180,7 +181,8 @@ class PendingStore:
             return OpenedRun(loaded.status)
         signer = state_keys[0] if state_keys else None
         is_last = loaded.lives + 1 >= MAX_LIVES
-        life = Life(self.run_logs, key, agent, recovery, loaded.records[-1], signer, is_last=is_last)
+        idle_since, last = (loaded.status, loaded.recorded_at), loaded.records[-1]
+        life = Life(self.run_logs, key, agent, recovery, last, signer, idle_since=idle_since, is_last=is_last)
         return OpenedRun(loaded.status, life=life)
 
     # What an inbox calls.
@@ -517,7 +519,9 @@ class PendingStore:
     # Metrics for operators.
 
     def report_metrics(self, telemetry: TelemetryOptions | None = None) -> None:
-        """Report the calls that wait, the runs that are ready, and the runs that can't resume, as metrics by agent.
+        """Report the calls that wait, and the runs that are ready, that can't resume or that are durable, as metrics.
+
+        They are counted by agent, and by reason or status.
 
         The store is read at each collection, until it is closed. Call this in one of the processes that share the
         store, such as the worker that resumes runs: each process that does reports the same calls.
@@ -539,10 +543,15 @@ class PendingStore:
             calls = connection.execute(COUNT_WAITING, {"now": now}).all()
             runs = connection.execute(COUNT_READY, {"now": now}).all()
             refused = connection.execute(COUNT_REFUSED).all()
+            durable = connection.execute(COUNT_DURABLE).all()
         return [
             *(PendingCounts(agent, calls=count, oldest_call=_age(since, now)) for agent, count, since in calls),
             *(PendingCounts(agent, ready=count, oldest_ready=_age(since, now)) for agent, count, since in runs),
             *(PendingCounts(agent, refused={reason: count}) for agent, reason, count in refused),
+            *(
+                PendingCounts(agent, runs={status: count}, oldest_runs={status: _age(since, now)})
+                for agent, status, count, since in durable
+            ),
         ]
 
     def close(self) -> None:

@@ -84,6 +84,7 @@ class LoadedRun:
         lives: how many lives have begun since it was submitted, or went on after a pause.
         is_decided: whether it waits, and all of its calls are decided or expired.
         records: its records.
+        recorded_at: when the last one was made, in seconds of Unix time.
     """
 
     agent: str
@@ -91,6 +92,7 @@ class LoadedRun:
     lives: int
     is_decided: bool
     records: Sequence[StoredRecord]
+    recorded_at: float
 
 
 class RunLogs:
@@ -141,8 +143,10 @@ class RunLogs:
             now = unix_microseconds()
             is_decided = bool(IS_DECIDED.rows(connection, {"of_state": run.state_id, "now": now}))
         # A record that was added between the two reads is above the number of the run's row.
-        records = [StoredRecord(row.number, row.body, row.digest) for row in rows if row.number <= run.last]
-        return LoadedRun(run.agent, run.status, run.lives, is_decided, records)
+        rows = [row for row in rows if row.number <= run.last]
+        records = [StoredRecord(row.number, row.body, row.digest) for row in rows]
+        recorded_at = max((row.recorded_at for row in rows), default=0) / 1_000_000
+        return LoadedRun(run.agent, run.status, run.lives, is_decided, records, recorded_at)
 
     @_without_texts
     def append(

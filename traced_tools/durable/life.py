@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from traced_tools.core.approval import Approve, CallDecision, Denied
 from traced_tools.core.messages import UsageSum
@@ -25,9 +26,11 @@ from traced_tools.durable.records import (
     stored_record,
 )
 from traced_tools.durable.recovery import Recovery
+from traced_tools.errors import RunTaken
 from traced_tools.flow.steps import Call
 from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState
 from traced_tools.observe.failures import error_type
+from traced_tools.observe.scopes.durable_run import LifeMetrics
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import ResumeRefusal, RunStatus
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from traced_tools.core.state_key import StateKey
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.run.context import RunContext
+
+T = TypeVar("T")
 
 KEY_ATTRIBUTE: Final = "run.key"
 """The attribute with the key of the run, on the spans, events and audit records of each life."""
@@ -76,6 +81,7 @@ class Life:
         recovery: what the records so far add up to.
         last: the last record.
         state_key: signs the records; None for none.
+        idle_since: the status in which the run was left, and when, in seconds of Unix time.
         is_last: whether no other life begins by itself if an error ends this one.
 
     Attributes:
@@ -93,6 +99,7 @@ class Life:
         last: StoredRecord,
         state_key: StateKey | None,
         *,
+        idle_since: tuple[RunStatus, float],
         is_last: bool,
     ) -> None:
         question = recovery.submitted.question()
@@ -100,7 +107,9 @@ class Life:
         attributes = {**question.attributes, KEY_ATTRIBUTE: key, LIFE_ATTRIBUTE: self.number}
         self.question: Final = replace(question, attributes=attributes)
         self.state: Final = recovery.state(agent, attributes)
-        self._is_last = is_last
+        self._idle_since, self._is_last = idle_since, is_last
+        self._metrics: LifeMetrics | None = None
+        self._is_taken = False
         self._decisions = recovery.decisions
         self._log = log
         self._key = key
@@ -123,7 +132,10 @@ class Life:
             advisor_states: returns what advisors keep of the run.
         """
         self._advisor_states = advisor_states
+        self._metrics = LifeMetrics(run.telemetry)
         await self._append(LifeBegan(run_id=run.id, traceparent=traceparent), "running")
+        status, time_left = self._idle_since
+        self._metrics.began(status, max(0.0, time.time() - time_left))  # clocks of two machines may differ
 
     async def answered(
         self, run: RunContext, answer: AssistantMessage, messages: Sequence[Message], iteration: int
@@ -153,6 +165,9 @@ class Life:
     async def call_ended(self, run: RunContext, result: ToolResult) -> None:
         """Record the result of a call; see `Journal.call_ended`."""
         await self._append(CallEnded(result=KeptResult.of(result), spent=_spent(run)))
+        is_cut = self.state is not None and result.call_id in self.state.cut
+        if is_cut and result.outcome == "unknown" and self._metrics is not None:
+            self._metrics.cut_call_answered()
 
     async def pause(self, state: RunState, text: str) -> None:
         """Record that the run waits, and keep its state, as a flow."""
@@ -177,6 +192,8 @@ class Life:
     async def finished(self, content: str, stop_reason: str) -> None:
         """Record the end of the run, as a flow."""
         await self._append(Finished(content=content, stop_reason=stop_reason), "finished")
+        if self._metrics is not None:
+            self._metrics.ended("finished", self.number)
 
     async def failed(self, error: Exception, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
         """Record that an error has ended this life, as a flow.
@@ -187,7 +204,10 @@ class Life:
             refusal: why the calls that wait can't go on; None if nothing waits, or if they can.
         """
         record = LifeFailed(error_type=error_type(error), lasting=lasting)
-        await self._append(record, "failed" if lasting or self._is_last else "interrupted", refusal)
+        has_failed = lasting or self._is_last
+        await self._append(record, "failed" if has_failed else "interrupted", refusal)
+        if has_failed and self._metrics is not None:
+            self._metrics.ended("failed", self.number)
 
     async def _append(
         self, record: Record, status: RunStatus | None = None, refusal: ResumeRefusal | None = None
@@ -197,8 +217,22 @@ class Life:
     def _write(self, record: Record, write: Callable[[StoredRecord], Any]) -> None:
         with self._writing:
             row = self._row(record)
-            write(row)
+            self._measured(lambda: write(row))
             self._number, self._digest = row.number, row.digest
+
+    def _measured(self, write: Callable[[], T]) -> T:
+        """Call a function that writes to the log. The caller holds the lock."""
+        metrics, began = self._metrics, time.perf_counter()
+        try:
+            result = write()
+        except RunTaken:
+            if metrics is not None and not self._is_taken:  # the other calls of an answer meet it as well
+                metrics.taken()
+            self._is_taken = True
+            raise
+        if metrics is not None:
+            metrics.recorded(time.perf_counter() - began)
+        return result
 
     def _row(self, record: Record) -> StoredRecord:
         return stored_record(record, self._key, self._number + 1, self._digest, self._state_key)
@@ -212,7 +246,7 @@ class Life:
             return rows[-1]
 
         with self._writing:
-            claimed = self._log.claim(self._key, state, decisions, record_of)
+            claimed = self._measured(lambda: self._log.claim(self._key, state, decisions, record_of))
             self._number, self._digest = rows[-1].number, rows[-1].digest
         return claimed
 

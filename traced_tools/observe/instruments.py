@@ -92,6 +92,11 @@ class Instruments:
         meter.observe_gauge(names.TOOL_OLDEST_ACTIVE, self.active_tools.observe_oldest)
         meter.observe_up_down_counter(names.APPROVAL_PENDING, self.pending_approvals.observe)
         meter.observe_gauge(names.APPROVAL_OLDEST_PENDING, self.pending_approvals.observe_oldest)
+        self.durable_run_lives = meter.histogram(names.DURABLE_RUN_LIVES)
+        self.durable_run_idle = meter.histogram(names.DURABLE_RUN_IDLE)
+        self.durable_run_taken = meter.counter(names.DURABLE_RUN_TAKEN)
+        self.durable_run_unknown_outcomes = meter.counter(names.DURABLE_RUN_UNKNOWN_OUTCOMES)
+        self.durable_run_record_duration = meter.histogram(names.DURABLE_RUN_RECORD_DURATION)
         self.audit_records = meter.counter(names.AUDIT_RECORDS)
         self.audit_checkpoints_failed = meter.counter(names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = meter.counter(names.AUDIT_CHECKPOINTS_LOST)
@@ -320,6 +325,8 @@ class PendingCounts:
         ready: the runs whose calls are all decided or expired, and which have not resumed.
         oldest_ready: the seconds since the first of them became ready.
         refused: the runs that can't resume, by the reason.
+        runs: the durable runs, by their status.
+        oldest_runs: the seconds for which the oldest of them has this status, by the status.
     """
 
     agent: str
@@ -328,6 +335,8 @@ class PendingCounts:
     ready: int = 0
     oldest_ready: float = 0.0
     refused: Mapping[str, int] = field(default_factory=dict)
+    runs: Mapping[str, int] = field(default_factory=dict)
+    oldest_runs: Mapping[str, float] = field(default_factory=dict)
 
 
 class PendingStoreGauges:
@@ -349,11 +358,14 @@ class PendingStoreGauges:
         ):
             meter.observe_gauge(metric, partial(self._observe, value_of))
         meter.observe_gauge(names.PENDING_STORE_REFUSED, self._observe_refused)
+        meter.observe_gauge(names.PENDING_STORE_RUNS, self._observe_runs)
+        meter.observe_gauge(names.PENDING_STORE_OLDEST_RUN, self._observe_oldest_runs)
 
     def _forget_stores(self) -> None:
         self._reads: set[weakref.WeakMethod[Callable[[], list[PendingCounts]]]] = set()
         self._counts: dict[str, list[PendingCounts]] = {}
         self._refusals: set[tuple[str, str]] = set()
+        self._statuses: set[tuple[str, str]] = set()
         self._is_read = False  # as the last collection tried
 
     def watch(self, read: Callable[[], list[PendingCounts]]) -> None:
@@ -373,12 +385,10 @@ class PendingStoreGauges:
             for count in store_counts:
                 counts.setdefault(agent_name_label(count.agent), []).append(count)
         self._counts, self._is_read = counts, True
-        self._refusals |= {
-            (agent, reason)
-            for agent, agent_counts in counts.items()
-            for count in agent_counts
-            for reason in count.refused
-        }
+        for agent, agent_counts in counts.items():
+            for count in agent_counts:
+                self._refusals |= {(agent, reason) for reason in count.refused}
+                self._statuses |= {(agent, status) for status in count.runs}
         return self._of_agents(lambda counts: sum(agent_count.calls for agent_count in counts))
 
     def _observe(self, value_of: Callable[[list[PendingCounts]], float], _: CallbackOptions) -> list[Observation]:
@@ -390,14 +400,30 @@ class PendingStoreGauges:
         return [Observation(value_of(agent_counts), {names.AGENT_NAME: agent}) for agent, agent_counts in counts]
 
     def _observe_refused(self, options: CallbackOptions) -> Iterable[Observation]:
-        if not self._is_read:
-            return []
+        return self._of_labels(
+            names.RESUME_REFUSAL, self._refusals, lambda counts, reason: sum(c.refused.get(reason, 0) for c in counts)
+        )
+
+    def _observe_runs(self, options: CallbackOptions) -> Iterable[Observation]:
+        return self._of_labels(
+            names.DURABLE_RUN_STATUS, self._statuses, lambda counts, status: sum(c.runs.get(status, 0) for c in counts)
+        )
+
+    def _observe_oldest_runs(self, options: CallbackOptions) -> Iterable[Observation]:
+        return self._of_labels(
+            names.DURABLE_RUN_STATUS,
+            self._statuses,
+            lambda counts, status: max((c.oldest_runs.get(status, 0.0) for c in counts), default=0.0),
+        )
+
+    def _of_labels(
+        self, name: str, labels: set[tuple[str, str]], value_of: Callable[[list[PendingCounts], str], float]
+    ) -> list[Observation]:
+        """Return a value for each agent and second label that the stores have had."""
+        pairs = sorted(labels) if self._is_read else ()
         return [
-            Observation(
-                sum(count.refused.get(reason, 0) for count in self._counts[agent]),
-                {names.AGENT_NAME: agent, names.RESUME_REFUSAL: reason},
-            )
-            for agent, reason in sorted(self._refusals)
+            Observation(value_of(self._counts[agent], label), {names.AGENT_NAME: agent, name: label})
+            for agent, label in pairs
         ]
 
 

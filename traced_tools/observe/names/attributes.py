@@ -21,6 +21,7 @@ from traced_tools.core.enums import (
     REPAIRS,
     RESUME_REFUSALS,
     RETRY_REASONS,
+    RUN_STATUSES,
     SAFEGUARDED,
     STOP_REASONS,
     TIME_KINDS,
@@ -445,6 +446,12 @@ ACTORS: Final = _attribute(
 )
 RESUME_REFUSAL: Final = _attribute(
     "traced_tools.resume.refusal", "string", "Why a run that waited in a pending store can't resume.", RESUME_REFUSALS
+)
+DURABLE_RUN_STATUS: Final = _attribute(
+    "traced_tools.durable_run.status",
+    "string",
+    "Where a durable run is, or was before its next life.",
+    RUN_STATUSES,
 )
 INTENT: Final = _attribute("traced_tools.intent", "string", "The model's stated reason for the call.")
 MEMORY_LEFT_OUT: Final = _attribute(

@@ -78,6 +78,15 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "complete": "Keeps the end of the conversation when the loop ends.",
     },
     at.TIME_KIND: dict(at.TIME_MEANINGS.items()),
+    at.DURABLE_RUN_STATUS: {
+        "submitted": "The run waits for its first life.",
+        "running": "A process began to drive the run. It may have died since then.",
+        "interrupted": "An error has ended a life of the run, and another one may go on.",
+        "waiting": "Calls of the run wait for a person.",
+        "finished": "The run has ended with an answer, or at a limit.",
+        "failed": "Another life would fail as well, or there were too many. Somebody must drive or withdraw the run.",
+        "withdrawn": "The run never goes on, because it was withdrawn.",
+    },
     at.TOOL_ARGUMENTS_REPAIRS: {
         "blank": "The arguments were blank and were replaced with an empty object.",
         "null": "The arguments were null and were replaced with an empty object.",

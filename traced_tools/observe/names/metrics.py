@@ -413,6 +413,58 @@ PENDING_STORE_REFUSED: Final = _metric(
     "Runs in a pending store that can't resume, until they are withdrawn or retried.",
     (at.AGENT_NAME, at.RESUME_REFUSAL),
 )
+PENDING_STORE_RUNS: Final = _metric(
+    "traced_tools.pending_store.runs",
+    "gauge",
+    "{run}",
+    "Durable runs in a pending store that have neither finished nor been withdrawn, by their status.",
+    (at.AGENT_NAME, at.DURABLE_RUN_STATUS),
+)
+PENDING_STORE_OLDEST_RUN: Final = _metric(
+    "traced_tools.pending_store.oldest_run",
+    "gauge",
+    "s",
+    "Longest time for which a durable run has its status; of a running one, the time since its last record.",
+    (at.AGENT_NAME, at.DURABLE_RUN_STATUS),
+)
+DURABLE_RUN_LIVES: Final = _metric(
+    "traced_tools.durable_run.lives",
+    "histogram",
+    "{life}",
+    "Lives that durable runs had when they finished or failed.",
+    (at.AGENT_NAME, at.DURABLE_RUN_STATUS),
+    _COUNTS,
+)
+DURABLE_RUN_IDLE: Final = _metric(
+    "traced_tools.durable_run.idle",
+    "histogram",
+    "s",
+    "Time from the last record of a durable run that waits for no person to its next life.",
+    (at.AGENT_NAME, at.DURABLE_RUN_STATUS),
+    _APPROVAL_SECONDS,
+)
+DURABLE_RUN_TAKEN: Final = _metric(
+    "traced_tools.durable_run.taken",
+    "counter",
+    "{life}",
+    "Lives that stopped because another process went on with the run, or it was withdrawn or deleted.",
+    (at.AGENT_NAME,),
+)
+DURABLE_RUN_UNKNOWN_OUTCOMES: Final = _metric(
+    "traced_tools.durable_run.unknown_outcomes",
+    "counter",
+    "{tool_call}",
+    "Tool calls whose outcome is unknown because the process of their run ended while their tool ran.",
+    (at.AGENT_NAME,),
+)
+DURABLE_RUN_RECORD_DURATION: Final = _metric(
+    "traced_tools.durable_run.record.duration",
+    "histogram",
+    "s",
+    "Duration of the transactions that keep the records of durable runs.",
+    (at.AGENT_NAME,),
+    _ADVISOR_SECONDS,
+)
 TOOL_OLDEST_ACTIVE: Final = _metric(
     "traced_tools.tool.oldest_active",
     "gauge",
