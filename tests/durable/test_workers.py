@@ -239,6 +239,8 @@ def test_a_second_process_on_sqlite_is_refused(store: PendingStore, tmp_path: Pa
     )
     command = [sys.executable, "-c", program, str(tmp_path / "runs.db")]
     with Workers(store, [Desk(store).client], name="a"):
+        with pytest.raises(ConfigurationError):  # which leaves the lock of the process as it is
+            Workers(store, [Desk(store).client], name="b").__enter__()
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "another process works on this SQLite store" in second.stderr
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -422,6 +424,22 @@ def test_a_delivery_for_a_state_that_has_passed_does_nothing(store: PendingStore
         Deliveries(store.due_runs.database, "other", drive).send(RunDelivery("desk", "k", 1), None)
         until(lambda: '"obsolete"' in [output for _, output, *_ in rows(store, "workflow_output")])
     assert len(desk.model.requests) == 1
+
+
+@pytest.mark.slow
+def test_a_tool_that_exits_does_not_end_the_worker(store: PendingStore, clock: Callable[[float], None]) -> None:
+    @tool
+    async def leave() -> str:
+        """Leave."""
+        sys.exit(1)
+
+    model = ScriptedChatModel([[ToolCall("leave", {}, id="l")], "done"])
+    desk = ChatClient(model, name="desk", tools=[leave], pending_store=store)
+    desk.submit("Go.", key="k")
+    with Workers(store, [desk], name="a"):
+        until(lambda: statuses(store)["interrupted"] == 1)
+        clock(10)
+        finish(store, 1)
 
 
 @pytest.mark.slow

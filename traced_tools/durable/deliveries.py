@@ -80,6 +80,21 @@ class Deliveries:
         self._dbos: type[DBOS] = load_dbos()
         self._engine: Engine | None = None
 
+    def claim(self) -> None:
+        """Make this the one object of its kind in this process.
+
+        Raises:
+            ConfigurationError: if the process has another DBOS.
+        """
+        global _current
+        self._dbos(config=self._config())
+        if self._process != self._dbos.executor_id:
+            raise ConfigurationError(
+                "this process has a DBOS already: run Workers in a process of its own, once at a time"
+            )
+        _current = self
+        _register(self._dbos)
+
     def begin(self, agents: Iterable[str], at_once: int, per_tenant: int | None) -> None:
         """Take deliveries from now on.
 
@@ -87,24 +102,12 @@ class Deliveries:
             agents: whose queues to work on.
             at_once: how many deliveries of each agent this process takes at once.
             per_tenant: how many deliveries of a partition all processes take at once; None for no limit.
-
-        Raises:
-            ConfigurationError: if the process has another DBOS.
         """
-        global _current
-        dbos = self._dbos
-        queues = {agent: queue_name(agent) for agent in agents}
-        dbos(config=self._config())
-        if self._process != dbos.executor_id:
-            raise ConfigurationError(
-                "this process has a DBOS already: run Workers in a process of its own, once at a time"
-            )
-        _current = self
-        _register(dbos)
-        dbos.listen_queues([*queues.values()])
-        dbos.launch()
-        for queue in queues.values():
-            dbos.register_queue(
+        queues = [queue_name(agent) for agent in agents]
+        self._dbos.listen_queues(queues)
+        self._dbos.launch()
+        for queue in queues:
+            self._dbos.register_queue(
                 queue,
                 worker_concurrency=at_once,
                 partition_concurrency=per_tenant,

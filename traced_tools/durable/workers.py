@@ -46,7 +46,7 @@ class Workers:
         name: names this worker. One process of the store has it at a time.
         at_once: how many runs this worker drives at once.
         per_tenant: how many runs of a principal all workers drive at once, for each client; None for no limit. Runs
-            without a principal share a place in the queue.
+            without a principal count as those of one.
         tool_context: returns the `tool_context` of a run from its key and its principal; a log doesn't keep it.
         grace: seconds that runs may go on after the block.
 
@@ -106,8 +106,9 @@ class Workers:
         lookout = Lookout(runs, deliveries, sign)
         with ExitStack() as ending:
             ending.callback(sign.leave)  # at last: others then take over what was cut
-            sign.enter()
             ending.callback(deliveries.end, self._grace)
+            deliveries.claim()  # first, because closing a locked file would release the lock of the whole process
+            sign.enter()
             deliveries.begin(self._clients, self._at_once, self._per_tenant)
             ending.callback(lookout.end)
             lookout.begin()
@@ -128,7 +129,7 @@ class Workers:
             await self._clients[run.agent].adrive(run.key, tool_context=context)
         except RunTaken:
             return "taken"
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a tool that exits must not end the worker
             _LOG.warning("a life of the run %r has ended: %s", delivery.key, error_type(error))
             if life_began is not None:
                 await self._interrupt(life_began)
