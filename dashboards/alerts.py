@@ -10,7 +10,7 @@ from dashboards import collector, rules
 from dashboards import objectives as limits
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_TO_FIRST_CHUNK
 from dashboards.objectives import ENOUGH, FAST_BURN, FEW, NOT_CANCELLED, SLOW_BURN, BurnRate, Objective
-from dashboards.outcomes import LIMITED, REFUSED
+from dashboards.outcomes import GOES_ON, LIMITED, REFUSED
 from dashboards.promql import (
     INSTANCE,
     JOB,
@@ -196,6 +196,36 @@ LOOP_ALERTS: Final = (
         summary=f"{_AGENT}: the agent goes round in circles",
         description=f"{_PERCENT} of its tool calls repeat an earlier call and are refused.",
         panel=("tt-loops", 20),
+    ),
+)
+
+# Durable runs.
+
+DURABLE_ALERTS: Final = (
+    Alert(
+        name="DurableRunsIdle",
+        value=total(
+            select(names.PENDING_STORE_OLDEST_RUN, one_of(names.DURABLE_RUN_STATUS, GOES_ON)),
+            JOB,
+            names.AGENT_NAME,
+            function="max",
+        ),
+        condition=f"> {limits.IDLE_RUN_SECONDS}",
+        wait="1m",
+        severity="page",
+        summary=f"{_AGENT}: no process goes on with a durable run",
+        description=f"A run has made no progress for {_SECONDS}. Does a process run that drives what others have left?",
+        panel=("tt-loops", 41),
+    ),
+    Alert(
+        name="UnknownOutcomes",
+        value=occurrences(select(names.DURABLE_RUN_UNKNOWN_OUTCOMES), JOB, names.AGENT_NAME, window="15m"),
+        condition="> 0",
+        wait="0m",
+        severity="ticket",
+        summary=f"{_AGENT}: nobody knows whether calls have run",
+        description=f"The processes of {_COUNT} calls ended while their tools ran. Look up what the tools have done.",
+        panel=("tt-loops", 44),
     ),
 )
 
@@ -570,6 +600,7 @@ COLLECTOR_ALERTS: Final = (
 GROUPS: Final = {
     "traced_tools_objective_alerts": OBJECTIVE_ALERTS,
     "traced_tools_loop_alerts": LOOP_ALERTS,
+    "traced_tools_durable_alerts": DURABLE_ALERTS,
     "traced_tools_tool_alerts": TOOL_ALERTS,
     "traced_tools_model_alerts": MODEL_ALERTS,
     "traced_tools_cost_alerts": COST_ALERTS,

@@ -124,6 +124,8 @@ READY_SECONDS: Final = DEFAULTS.ready_seconds
 """How long a run in a pending store may be decided before it resumes."""
 PENDING_SECONDS: Final = DEFAULTS.pending_seconds
 """The age of a call in a pending store that nobody decides."""
+IDLE_RUN_SECONDS: Final = DEFAULTS.idle_run_seconds
+"""How long a durable run that waits for no person may make no progress."""
 LIMITED_RUNS: Final = DEFAULTS.limited_runs
 """The share of runs that limits may end."""
 REPEATED_CALLS: Final = 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from traced_tools.core.enums import STOP_REASONS, Decision, StopReason
+from traced_tools.core.enums import STOP_REASONS, Decision, RunStatus, StopReason
 
 FAILED: Final[tuple[StopReason, ...]] = ("error", "deadline", "consecutive_errors")
 """The run did not give its user an answer because something broke or took too long."""
@@ -21,6 +21,9 @@ CANCELLED: Final[tuple[StopReason, ...]] = ("cancelled",)
 WAITING: Final[tuple[StopReason, ...]] = ("awaiting_approval", "awaiting_input")
 """A call waits for approval or input. That is neither a success nor a failure, until a run goes on from there."""
 SUCCEEDED: Final = tuple(reason for reason in STOP_REASONS if reason not in (*FAILED, *LIMITED, *CANCELLED, *WAITING))
+
+GOES_ON: Final[tuple[RunStatus, ...]] = ("submitted", "running", "interrupted")
+"""The durable run waits for no person: a process drives it, or should."""
 
 ACCEPTED: Final[tuple[Decision, ...]] = ("allowed", "approved", "answered")
 """The tool ran, or an advisor answered the call."""

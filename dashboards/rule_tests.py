@@ -214,6 +214,27 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
         _AGENT,
         "20%",
     ),
+    "DurableRunsIdle": Case(
+        {_series(names.PENDING_STORE_OLDEST_RUN, {**_AGENT, names.DURABLE_RUN_STATUS: "running"}): "0+60x30"},
+        {
+            _series(
+                names.PENDING_STORE_OLDEST_RUN, {**_AGENT, names.DURABLE_RUN_STATUS: "interrupted"}
+            ): "0+60x14 0x20",
+            _series(names.PENDING_STORE_OLDEST_RUN, {**_AGENT, names.DURABLE_RUN_STATUS: "waiting"}): "0+600x30",
+            _series(names.PENDING_STORE_OLDEST_RUN, {**_AGENT, names.DURABLE_RUN_STATUS: "failed"}): "0+600x30",
+        },
+        "17m",
+        _AGENT,
+        "17m 0s",
+    ),
+    # One call is enough, although its counter begins with it.
+    "UnknownOutcomes": Case(
+        {_series(names.DURABLE_RUN_UNKNOWN_OUTCOMES, _AGENT): "_x75 1x20"},
+        {_series(names.DURABLE_RUN_UNKNOWN_OUTCOMES, _AGENT): "1x95"},
+        "80m",
+        _AGENT,
+        "1",
+    ),
     "ToolStuck": Case(
         {_series(names.TOOL_OLDEST_ACTIVE, _TOOL): "0+60x30"},
         {_series(names.TOOL_OLDEST_ACTIVE, _TOOL): "0+60x4 0 0+60x4 0"},

@@ -6,8 +6,8 @@ from typing import Final
 
 from dashboards import links, logql, traceql
 from dashboards.conventions import input_tokens_of_chats
-from dashboards.objectives import LIMITED_RUNS, REPEATED_CALLS
-from dashboards.outcomes import CANCELLED, FAILED, LIMITED
+from dashboards.objectives import IDLE_RUN_SECONDS, LIMITED_RUNS, REPEATED_CALLS
+from dashboards.outcomes import CANCELLED, FAILED, GOES_ON, LIMITED
 from dashboards.panels import (
     Board,
     Column,
@@ -31,11 +31,13 @@ from dashboards.promql import (
     legend,
     mean,
     none_of,
+    occurrences,
     one_of,
     quantile,
     quantile_of,
     rate,
     share,
+    total,
 )
 from dashboards.variables import AGENT, SERVICE, selection_of
 from traced_tools.observe import names
@@ -60,6 +62,8 @@ _REPEATED: Final = select(names.TOOL_DECISIONS, equals(names.TOOL_DECISION, "rep
 _SUM_AND_COUNT: Final[tuple[Part, Part]] = ("sum", "count")
 _NO_RUNS: Final = "No runs in this time range. Choose a longer range, or run: traced-tools demo --load"
 _NO_TRACES: Final = "No runs in Tempo in this time range, or Tempo answers no TraceQL metrics."
+_NO_STORE: Final = "No durable runs, or no process reports its pending store: call PendingStore.report_metrics()."
+_NO_LIVES: Final = "No durable run was driven in this time range."
 
 
 def _per(part: str, whole: str) -> str:
@@ -354,6 +358,126 @@ BOARD: Final = Board(
                     ),
                     empty=_NO_RUNS,
                     links=(links.board("tt-models", "Models", "job"), links.board("tt-tools", "Tools", "job", "agent")),
+                ),
+            ),
+        ),
+        Section(
+            "Durable runs",
+            (
+                TimeSeries(
+                    id=40,
+                    title="Durable runs by agent and status",
+                    question="Where are the runs that have not ended?",
+                    reading=(
+                        "submitted is the queue of an agent. interrupted waits for its next life, waiting for a "
+                        "person, and failed for somebody who drives or withdraws it: traced-tools runs list."
+                    ),
+                    queries=(
+                        Range(
+                            total(
+                                select(names.PENDING_STORE_RUNS),
+                                names.AGENT_NAME,
+                                names.DURABLE_RUN_STATUS,
+                            ),
+                            legend(names.AGENT_NAME, names.DURABLE_RUN_STATUS),
+                        ),
+                    ),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=41,
+                    title="Longest time without progress by agent",
+                    question="Does a run wait for a process, or for one that died?",
+                    reading=(
+                        "The time since a run was submitted or interrupted, or since the last record of a running "
+                        "one. Above the limit, no process drives it, or a step takes that long."
+                    ),
+                    queries=(
+                        Range(
+                            total(
+                                select(names.PENDING_STORE_OLDEST_RUN, one_of(names.DURABLE_RUN_STATUS, GOES_ON)),
+                                names.AGENT_NAME,
+                                function="max",
+                            ),
+                            legend(names.AGENT_NAME),
+                        ),
+                    ),
+                    unit="s",
+                    threshold=Threshold(IDLE_RUN_SECONDS),
+                    empty=_NO_STORE,
+                ),
+                TimeSeries(
+                    id=42,
+                    title="Lives per second by the status before",
+                    question="How often do processes go on with what others have left?",
+                    reading=(
+                        "submitted begins a run. running goes on after a process that died, interrupted after an "
+                        "error, and failed because somebody drove the run by hand."
+                    ),
+                    queries=(
+                        Range(
+                            rate(select(names.DURABLE_RUN_IDLE, part="count"), names.DURABLE_RUN_STATUS),
+                            legend(names.DURABLE_RUN_STATUS),
+                        ),
+                    ),
+                    unit="reqps",
+                    stacked=True,
+                    empty=_NO_LIVES,
+                ),
+                TimeSeries(
+                    id=43,
+                    title="p95 of the time to the next life by the status before",
+                    question="How long do runs wait for a process?",
+                    reading="running is how long a run lies still after its process has died.",
+                    queries=(
+                        Range(
+                            quantile(0.95, select, names.DURABLE_RUN_IDLE, names.DURABLE_RUN_STATUS),
+                            legend(names.DURABLE_RUN_STATUS),
+                            exemplars=True,
+                        ),
+                    ),
+                    unit="s",
+                    empty=_NO_LIVES,
+                ),
+                Table(
+                    id=44,
+                    title="Lives, overtaken processes and unknown outcomes",
+                    question="Do runs die, do two processes drive one run, and which calls may have run?",
+                    reading=(
+                        "Overtaken processes stopped in time; many of them are deliveries that come twice. An unknown "
+                        "outcome needs a person: traced-tools audit list --outcome unknown."
+                    ),
+                    queries=(
+                        Instant(mean(select, names.DURABLE_RUN_LIVES, names.AGENT_NAME, window=RANGE)),
+                        Instant(occurrences(select(names.DURABLE_RUN_TAKEN), names.AGENT_NAME, window=RANGE)),
+                        Instant(
+                            occurrences(select(names.DURABLE_RUN_UNKNOWN_OUTCOMES), names.AGENT_NAME, window=RANGE)
+                        ),
+                    ),
+                    columns={
+                        label_name(names.AGENT_NAME): Column("Agent"),
+                        "Value #A": Column("Lives per run"),
+                        "Value #B": Column("Overtaken processes"),
+                        "Value #C": Column("Unknown outcomes"),
+                    },
+                    sort="Value #C",
+                    empty=_NO_LIVES,
+                    links=(links.board("tt-audit", "Evidence", "job", "agent"),),
+                ),
+                TimeSeries(
+                    id=45,
+                    title="p95 of the time to keep a record by agent",
+                    question="Does the store slow runs down?",
+                    reading="A run keeps a record for each answer with calls, and two for each call of a tool.",
+                    queries=(
+                        Range(
+                            quantile(0.95, select, names.DURABLE_RUN_RECORD_DURATION, names.AGENT_NAME),
+                            legend(names.AGENT_NAME),
+                            exemplars=True,
+                        ),
+                    ),
+                    unit="s",
+                    empty=_NO_LIVES,
                 ),
             ),
         ),

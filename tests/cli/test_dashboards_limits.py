@@ -34,6 +34,7 @@ OTHERS: dict[str, float] = {
     "approval_seconds": 777,
     "pending_seconds": 7200,
     "ready_seconds": 55,
+    "idle_run_seconds": 66,
     "daily_cost": 250,
     "cost_factor": 8,
 }

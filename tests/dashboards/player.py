@@ -13,12 +13,14 @@ import os
 import sys
 from contextlib import suppress
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
 
 from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 import traced_tools
+from tests.dashboards.durable_lives import drive_runs_until
 from traced_tools import Approve, ChatClient, ToolCall, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.demo import Scenario
@@ -105,7 +107,12 @@ def main() -> None:
     sys.stdin.readline()
     folder = TemporaryDirectory()
     keep_runs(store := PendingStore(f"{folder.name}/pending.db"))
+    is_over = Event()
+    driver = Thread(target=drive_runs_until, args=(is_over, store))
+    driver.start()
     scenario.run(count=given.rounds * scenario.runs_per_round, rate=given.rate, on_unexpected=print_unexpected)
+    is_over.set()
+    driver.join()
     print(json.dumps({"traces": sorted(traces.ids)}), flush=True)
     sys.stdin.read()
     store.close()

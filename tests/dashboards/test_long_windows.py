@@ -28,6 +28,7 @@ NOT_IN_HISTORY = {
     "up{": "nothing is scraped",
     "traced_tools_export_": "nothing is exported",
     "traced_tools_pending_store_": "no store of runs is part of a history",
+    "traced_tools_durable_run_": "no store of runs is part of a history",
 }
 """Parts of queries and names that a history has no series for, and why."""
 

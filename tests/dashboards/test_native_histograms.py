@@ -13,9 +13,11 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.trace import NoOpTracerProvider
 
 from tests.dashboards.board_queries import BoardQuery, all_queries
+from tests.dashboards.durable_lives import drive_runs
 from tests.dashboards.remote_write import request
 from tests.judges.prometheus import Prometheus, scraping
 from traced_tools import TelemetryOptions
+from traced_tools.approvals import PendingStore
 from traced_tools.demo import Scenario
 from traced_tools.otel.prometheus import iter_metrics
 
@@ -32,7 +34,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     reader = InMemoryMetricReader()
     view = View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation(max_scale=8))
     provider = MeterProvider([reader], views=[view], shutdown_on_exit=False)
-    Scenario(seed=1).run(telemetry=TelemetryOptions(NoOpTracerProvider(), provider))
+    telemetry = TelemetryOptions(NoOpTracerProvider(), provider)
+    Scenario(seed=1).run(telemetry=telemetry)
+    with PendingStore(tmp_path_factory.mktemp("store") / "runs.db") as store:
+        drive_runs(store, telemetry)
     metrics = list(iter_metrics(reader.get_metrics_data()))
     provider.shutdown()
     with scraping({}, tmp_path_factory.mktemp("prometheus")) as server:

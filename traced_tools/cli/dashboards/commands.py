@@ -68,6 +68,9 @@ def export(
         float, _limit("The age of the oldest call in a pending store.")
     ] = DEFAULTS.pending_seconds,
     ready_seconds: Annotated[float, _limit("How long a decided run may wait for a worker.")] = DEFAULTS.ready_seconds,
+    idle_run_seconds: Annotated[
+        float, _limit("For how long a durable run that waits for no person may make no progress.")
+    ] = DEFAULTS.idle_run_seconds,
     daily_cost: Annotated[float, _limit("The US dollars that a service may cost in a day.")] = DEFAULTS.daily_cost,
     cost_factor: Annotated[float, _limit("How many times the median hour an hour may cost.")] = DEFAULTS.cost_factor,
 ) -> None:
@@ -90,6 +93,7 @@ def export(
             approval_seconds=approval_seconds,
             pending_seconds=pending_seconds,
             ready_seconds=ready_seconds,
+            idle_run_seconds=idle_run_seconds,
             daily_cost=daily_cost,
             cost_factor=cost_factor,
         )

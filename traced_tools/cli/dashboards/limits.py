@@ -37,6 +37,7 @@ class Limits:
         approval_seconds: the age of the oldest call whose run waits for approval.
         pending_seconds: the age of the oldest call in a pending store.
         ready_seconds: how long a decided run in a pending store may wait for a worker.
+        idle_run_seconds: for how long a durable run that waits for no person may make no progress.
         daily_cost: the US dollars that the agents of a service may cost in a day.
         cost_factor: how many times the median hour of the week an hour may cost.
 
@@ -57,6 +58,7 @@ class Limits:
     approval_seconds: float = 180
     pending_seconds: float = 86_400
     ready_seconds: float = 600
+    idle_run_seconds: float = 900
     daily_cost: float = 100
     cost_factor: float = 5
 
@@ -84,6 +86,7 @@ _COMPARED: Final[Mapping[str, str]] = {
     "approval_seconds": "ApprovalWaits",
     "pending_seconds": "PendingCallsWait",
     "ready_seconds": "DecidedRunsWait",
+    "idle_run_seconds": "DurableRunsIdle",
     "limited_runs": "RunsHitLimits",
     "tool_errors": "ToolDown",
     "model_errors": "ModelErrors",
@@ -107,6 +110,7 @@ _THRESHOLDS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "approval_seconds": (("tt-tools", 26),),
     "pending_seconds": (("tt-tools", 61),),
     "ready_seconds": (("tt-tools", 63),),
+    "idle_run_seconds": (("tt-loops", 41),),
     "limited_runs": (("tt-loops", 5),),
     "tool_errors": (("tt-tools", 3),),
     "model_errors": (("tt-models", 6), ("tt-models", 23)),
