@@ -30,7 +30,12 @@ _NUMBERS: Final = text(
     "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
     " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-_DEAD_WITHIN_SECONDS: Final = ("tcp_keepalives_idle = 2", "tcp_keepalives_interval = 1", "tcp_keepalives_count = 2")
+_DEAD_WITHIN_SECONDS: Final = (
+    "tcp_keepalives_idle = 1",
+    "tcp_keepalives_interval = 1",
+    "tcp_keepalives_count = 2",
+    "tcp_user_timeout = 3000",  # milliseconds, for an answer of the server that is on its way
+)
 """When the server drops the session of a machine that no longer answers. The system closes that of a killed process."""
 _without_texts: Final = translate_errors(sql_problem, PendingStoreUnavailable)
 
