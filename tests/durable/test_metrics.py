@@ -8,12 +8,14 @@ from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from tests.captured import Telemetry, total
 from tests.markers import MARKER
 from tests.waiting import PATIENCE
 from traced_tools import Approve, ChatClient, LoopLimits, ToolCall, tool
 from traced_tools.approvals import PendingStore
+from traced_tools.approvals.pending_schema import DURABLE_RUNS
 from traced_tools.errors import LoopLimitExceeded, ModelError, RunTaken
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
@@ -87,6 +89,15 @@ def test_each_life_tells_how_the_run_was_left_and_the_last_one_how_many_there_we
     assert counts(lives, names.DURABLE_RUN_IDLE) == {"submitted": 1, "running": 1, "interrupted": 1}
     assert lives.points(names.DURABLE_RUN_LIVES) == {"finished": 3}
     assert lives.points(names.DURABLE_RUN_TAKEN) == {}
+
+
+def test_a_run_whose_process_is_known_to_have_died_was_left_as_running(lives: Lives) -> None:
+    with pytest.raises(Died):
+        lives.client([POST], while_posting=dies).drive("k")
+    with lives.store._database.transaction() as connection:
+        connection.execute(update(DURABLE_RUNS).values(status="interrupted"))
+    lives.client("done").drive("k")
+    assert counts(lives, names.DURABLE_RUN_IDLE) == {"submitted": 1, "running": 1}
 
 
 def test_the_time_that_a_person_takes_is_no_idle_time(lives: Lives) -> None:

@@ -66,14 +66,6 @@ def _calls_of_waiting_runs() -> Select[Any]:
     return query.outerjoin(DURABLE_RUNS, DURABLE_RUNS.c.state_id == RUNS.c.state_id).where(_IS_UNSPENT)
 
 
-def _count_ready() -> Select[Any]:
-    # A run is ready since its last call was decided or has expired.
-    ready_since = func.max(func.coalesce(CALLS.c.decided_at, CALLS.c.expires_at)).label("since")
-    ready = select(RUNS.c.agent, ready_since).select_from(_OF_RUNS).where(_is_ready())
-    runs = ready.group_by(RUNS.c.state_id, RUNS.c.agent).subquery()
-    return select(runs.c.agent, func.count(), func.min(runs.c.since)).group_by(runs.c.agent)
-
-
 def _count_durable() -> Select[Any]:
     runs, records = DURABLE_RUNS.c, RUN_RECORDS.c
     # A life may take long, so a running run is as old as its last record: a row that its primary key finds.
@@ -83,6 +75,14 @@ def _count_durable() -> Select[Any]:
     # Their number grows for ever: to count the runs that have ended would read the whole table.
     has_not_ended = runs.status.in_(("submitted", "running", "interrupted", "waiting", "failed"))
     return query.where(has_not_ended).group_by(runs.agent, runs.status)
+
+
+def _count_ready() -> Select[Any]:
+    # A run is ready since its last call was decided or has expired.
+    ready_since = func.max(func.coalesce(CALLS.c.decided_at, CALLS.c.expires_at)).label("since")
+    ready = select(RUNS.c.agent, ready_since).select_from(_OF_RUNS).where(_is_ready())
+    runs = ready.group_by(RUNS.c.state_id, RUNS.c.agent).subquery()
+    return select(runs.c.agent, func.count(), func.min(runs.c.since)).group_by(runs.c.agent)
 
 
 IS_READY: Final = _is_ready()

@@ -47,7 +47,7 @@ from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
 from traced_tools.core.part_check import PartCheck
 from traced_tools.core.state_key import StateKey
 from traced_tools.durable.life import Life
-from traced_tools.durable.records import Submitted, read_records, stored_record
+from traced_tools.durable.records import LifeFailed, Submitted, read_records, stored_record
 from traced_tools.durable.recovery import Recovery
 from traced_tools.errors import (
     AlreadyDecided,
@@ -174,14 +174,18 @@ class PendingStore:
             raise UnknownRun(key, agent)
         if loaded.status == "withdrawn" or not loaded.records:  # the log of a run that has ended may be deleted
             return OpenedRun(loaded.status)
-        recovery = Recovery.of(read_records(loaded.records, key, state_keys))
+        records = read_records(loaded.records, key, state_keys)
+        recovery = Recovery.of(records)
         if recovery.ended is not None:
             return OpenedRun(loaded.status, content=recovery.ended.content, stop_reason=recovery.ended.stop_reason)
         if recovery.waits and not loaded.is_decided:
             return OpenedRun(loaded.status)
         signer = state_keys[0] if state_keys else None
         is_last = loaded.lives + 1 >= MAX_LIVES
-        idle_since, last = (loaded.status, loaded.recorded_at), loaded.records[-1]
+        # Somebody else may have noted that the process of a run died: then the run has no record of an error.
+        has_died = loaded.status == "interrupted" and not isinstance(records[-1], LifeFailed)
+        idle_since = ("running" if has_died else loaded.status, loaded.recorded_at)
+        last = loaded.records[-1]
         life = Life(self.run_logs, key, agent, recovery, last, signer, idle_since=idle_since, is_last=is_last)
         return OpenedRun(loaded.status, life=life)
 

@@ -81,7 +81,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     at.DURABLE_RUN_STATUS: {
         "submitted": "The run waits for its first life.",
         "running": "A process began to drive the run. It may have died since then.",
-        "interrupted": "An error has ended a life of the run, and another one may go on.",
+        "interrupted": "A life of the run has ended with an error, or with its process. Another one may go on.",
         "waiting": "Calls of the run wait for a person.",
         "finished": "The run has ended with an answer, or at a limit.",
         "failed": "Another life would fail as well, or there were too many. Somebody must drive or withdraw the run.",
