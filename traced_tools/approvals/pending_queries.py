@@ -144,9 +144,14 @@ COUNT_QUEUED: Final = select(func.count()).where(
 """The number of the runs of a principal that have not begun."""
 ADD_DURABLE_RUN: Final = Statement(insert(DURABLE_RUNS))
 ADD_RECORD: Final = Statement(insert(RUN_RECORDS))
-_ADVANCE: Final = update(DURABLE_RUNS).where(_OF_KEY, DURABLE_RUNS.c.last == bindparam("before"))
+_ADVANCE: Final = update(DURABLE_RUNS).where(
+    _OF_KEY, DURABLE_RUNS.c.last == bindparam("before"), DURABLE_RUNS.c.status != literal_column("'withdrawn'")
+)
 ADVANCE: Final = Statement(_ADVANCE)
-"""The update that takes the number of a record; it changes no row if another process has taken the number."""
+"""The update that takes the number of a record.
+
+It changes no row if another process has taken the number, or if the run is withdrawn.
+"""
 ADVANCE_TO: Final = Statement(_ADVANCE)
 """The same, which sets the status as well."""
 BEGIN_LIFE: Final = Statement(_ADVANCE.values(lives=DURABLE_RUNS.c.lives + literal_column("1")))
