@@ -302,28 +302,28 @@ def with_running_turn(view: MemoryView, turn: Turn) -> MemoryView:
     return replace(view, turns=turns, running=Turn.of(entries))
 
 
-def without_abandoned(turn: Turn, messages: Iterable[Message]) -> Turn:
-    """Return the turn of a run that resumes without the answers that it has not gone on with.
+def without_abandoned(turn: Turn, messages: Sequence[Message], conversation: Sequence[Message]) -> Turn:
+    """Return the turn of a run that resumes without the answers that it does not go on with.
 
     A process that ends right after an answer leaves the answer in the log, and the next one asks the model again.
 
     Args:
         turn: the turn in the log.
-        messages: what the run has added to its request, up to the answer that it goes on with.
+        messages: what the run has added to its request, up to the answer that it goes on with, and results of it.
+        conversation: what the run is asked to send, with the answers that an advisor has sent back.
     """
-    gone_on = {_call_ids(message) for message in messages if isinstance(message, AssistantMessage)}
-    rounds: list[Round] = []
-    for round_ in reversed(turn.rounds):
-        ids = _call_ids(round_.answer.message)
-        has_results = any(not entry.placeholder for entry in round_.following)
-        if has_results or not ids or ids in gone_on:
-            rounds.append(round_)
-        gone_on.discard(ids)  # some providers repeat the ids of calls when they are asked again
-    return turn if len(rounds) == len(turn.rounds) else Turn(turn.question, tuple(reversed(rounds)))
-
-
-def _call_ids(message: Message) -> tuple[str | None, ...]:
-    return tuple(call.id for call in message.tool_calls) if isinstance(message, AssistantMessage) else ()
+    size = max((place for place, round_ in enumerate(turn.rounds, 1) if round_.is_gone_on_with), default=0)
+    answers = [message for message in messages if isinstance(message, AssistantMessage) and message.tool_calls]
+    if answers:
+        # Some providers repeat the ids of calls, so an answer that the run has left may look like one with results.
+        places = [place for place, round_ in enumerate(turn.rounds, 1) if _is_same(round_.answer.message, answers[-1])]
+        alike = sum(_is_same(answer, answers[-1]) for answer in answers)
+        if places and sum(place <= size for place in places) < alike:
+            size = max(size, places[-1])
+    attempts = messages_after(turn.question[0].message, conversation) if turn.question else None
+    while size < len(turn.rounds) and turn.rounds[size].answer.message in (attempts or ()):
+        size += 1
+    return turn if size == len(turn.rounds) else Turn(turn.question, turn.rounds[:size])
 
 
 def without_siblings(turns: Sequence[Turn], number: int, running: Turn) -> tuple[Turn, ...]:

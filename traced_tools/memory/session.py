@@ -192,7 +192,7 @@ class MemorySession:
         # The view, the resumed turn and the append must be of one version of the log. If another run appends meanwhile,
         # everything is read and decided again.
         for _ in range(MOST_ATTEMPTS):
-            view = await self._read_view()
+            view = await self._read_view(conversation)
             previous_turns = None if view is None else await self._previous_turns(view)
             if view is None or previous_turns is None:
                 continue
@@ -229,7 +229,7 @@ class MemorySession:
             not_run = len(self.superseded)
             observe_missing_results(self.run, not_run, missing - not_run, iteration=self.iteration)
 
-    async def _read_view(self) -> MemoryView | None:
+    async def _read_view(self, conversation: Sequence[Message]) -> MemoryView | None:
         """Return the view that the run begins with, or goes on with; None if the log has changed meanwhile."""
         view = await self._log.read_view(self.memory.read)
         if self.view.inherited:
@@ -239,7 +239,7 @@ class MemorySession:
             paused_turn = await self._find_resumed_turn(paused)
             if paused_turn is None:
                 return None
-            self._resumed = without_abandoned(paused_turn, paused.messages())
+            self._resumed = without_abandoned(paused_turn, paused.messages(), conversation)
             view = with_running_turn(view, self._resumed)
         if self.ancestors:
             view = replace(view, turns=without_siblings(view.turns, self.turn, view.running))

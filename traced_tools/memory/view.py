@@ -58,6 +58,11 @@ class Round:
         real = [part for entry in self.following if not entry.placeholder for part in _shown_results(entry, _NO_CUTS)]
         return None not in answers_to(self.calls, real)
 
+    @property
+    def is_gone_on_with(self) -> bool:
+        """Whether its run has gone on with it: a call has a result that is not a placeholder, or the run has paused."""
+        return any(entry.pause is not None or (not entry.placeholder and results_in(entry)) for entry in self.following)
+
     def waiting_calls(self) -> Mapping[str, MessageEntry]:
         """Return the calls of which nothing is known but that they wait, by id, each with the entry of the pause."""
         if all(entry.pause is None for entry in self.following):  # the common case
@@ -312,13 +317,13 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
 
     Each run that begins with a message of the user has a turn of its own, which the runs that resume it continue.
     Another one continues the turn of its number: it adds the results of its calls, or the answer to a question that was
-    asked again.
+    asked again. Answers that a run has left behind, and that the run which resumes it has asked for again, are in none.
     """
     turns: list[list[MessageEntry]] = []
     by_run: dict[tuple[int, str | None], list[MessageEntry]] = {}
     last: dict[int, list[MessageEntry]] = {}
     for entry in entries:
-        key = (entry.turn, entry.resumes or entry.run_id)
+        key = (entry.turn, _first_run(entry))
         if key not in by_run:
             continued = None if isinstance(entry.message, UserMessage) else last.get(entry.turn)
             if continued is None:
@@ -326,7 +331,31 @@ def turns_of(entries: Iterable[MessageEntry]) -> tuple[Turn, ...]:
             by_run[key] = last[entry.turn] = turns[-1] if continued is None else continued
         by_run[key].append(entry)
     turns.sort(key=lambda entries: entries[0].turn)
-    return tuple(map(Turn.of, turns))
+    return tuple(_without_superseded(Turn.of(entries)) for entries in turns)
+
+
+def _without_superseded(turn: Turn) -> Turn:
+    """Return a turn without the answers that a run of it has not gone on with, and that a later one has asked again.
+
+    A process that ends right after an answer leaves the answer in the log. The run that resumes it goes on before the
+    answer, and none of its calls has begun. A run that goes on with an answer appends the results of its calls first.
+    """
+    if len(turn.rounds) < 2 or turn.rounds[-1].answer.resumes is None:
+        return turn
+    rounds: list[Round] = []
+    for round_ in reversed(turn.rounds):
+        if not rounds or round_.is_gone_on_with or not _is_resumed_by(round_.answer, rounds[-1].answer):
+            rounds.append(round_)
+    return turn if len(rounds) == len(turn.rounds) else Turn(turn.question, tuple(reversed(rounds)))
+
+
+def _is_resumed_by(entry: MessageEntry, later: MessageEntry) -> bool:
+    """Return whether an entry is of a run that the run of a later entry has resumed."""
+    return entry.run_id != later.run_id and later.resumes is not None and _first_run(entry) == _first_run(later)
+
+
+def _first_run(entry: MessageEntry) -> str | None:
+    return entry.resumes or entry.run_id
 
 
 def _find_round(message: ToolMessage, rounds: Sequence[Round]) -> int:
