@@ -13,14 +13,15 @@ from sqlalchemy import update
 
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
-from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, tool
+from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, ToolContext, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.approvals.pending_schema import RUN_RECORDS
 from traced_tools.approvals.run_logs import MAX_LIVES
-from traced_tools.core import ToolAnnotations, ToolCallback
+from traced_tools.core import InputRequest, PendingInput, Provide, ToolAnnotations, ToolCallback
 from traced_tools.durable_run import DurableRun
 from traced_tools.errors import (
     ConfigurationError,
+    InputRequired,
     LoopLimitExceeded,
     ModelError,
     ResumeError,
@@ -28,8 +29,9 @@ from traced_tools.errors import (
     UnknownRun,
 )
 from traced_tools.flow.flow import call
+from traced_tools.loop import ToolCallingAdvisor
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools import tool_callbacks
+from traced_tools.tools import ToolCallingManager, tool_callbacks
 
 LOOK, POST, PAY = (ToolCall(name, {}, id=name) for name in ("look", "post", "pay"))
 
@@ -164,7 +166,7 @@ def test_a_failed_model_call_interrupts_a_run_and_nothing_is_asked_or_run_again(
         drive(world.submitted([LOOK, POST], fails))
     assert (world.status(), world.store.interrupted()) == ("interrupted", ["k"])
     assert drive(world.client("done")).content == "done"
-    assert world.ran == ["look", "post"]
+    assert sorted(world.ran) == ["look", "post"]
 
 
 def test_a_tool_that_had_begun_has_an_unknown_outcome_which_is_told_once(
@@ -222,7 +224,7 @@ def test_calls_of_all_lives_count_against_the_limits(world: World, drive: Callab
     again = [ToolCall("look", {}, id="again")]
     with pytest.raises(LoopLimitExceeded):
         drive(world.client(again, "never", limits=limits))
-    assert (world.ran, world.status()) == (["look", "post"], "failed")
+    assert (sorted(world.ran), world.status()) == (["look", "post"], "failed")
 
 
 def test_a_run_whose_tool_is_gone_fails_at_once_and_keeps_its_log(world: World) -> None:
@@ -267,6 +269,56 @@ def test_a_run_that_is_withdrawn_never_goes_on(world: World) -> None:
     assert run.response is not None
     assert world.store.withdraw(run.response.run_id)
     assert (world.client().drive("k").status, world.store.decided()) == ("withdrawn", [])
+
+
+@pytest.mark.parametrize(("method", "error"), [("append", RunTaken), ("claim", ResumeError)])
+def test_a_run_that_is_withdrawn_while_a_process_begins_to_drive_it_stays_withdrawn(
+    world: World, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
+) -> None:
+    run, logs = world.submitted([PAY]).drive("k"), world.store.run_logs
+    assert run.response is not None
+    run_id, write = run.response.run_id, getattr(logs, method)
+
+    def withdrawn_before(*arguments: Any) -> Any:
+        world.store.withdraw(run_id)
+        return write(*arguments)
+
+    world.store.decide("pay", Approve())
+    monkeypatch.setattr(logs, method, withdrawn_before)
+    with pytest.raises(error):
+        world.client("never").drive("k")
+    monkeypatch.undo()
+    assert (world.status(), world.store.interrupted(), world.ran) == ("withdrawn", [], [])
+    assert world.client("never").drive("k").status == "withdrawn"
+
+
+def test_a_call_that_has_asked_for_input_waits_on_if_its_process_dies_in_another_call(
+    world: World, drive: Callable[..., DurableRun]
+) -> None:
+    question = {"message": "?", "requestedSchema": {"type": "object", "properties": {"cm": {"type": "number"}}}}
+
+    @tool
+    def order(context: ToolContext) -> str:
+        """Order something."""
+        world.ran.append("order")
+        if context.input is None:
+            raise InputRequired(
+                PendingInput(requests=(InputRequest(key="k", method="elicitation/create", params=question),))
+            )
+        return "ordered"
+
+    tools = [order, *tool_callbacks(dying("die"))]
+    last = ToolCall("die", {}, id="die")
+    limit = ToolCallingAdvisor(ToolCallingManager(max_concurrency=1))
+    with pytest.raises(Died):
+        drive(world.submitted([ToolCall("order", {}, id="order"), last], tools=tools, tool_calling_advisor=limit))
+    assert drive(world.client(tools=tools)).status == "waiting"
+    assert [(waiting.call_id, bool(waiting.input)) for waiting in world.store.pending()] == [("order", True)]
+    world.store.decide("order", Provide({"k": None}))
+    assert drive(world.client("done", tools=tools)).content == "done"
+    ordered, died = world.models[-1].requests[0].messages[-1].results
+    assert (ordered.content, died.content[:27]) == ("ordered", "The outcome of the call is ")
+    assert world.ran == ["order", "order"]
 
 
 def test_deleted_logs_leave_their_keys(world: World) -> None:

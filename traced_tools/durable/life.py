@@ -14,6 +14,7 @@ from traced_tools.durable.records import (
     Answered,
     CallBegan,
     CallEnded,
+    CallWaits,
     Claimed,
     Finished,
     KeptDecision,
@@ -28,11 +29,12 @@ from traced_tools.durable.records import (
 from traced_tools.durable.recovery import Recovery
 from traced_tools.errors import RunTaken
 from traced_tools.flow.steps import Call
-from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState
+from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState, WaitingCall
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.scopes.durable_run import LifeMetrics
 
 if TYPE_CHECKING:
+    from traced_tools.core.approval import PendingCall
     from traced_tools.core.enums import ResumeRefusal, RunStatus
     from traced_tools.core.messages import AssistantMessage, Message
     from traced_tools.core.state_key import StateKey
@@ -110,7 +112,7 @@ class Life:
         self._idle_since, self._is_last = idle_since, is_last
         self._metrics: LifeMetrics | None = None
         self._is_taken = False
-        self._decisions = recovery.decisions
+        self._decisions, self._waits = recovery.decisions, recovery.waits
         self._log = log
         self._key = key
         self._state_key = state_key
@@ -169,6 +171,10 @@ class Life:
         if is_cut and result.outcome == "unknown" and self._metrics is not None:
             self._metrics.cut_call_answered()
 
+    async def call_waits(self, run: RunContext, pending: PendingCall) -> None:
+        """Record that a call whose tool has begun waits; see `Journal.call_waits`."""
+        await self._append(CallWaits(call=WaitingCall.of(pending), spent=_spent(run)))
+
     async def pause(self, state: RunState, text: str) -> None:
         """Record that the run waits, and keep its state, as a flow."""
         spent = SpentRecord(
@@ -181,7 +187,7 @@ class Life:
         self, state: RunState, decisions: Mapping[str, CallDecision]
     ) -> Mapping[str, CallDecision | Denied]:
         """Return the decisions about the calls of a state that wait, as a flow; spend the state if no life has."""
-        if self._decisions is None and state.waiting:
+        if self._waits:
             self._decisions = await Call[Mapping[str, CallDecision | Denied]](self._claim, state, decisions)
         return {
             call_id: decision

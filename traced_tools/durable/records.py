@@ -102,6 +102,14 @@ class CallEnded(Value):
     spent: SpentRecord
 
 
+class CallWaits(Value):
+    """The tool of a call has asked for input, or its agent waits, while other calls of the answer may run."""
+
+    kind: Literal["call_waits"] = "call_waits"
+    call: WaitingCall
+    spent: SpentRecord
+
+
 class Paused(Value):
     """Calls wait for a person. The state is that of the run in the store."""
 
@@ -175,7 +183,7 @@ class LifeFailed(Value):
     lasting: bool
 
 
-Record = Submitted | LifeBegan | Answered | CallBegan | CallEnded | Paused | Claimed | Finished | LifeFailed
+Record = Submitted | LifeBegan | Answered | CallBegan | CallEnded | CallWaits | Paused | Claimed | Finished | LifeFailed
 _RECORD: Final[TypeAdapter[Record]] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 

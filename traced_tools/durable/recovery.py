@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traced_tools.core.approval import CallDecision, Denied
+from traced_tools.core.approval import CallDecision, Denied, nested_id
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import AssistantMessage, Message
 from traced_tools.durable.records import (
     Answered,
     CallBegan,
     CallEnded,
+    CallWaits,
     Claimed,
     Finished,
     LifeBegan,
@@ -41,9 +42,10 @@ class Recovery:
         results: the results of the calls of the answer, by the call's id.
         sent_ids: the ids of the calls whose results the conversation has, because the run has paused since.
         starts: the ids of the calls whose tools have begun, each with whether the tool may run again.
-        waiting: the calls that waited at the last pause and have no result, by id.
+        waiting: the calls that waited at the last pause, or wait since then, and have no result, by id.
         state_id: the id of the state with which the run paused; None if it has not paused at the answer.
-        decisions: the decisions with which the run went on; None while it waits.
+        decisions: the decisions with which the run went on, about calls that have not begun to wait again; None while
+            it waits.
         advisors: what advisors keep.
         spent: what the run has used.
         ended: the record that ends the run; None if it goes on.
@@ -118,6 +120,16 @@ class Recovery:
         """Return whether the tool of a call has begun, has no result, and may not run again."""
         return call_id not in self.results and self.starts.get(call_id) is False
 
+    def _forget_decisions(self, call: WaitingCall) -> None:
+        """Forget what was decided about a call, or its nested run, that has gone on and waits again."""
+        if self.decisions is not None:
+            inner = nested_id(call.call_id, "")
+            self.decisions = {
+                call_id: decision
+                for call_id, decision in self.decisions.items()
+                if call_id != call.call_id and not call_id.startswith(inner)
+            }
+
     def _take(self, record: Record) -> None:
         match record:
             case LifeBegan():
@@ -135,6 +147,11 @@ class Recovery:
                 self.results[record.result.call_id] = record.result
                 self.waiting.pop(record.result.call_id, None)
                 self.spent = record.spent
+            case CallWaits():
+                self.waiting[record.call.call_id] = record.call
+                self.starts.pop(record.call.call_id, None)
+                self.spent = record.spent
+                self._forget_decisions(record.call)
             case Paused():
                 self.waiting = {call.call_id: call for call in record.waiting}
                 self.starts = {}

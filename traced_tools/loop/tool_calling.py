@@ -259,7 +259,7 @@ class _Loop:
                 return None
             # an inner advisor may have sent the model other tools than the loop's request has
             offered = tools if broken else response.offered or self._request.tools
-            if run.journal is not None and broken is None:
+            if run.journal is not None:
                 messages = _messages_after(run.first_request or (), self._history)
                 await run.journal.answered(run, response.message, messages, iteration)
             result = await self._execute(response, offered, iteration, limit=broken)
@@ -287,7 +287,8 @@ class _Loop:
                 **approvals,
             )
         except BaseException:
-            if run.interrupted is not None:  # so that `complete_transcripts` passes on which tools have begun
+            # so that `complete_transcripts` passes on which tools have begun; a run with a journal goes on with them
+            if run.interrupted is not None and run.journal is None:
                 self._history = (*self._history, response.message, run.interrupted)
             raise
 
@@ -351,6 +352,7 @@ class _Loop:
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit), self._run.tally.broken_by)
         if self._run.limits.on_limit == "conclude":
+            self._run.journal = None  # no tool runs any more: another life concludes again, and asks anew
             await self._iterate(iteration, call_next, limit)
         return self.reached(limit)
 

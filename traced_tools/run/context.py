@@ -20,7 +20,7 @@ from traced_tools.observe.sanitize import drop_invalid_counts
 from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
 if TYPE_CHECKING:
-    from traced_tools.core.approval import NestedPause
+    from traced_tools.core.approval import NestedPause, PendingCall
     from traced_tools.core.conversation import CheckedConversation
     from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
@@ -100,6 +100,9 @@ class Journal(Protocol):
 
     async def call_ended(self, run: RunContext, result: ToolResult) -> None:
         """Record the result of a call, before the run relies on it."""
+
+    async def call_waits(self, run: RunContext, pending: PendingCall) -> None:
+        """Record that a call waits whose tool has begun: it has asked for input, or its agent waits."""
 
 
 class OpenCall:

@@ -186,8 +186,11 @@ class ToolExecution:
                 observed.fails_run(error)
         if error is not None:  # outside the block, which would record the error as one of its own
             raise error from None
-        if self._run.journal is not None and result.pending is None:
-            await self._run.journal.call_ended(self._run, result)
+        if self._run.journal is not None:
+            if result.pending is None:
+                await self._run.journal.call_ended(self._run, result)
+            elif self._has_begun:
+                await self._run.journal.call_waits(self._run, result.pending)
         return result
 
     def _report_start(self, observed: ToolCallObservation) -> None:

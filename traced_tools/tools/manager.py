@@ -305,7 +305,10 @@ class ToolCallingManager:
                 answer=answer.tool_calls,
                 repeatable=_is_repeatable(tool),
                 additional=_additional_names(tool),
+                # what nested runs have called since a call was admitted does not refuse it now
+                nested=run.totals.nested_tool_calls if earlier.decision == "limited" else 0,
             )
+            _record_result(run, tool_call, earlier)
 
     def execute_tool_calls(
         self,
@@ -457,11 +460,16 @@ class ToolCallingManager:
 
 
 def _record_results(run: RunContext, step: ExecuteTools, results: Sequence[ToolResult]) -> None:
-    """Count the results for the limits of equal calls and of failures."""
+    """Count the results for the limit of equal calls."""
     for tool_call, result in zip(step.calls, results, strict=False):  # a driver may resume the step with any list
-        # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
-        if result.pending is None and (result.outcome is not None or result.decision == "answered"):
-            run.tally.record_result(tool_call, result)
+        _record_result(run, tool_call, result)
+
+
+def _record_result(run: RunContext, tool_call: ToolCall, result: ToolResult) -> None:
+    """Count the result of a call for the limit of equal calls."""
+    # a refusal doesn't count: it would differ from the tool's last result and reset the count of equal calls
+    if result.pending is None and (result.outcome is not None or result.decision == "answered"):
+        run.tally.record_result(tool_call, result)
 
 
 def _admitted_places(places: Sequence[int], earlier: ToolExecutionResult, cut_ids: Set[str]) -> Set[int]:
