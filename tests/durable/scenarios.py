@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -44,6 +45,7 @@ from traced_tools.search import KeywordToolIndex
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools import ToolCallingManager
 
+T = TypeVar("T")
 MEMORIES = ("none", "inside", "outside")
 LOG_WRITES = ("submit", "append", "pause", "claim")
 UNKNOWN = "The outcome of the call is unknown, and it may have run: its process ended"
@@ -70,6 +72,9 @@ class Process(ABC):
     @abstractmethod
     def end(self) -> None:
         """End the process, and do not return."""
+
+    def read(self, agent: str, messages: Sequence[Message]) -> None:  # noqa: B027
+        """Take note of what a model is sent."""
 
     def step(self, name: str) -> None:
         """Count a step, at which the process may end."""
@@ -105,6 +110,7 @@ class Process(ABC):
         def answer(request: ChatRequest) -> Any:
             number = len(answers_with_calls(request.messages))
             self.note(f"asked {agent} {number}")
+            self.read(agent, request.messages)
             self.step(f"in the model of {agent}, answer {number}")
             return answers[number] if request.tools else "the end"
 
@@ -408,3 +414,11 @@ def results_in(messages: Sequence[Message]) -> dict[str, str]:
     """Return the results that a model reads, by the ids of their calls."""
     parts = [part for message in messages if isinstance(message, ToolMessage) for part in message.results]
     return {part.call_id: part.content for part in parts}
+
+
+def written_by(process: Process, part: T, *methods: str) -> T:
+    """Return a part of a store to which a process writes, with steps before and after each write."""
+    own = copy(part)  # threads of a process that has ended must not write as the next one
+    for name in methods:
+        setattr(own, name, process.around(name, getattr(own, name)))
+    return own

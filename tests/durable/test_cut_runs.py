@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from zlib import crc32
 
 import pytest
@@ -25,6 +25,7 @@ from tests.durable.scenarios import (
     decide_all,
     memory_of,
     results_in,
+    written_by,
 )
 from tests.memory.conversations import assert_well_formed, shown
 from tests.sweeps import sweep
@@ -38,7 +39,6 @@ from traced_tools.memory import InMemoryChatMemoryRepository
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 
-T = TypeVar("T")
 MOST_DRIVES = 12
 STRIDE = 6
 """Each case has every sixth step of its run; the cases of one scenario have different ones, and together all."""
@@ -171,14 +171,6 @@ class World:
         model = ScriptedChatModel(["later"])
         ChatClient(model, name="desk", advisors=advisors).prompt("And now?", conversation_id="c").call()
         return model.requests[0].messages
-
-
-def written_by(process: Process, part: T, *methods: str) -> T:
-    """Return a part of a store to which a process writes, with steps before and after each write."""
-    own = copy(part)  # threads of a process that has ended must not write as the next one
-    for name in methods:
-        setattr(own, name, process.around(name, getattr(own, name)))
-    return own
 
 
 def drive(mode: str, client: ChatClient, key: str, scenario: Scenario) -> DurableRun[Any]:

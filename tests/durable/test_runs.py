@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, inspect, text, update
 
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
@@ -258,6 +260,43 @@ def test_a_log_that_was_altered_is_refused(world: World, key: bytes | None) -> N
         world.client("done", approval_key=key).drive("k")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE run_records SET body = body || ' ' WHERE key = 'k' AND number = :number",
+        "UPDATE run_records SET digest = substr(digest, 1, 30) || '0' WHERE key = 'k' AND number = :number",
+        "DELETE FROM run_records WHERE key = 'k' AND number = :number",
+        "UPDATE run_records SET body = (SELECT body FROM run_records WHERE key = 'k' AND number = (:number + 3) % 8) "
+        "WHERE key = 'k' AND number = :number",
+        "UPDATE run_records SET (body, digest) = (SELECT body, digest FROM run_records WHERE key = 'k2' "
+        "AND number = :number) WHERE key = 'k' AND number = :number",
+    ],
+    ids=["altered", "signed otherwise", "dropped", "reordered", "spliced"],
+)
+def test_a_signed_log_with_another_record_is_refused_and_nothing_runs(world: World, change: str) -> None:
+    key = b"0" * 16
+    for run in ("k", "k2"):
+        client = world.client([LOOK], [POST], fails, approval_key=key)
+        client.submit("Go.", key=run, principal="ana")
+        with pytest.raises(ModelError):
+            client.drive(run)
+    loaded = world.store.run_logs.load("k")
+    assert loaded is not None
+    assert len(loaded.records) > 8
+    with world.store._database.transaction() as connection:
+        kept = connection.execute(text("SELECT * FROM run_records WHERE key = 'k'")).mappings().all()
+    for number in range(len(kept)):
+        with world.store._database.transaction() as connection:
+            connection.execute(text(change), {"number": number})
+        with pytest.raises(ResumeError, match="'k'"):
+            world.client("never", approval_key=key).drive("k")
+        with world.store._database.transaction() as connection:
+            connection.execute(text("DELETE FROM run_records WHERE key = 'k'"))
+            connection.execute(insert(RUN_RECORDS), [dict(row) for row in kept])
+    assert world.ran == ["look", "post"] * 2
+    assert world.client("done", approval_key=key).drive("k").content == "done"
+
+
 def test_a_client_with_a_key_refuses_a_log_without_signatures(world: World) -> None:
     world.submitted("done")
     with pytest.raises(ResumeError, match="not signed with a configured key"):
@@ -343,6 +382,45 @@ def test_the_log_of_a_principal_that_is_deleted_stops_the_process_that_drives_it
 def test_a_priority_has_bounds(world: World, priority: int, problem: str) -> None:
     with pytest.raises(ValueError, match=f"priority must be {problem}"):
         world.client("done").submit("Go.", key="k", priority=priority)
+
+
+def test_nothing_of_a_principal_is_left_while_a_process_drives_its_run(tmp_path: Path) -> None:
+    path, mark = tmp_path / "runs.db", "mArKeR"
+    with PendingStore(path) as store:
+        world = World(store)
+        waits = world.client([ToolCall("pay", {}, id=mark)], mark)
+        client = world.client(mark, [ToolCall("post", {}, id=mark)], "never")
+        for key in ("finished", "k"):
+            client.submit(mark, key=key, principal=mark, attributes={"tenant": mark})
+        waits.submit(mark, key="waiting", principal=mark)
+        assert waits.drive("waiting").status == "waiting"
+        store.decide(mark, Approve(by=mark))
+        assert client.drive("finished").content == mark
+        world.while_posting.append(lambda: store.delete_principal(mark))
+        with pytest.raises(RunTaken):
+            client.drive("k")
+        with store._database.transaction() as connection:
+            for name in inspect(connection).get_table_names():
+                assert mark not in str(connection.execute(text(f'SELECT * FROM "{name}"')).all())
+        assert {run.status for run in store.run_logs.runs()} == {"finished", "withdrawn"}
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM")  # until then, a file of SQLite has what was deleted in pages that it reuses
+    assert mark.encode() not in path.read_bytes()
+
+
+def test_a_state_that_is_deleted_after_its_claim_is_not_needed_any_more(world: World) -> None:
+    world.submitted([POST, PAY]).drive("k")
+    world.store.decide("pay", Approve())
+
+    def deletes_and_dies(*_: object) -> Any:
+        elsewhere(world.store.delete_spent)
+        raise Died
+
+    with pytest.raises(Died):
+        world.client(deletes_and_dies).drive("k")
+    assert (world.status(), world.store.pending()) == ("running", [])
+    assert world.client("done").drive("k").content == "done"
+    assert world.ran == ["post", "pay"]
 
 
 @pytest.mark.parametrize("key", ["", " ", "a\nb", "x" * 201])

@@ -175,6 +175,8 @@ class PendingStore:
         if loaded.status == "withdrawn" or not loaded.records:  # the log of a run that has ended may be deleted
             return OpenedRun(loaded.status)
         records = read_records(loaded.records, key, state_keys)
+        if loaded.last >= len(records):
+            raise ResumeError(f"the last records of the run {key!r} are missing", lasting="state_invalid")
         recovery = Recovery.of(records)
         if recovery.ended is not None:
             return OpenedRun(loaded.status, content=recovery.ended.content, stop_reason=recovery.ended.stop_reason)

@@ -83,6 +83,7 @@ class LoadedRun:
         status: where it is.
         lives: how many lives have begun since it was submitted, or went on after a pause.
         is_decided: whether it waits, and all of its calls are decided or expired.
+        last: the number of its last record.
         records: its records.
         recorded_at: when the last one was made, in seconds of Unix time.
     """
@@ -91,6 +92,7 @@ class LoadedRun:
     status: RunStatus
     lives: int
     is_decided: bool
+    last: int
     records: Sequence[StoredRecord]
     recorded_at: float
 
@@ -146,7 +148,7 @@ class RunLogs:
         rows = [row for row in rows if row.number <= run.last]
         records = [StoredRecord(row.number, row.body, row.digest) for row in rows]
         recorded_at = max((row.recorded_at for row in rows), default=0) / 1_000_000
-        return LoadedRun(run.agent, run.status, run.lives, is_decided, records, recorded_at)
+        return LoadedRun(run.agent, run.status, run.lives, is_decided, run.last, records, recorded_at)
 
     @_without_texts
     def append(

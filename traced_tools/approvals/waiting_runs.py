@@ -90,9 +90,9 @@ def withdraw_waiting(connection: Connection, condition: ColumnElement[bool]) -> 
 def end_durable(connection: Connection, condition: ColumnElement[bool]) -> Sequence[str | None]:
     """Withdraw the durable runs that meet a condition, and return the ids of the states in which they waited last.
 
-    A withdrawal takes the number of a record, so a process that drives the run ends with `RunTaken`.
+    A process that drives such a run ends with `RunTaken`, because a run that is withdrawn takes no record.
     """
-    values = {"status": "withdrawn", "changed_at": unix_microseconds(), "last": DURABLE_RUNS.c.last + 1}
+    values = {"status": "withdrawn", "changed_at": unix_microseconds()}
     withdrawal = update(DURABLE_RUNS).where(condition).values(values)
     return connection.execute(withdrawal.returning(DURABLE_RUNS.c.state_id)).scalars().all()
 

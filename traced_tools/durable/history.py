@@ -14,6 +14,7 @@ from traced_tools.durable.records import (
     Answered,
     CallBegan,
     CallEnded,
+    CallWaits,
     Claimed,
     Finished,
     LifeBegan,
@@ -90,6 +91,8 @@ class _Reader:
             case CallEnded(result=result):
                 tool = None if result.decision == "unknown_tool" else result.name  # which the model made up
                 return {"call_ids": (result.call_id,), "tool": tool, "outcome": result.outcome or result.decision}
+            case CallWaits(call=call):
+                return {"call_ids": (call.call_id,), "tool": call.tool}
             case Paused():
                 return {"call_ids": tuple(call.call_id for call in record.waiting)}
             case Claimed():
