@@ -59,7 +59,7 @@ from traced_tools.tools.retries import Retries, is_expected
 
 if TYPE_CHECKING:
     from traced_tools.core.policy_verdict import PolicyVerdict
-    from traced_tools.run.context import AdvisesTools, RunContext
+    from traced_tools.run.context import AdvisesTools, Journal, RunContext
     from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
 
@@ -187,11 +187,15 @@ class ToolExecution:
         if error is not None:  # outside the block, which would record the error as one of its own
             raise error from None
         if self._run.journal is not None:
-            if result.pending is None:
-                await self._run.journal.call_ended(self._run, result)
-            elif self._has_begun:
-                await self._run.journal.call_waits(self._run, result.pending)
+            await self._record_result(self._run.journal, result)
         return result
+
+    async def _record_result(self, journal: Journal, result: ToolResult) -> None:
+        """Record the result of the call, or that its tool has begun and waits, before the run relies on it."""
+        if result.pending is None:
+            await journal.call_ended(self._run, result)
+        elif self._has_begun:
+            await journal.call_waits(self._run, result.pending)
 
     def _report_start(self, observed: ToolCallObservation) -> None:
         """Report what is known of the call before its tool begins: its intent, its repairs and its approval."""
