@@ -26,7 +26,7 @@ from traced_tools.durable.records import (
     StoredRecord,
     stored_record,
 )
-from traced_tools.durable.recovery import Recovery
+from traced_tools.durable.recovery import Recovery, exchange
 from traced_tools.errors import RunTaken
 from traced_tools.flow.steps import Call
 from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState, WaitingCall
@@ -118,6 +118,7 @@ class Life:
         self._state_key = state_key
         self._number, self._digest = last.number, last.digest
         self._messages: Sequence[Message] = recovery.messages
+        self._answer, self._results = recovery.answer, dict(recovery.results)
         self._advisor_states: Callable[[], Sequence[KeptByAdvisor]] = tuple
         # Calls of an answer end in several threads. A number is taken only when the record before is committed:
         # otherwise, a process that was overtaken could still commit a number that nobody has taken.
@@ -143,12 +144,13 @@ class Life:
         self, run: RunContext, answer: AssistantMessage, messages: Sequence[Message], iteration: int
     ) -> None:
         """Record an answer that calls tools; see `Journal.answered`."""
+        logged = (*self._messages, *(() if self._answer is None else exchange(self._answer, self._results)))
         size = 0
-        for message, before in zip(messages, self._messages, strict=False):
-            if message is not before:
+        for message, before in zip(messages, logged, strict=False):
+            if message is not before and message != before:
                 break
             size += 1
-        self._messages = messages
+        self._messages, self._answer, self._results = messages, answer, {}
         await self._append(
             Answered(
                 iteration=iteration,
@@ -166,7 +168,8 @@ class Life:
 
     async def call_ended(self, run: RunContext, result: ToolResult) -> None:
         """Record the result of a call; see `Journal.call_ended`."""
-        await self._append(CallEnded(result=KeptResult.of(result), spent=_spent(run)))
+        kept_result = self._results[result.call_id] = KeptResult.of(result)
+        await self._append(CallEnded(result=kept_result, spent=_spent(run)))
         is_cut = self.state is not None and result.call_id in self.state.cut
         if is_cut and result.outcome == "unknown" and self._metrics is not None:
             self._metrics.cut_call_answered()

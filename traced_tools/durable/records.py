@@ -72,8 +72,9 @@ class Answered(Value):
     """The model called tools, and none of them has begun.
 
     Attributes:
-        prefix: how many of the messages that the loop had added at the answer before are still there.
-        messages: the messages that it has added after those, before this answer.
+        prefix: how many of the messages that the log has are still there: those that the loop had added at the answer
+            before, that answer, and a message with the results of its calls.
+        messages: the messages that the loop has added after those, before this answer.
         advisors: what advisors keep of the run.
     """
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traced_tools.core.approval import CallDecision, Denied, nested_id
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.core.messages import AssistantMessage, Message
+from traced_tools.core.messages import AssistantMessage, Message, tool_message_of
 from traced_tools.durable.records import (
     Answered,
     CallBegan,
@@ -26,6 +26,13 @@ from traced_tools.durable.records import (
 from traced_tools.loop.state import KeptByAdvisor, KeptResult, RunState, WaitingCall
 
 _NOTHING_SPENT: Final = SpentRecord(seconds=0)
+
+
+def exchange(answer: AssistantMessage, results: Mapping[str, KeptResult]) -> tuple[Message, ...]:
+    """Return an answer and the message with the results of its calls, as a model reads them."""
+    kept_results = [results.get(call.id or "") for call in answer.tool_calls]
+    parts = [kept_result.result().part() for kept_result in kept_results if kept_result is not None]
+    return (answer, tool_message_of(parts)) if parts else (answer,)
 
 
 @dataclass(slots=True)
@@ -116,6 +123,10 @@ class Recovery:
             advisors=self.advisors,
         )
 
+    def conversation(self) -> tuple[Message, ...]:
+        """Return what the loop had added to its request, with the last answer and the results of its calls."""
+        return self.messages if self.answer is None else (*self.messages, *exchange(self.answer, self.results))
+
     def _is_cut(self, call_id: str) -> bool:
         """Return whether the tool of a call has begun, has no result, and may not run again."""
         return call_id not in self.results and self.starts.get(call_id) is False
@@ -136,7 +147,7 @@ class Recovery:
                 self.run_ids = (*self.run_ids, record.run_id)
                 self.traceparent = record.traceparent or self.traceparent
             case Answered():
-                self.messages = (*self.messages[: record.prefix], *record.messages)
+                self.messages = (*self.conversation()[: record.prefix], *record.messages)
                 self.answer, self.iteration = record.answer, record.iteration
                 self.results, self.starts, self.waiting, self.sent_ids = {}, {}, {}, frozenset()
                 self.state_id = self.decisions = None
