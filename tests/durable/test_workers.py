@@ -421,7 +421,7 @@ def test_a_delivery_for_a_state_that_has_passed_does_nothing(store: PendingStore
     desk.client.submit("Go.", key="k")
     with Workers(store, [desk.client], name="a"):
         finish(store, 1)
-        Deliveries(store.due_runs.database, "other", drive).send(RunDelivery("desk", "k", 1), None)
+        Deliveries(store.due_runs.database, "other", drive).send(RunDelivery("desk", "k", 1), None, 0)
         until(lambda: '"obsolete"' in [output for _, output, *_ in rows(store, "workflow_output")])
     assert len(desk.model.requests) == 1
 
