@@ -177,6 +177,11 @@ class ChatClient:
         """The agent's name in telemetry."""
         return self._settings.name
 
+    @property
+    def pending_store(self) -> KeepsPausedRuns | None:
+        """What keeps the runs that wait and the durable runs; None if nothing does."""
+        return self._settings.pending_store
+
     def replace(self, **changes: Any) -> ChatClient:
         """Return a new client with this client's arguments, except for those in `changes`."""
         arguments = {item.name: getattr(self._settings, item.name) for item in fields(self._settings)}
@@ -297,7 +302,7 @@ class ChatClient:
     ) -> None:
         """Keep a run that outlives this process, blocking; nothing happens in it before `drive`.
 
-        If the store has a run of this key, nothing changes, so a request that is repeated begins one run.
+        If the store has this run already, nothing changes, so a request that is repeated begins one run.
 
         Args:
             user: the user's message, as in `prompt`.
@@ -307,6 +312,7 @@ class ChatClient:
 
         Raises:
             ConfigurationError: if the client has no `pending_store` that keeps durable runs.
+            KeyInUse: if a run with the key is of another agent, principal or conversation, or has another question.
             PendingStoreError: if the store fails.
             QueueFull: if too many runs of the principal wait for their first life; see `PendingStore`.
             TypeError, ValueError: for an invalid argument.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Final, Generic
@@ -29,6 +30,8 @@ MOST_PRIORITY: Final = 1_000_000
 """The highest priority of a run; the lowest one is its negative."""
 _LASTING: Final = (LoopLimitExceeded, ToolDefinitionError, ToolExecutionError, ToolNotFoundError)
 """Errors that another life would meet as well."""
+_STOPPED: Final = (CancelledError, KeyboardInterrupt, SystemExit)
+"""What ends a life while its process goes on, or ends in order."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -39,8 +42,8 @@ class DurableRun(Generic[OutputT]):
     Attributes:
         key: the key of the run.
         status: `submitted` before its first life; `waiting` while calls wait for a person; `finished`; `failed` if
-            another life would fail, too; `withdrawn` if the conversation went on without it; `running` or `interrupted`
-            if another process drives it, or has left it.
+            another life would fail, too; `withdrawn` if somebody withdrew or deleted it; `running` or `interrupted` if
+            another process drives it, or has left it.
         content: the text of the answer, if it is finished.
         stop_reason: why it ended; None if it has not ended.
         response: the whole response, if this process has driven the run to its end or to its wait; else None.
@@ -94,7 +97,7 @@ async def drive_run(
         response = await request.begin()
     except RunTaken:
         raise
-    except Exception as error:
+    except (Exception, *_STOPPED) as error:
         refusal = error.lasting if isinstance(error, ResumeError) else None
         try:
             await life.failed(error, lasting=refusal is not None or isinstance(error, _LASTING), refusal=refusal)

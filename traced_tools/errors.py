@@ -449,18 +449,37 @@ class UnknownRun(TracedToolsError, LookupError):
 
 
 class RunTaken(TracedToolsError):
-    """Another process drives the run now, so this one does nothing more with it.
+    """The run is no longer this process's own: another one drives it, or it was withdrawn or deleted.
 
     Attributes:
         key: the key of the run.
     """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"another process drives the run {key!r} now: this one has stopped before its next step")
+        super().__init__(
+            f"another process drives the run {key!r} now, or it was withdrawn or deleted: "
+            "this one has stopped before its next step"
+        )
         self.key = key
 
     def __reduce__(self) -> tuple[type[RunTaken], tuple[str]]:
         return RunTaken, (self.key,)
+
+
+class KeyInUse(TracedToolsError):
+    """A durable run was submitted with the key of another one, so it was not kept.
+
+    Attributes:
+        key: the key.
+    """
+
+    def __init__(self, key: str, difference: str) -> None:
+        super().__init__(f"the store has a run with the key {key!r} {difference}: pass another key")
+        self.key = key
+        self._difference = difference
+
+    def __reduce__(self) -> tuple[type[KeyInUse], tuple[str, str]]:
+        return KeyInUse, (self.key, self._difference)
 
 
 class QueueFull(TracedToolsError):

@@ -48,7 +48,7 @@ from traced_tools.tools import ToolCallingManager
 T = TypeVar("T")
 MEMORIES = ("none", "inside", "outside")
 LOG_WRITES = ("submit", "append", "pause", "claim")
-UNKNOWN = "The outcome of the call is unknown, and it may have run: its process ended"
+UNKNOWN = "The outcome of the call is unknown, and it may have run: its run was cut off"
 _READS = ToolAnnotations(read_only=True)
 _SIZES = {"type": "object", "properties": {"cm": {"type": "number"}}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ from sqlalchemy import insert, inspect, text, update
 
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
-from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, ToolContext, tool
+from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, ToolContext, ToolMessage, tool
 from traced_tools.approvals import PendingStore
 from traced_tools.approvals.pending_schema import RUN_RECORDS
 from traced_tools.approvals.run_logs import MAX_LIVES
@@ -24,6 +25,7 @@ from traced_tools.durable_run import DurableRun
 from traced_tools.errors import (
     ConfigurationError,
     InputRequired,
+    KeyInUse,
     LoopLimitExceeded,
     ModelError,
     ResumeError,
@@ -131,12 +133,110 @@ def drive(request: pytest.FixtureRequest) -> Callable[..., DurableRun]:
 
 def test_a_run_is_submitted_once(world: World) -> None:
     client = world.submitted("done")
-    client.submit("Something else.", key="k")
-    asyncio.run(client.asubmit("Something else.", key="k"))
+    other_release = client.replace(system="Be brief.")
+    other_release.submit("Go.", key="k", principal="ana", attributes={"request": 2})
+    asyncio.run(client.asubmit("Go.", key="k", principal="ana"))
     assert world.store.interrupted(agent="desk") == ["k"]
     assert client.drive("k").content == "done"
     assert world.models[0].requests[0].messages[-1].text == "Go."
     assert (world.store.interrupted(), client.drive("k").content) == ([], "done")
+
+
+@pytest.mark.parametrize(
+    ("question", "difference"),
+    [
+        ({"user": "Go.", "principal": "bob"}, "on behalf of another principal"),
+        ({"user": "Go."}, "on behalf of another principal"),
+        ({"user": "Something else.", "principal": "ana"}, "and another question"),
+        ({"user": "Go.", "principal": "ana", "conversation_id": "c"}, "of another conversation"),
+    ],
+)
+def test_a_key_is_of_one_question_of_one_principal(world: World, question: dict[str, Any], difference: str) -> None:
+    client = world.submitted("done")
+    for _ in range(2):
+        with pytest.raises(KeyInUse, match=f"has a run with the key 'k' {difference}: pass another key") as caught:
+            client.submit(key="k", **question)
+        assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+        client.drive("k")
+
+
+def test_a_key_is_of_one_agent_also_when_its_log_is_deleted(world: World) -> None:
+    client = world.submitted("done")
+    client.drive("k")
+    for _ in range(2):
+        with pytest.raises(KeyInUse, match="the key 'k' of the agent 'desk'"):
+            client.replace(name="other").submit("Go.", key="k", principal="ana")
+        world.store.delete_principal("ana")
+    client.submit("Go.", key="k", principal="ana")
+    assert client.drive("k").status == "finished"
+
+
+def test_a_life_that_is_cancelled_is_interrupted(world: World) -> None:
+    began = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        began.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def cancel(client: ChatClient) -> None:
+        task = asyncio.create_task(client.adrive("k"))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel(world.submitted([ToolCall("wait", {}, id="w")], tools=[wait])))
+    assert world.status() == "interrupted"
+    assert world.client("done", tools=[wait]).drive("k").content == "done"
+    message = world.models[-1].requests[-1].messages[-1]
+    assert isinstance(message, ToolMessage)
+    [result] = message.results
+    assert "it may have run: its run was cut off while the tool ran" in result.content
+
+
+def test_a_life_that_is_interrupted_from_the_keyboard_is_interrupted(world: World) -> None:
+    def interrupts(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.submitted(interrupts).drive("k")
+    assert world.status() == "interrupted"
+
+
+def test_a_run_that_failed_because_its_tool_was_gone_goes_on_after_a_retry(world: World) -> None:
+    world.submitted([PAY]).drive("k")
+    world.store.decide("pay", Approve())
+    with pytest.raises(ResumeError):
+        world.client("done", tools=[]).drive("k")
+    assert (world.status(), world.store.decided()) == ("failed", [])
+    [waiting] = world.store.refused()
+    assert world.store.retry(waiting.run_id)
+    assert (world.status(), world.store.decided()) == ("waiting", ["k"])
+    assert world.client("done").drive("k").content == "done"
+    assert world.ran == ["pay"]
+
+
+def test_a_run_whose_log_was_altered_is_set_apart(world: World) -> None:
+    world.submitted([PAY]).drive("k")
+    world.store.decide("pay", Approve())
+    with world.store.due_runs.database.transaction() as connection:
+        connection.execute(update(RUN_RECORDS).values(body="{}").where(RUN_RECORDS.c.number == 1))
+    with pytest.raises(ResumeError, match="record 1 of the run 'k' was altered or is missing"):
+        world.client("done").drive("k")
+    assert (world.status(), world.store.decided()) == ("failed", [])
+    assert [waiting.refusal for waiting in world.store.refused()] == ["state_invalid"]
+
+
+def test_a_client_without_the_key_of_a_log_leaves_the_run_to_others(world: World) -> None:
+    world.submitted([PAY], approval_key="k" * 16).drive("k")
+    world.store.decide("pay", Approve())
+    with pytest.raises(ResumeError, match="is not signed with a configured key") as caught:
+        world.client("done").drive("k")
+    assert caught.value.lasting is None
+    assert world.client("done", approval_key="k" * 16).drive("k").content == "done"
 
 
 def test_a_run_that_waits_goes_on_in_another_process_when_its_calls_are_decided(
@@ -181,10 +281,11 @@ def test_a_tool_that_had_begun_has_an_unknown_outcome_which_is_told_once(
     assert drive(world.client("done")).content == "done"
     [request] = world.models[-1].requests
     [result] = request.messages[-1].results
-    assert result.content.startswith("The outcome of the call is unknown, and it may have run: its process ended")
+    assert result.content.startswith("The outcome of the call is unknown, and it may have run: its run was cut off")
     assert world.ran == []
     outcomes = [draft.fields["outcome"] for draft in world.trail.drafts if draft.kind == "outcome"]
     assert outcomes.count("unknown") == 1
+    assert not any(draft.fields.get("intent_late") for draft in world.trail.drafts)
     told = [span for span in world.telemetry.named("execute_tool post") if "unknown" in str(span.attributes)]
     assert len(told) == 1
 

@@ -137,6 +137,16 @@ def test_a_process_has_one_engine_at_a_time(store: PendingStore, tmp_path: Path)
         until(lambda: statuses(store)["interrupted"] == 1)  # the script of its model is empty: it works
 
 
+def test_workers_refuse_clients_of_another_store_and_a_blank_name(store: PendingStore, tmp_path: Path) -> None:
+    client = Desk(store, "done").client
+    with PendingStore(tmp_path / "other.db") as other:
+        for stranger in (client.replace(pending_store=other), client.replace(pending_store=None)):
+            with pytest.raises(ValueError, match="the client 'desk' has another pending_store"):
+                Workers(store, [stranger], name="a")
+    with pytest.raises(ValueError, match="name must not be blank"):
+        Workers(store, [client], name=" ")
+
+
 def test_workers_say_what_to_install(store: PendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dbos", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'traced_tools\[durable\]'"):
@@ -278,17 +288,20 @@ def take_over(store: PendingStore, last: int) -> list[tuple[str, Any]]:
 
 
 def test_runs_of_dead_workers_are_delivered_again_until_their_last_life(store: PendingStore) -> None:
+    class Died(BaseException):
+        """The process ends."""
+
     def dies(*_: object) -> Any:
-        raise SystemExit
+        raise Died
 
     desk = Desk(store, *[dies] * MAX_LIVES)
     desk.client.submit("Go.", key="k")
     assert take_over(store, 0) == [("resume", "k@0"), ("send", "k@0")]  # no life had begun
     for life in range(1, MAX_LIVES):
-        with pytest.raises(SystemExit):
+        with pytest.raises(Died):
             desk.client.drive("k")
         assert take_over(store, life - 1) == [("send", f"k@{life}"), ("delete", [f"k@{life - 1}"])]
-    with pytest.raises(SystemExit):
+    with pytest.raises(Died):
         desk.client.drive("k")
     assert take_over(store, MAX_LIVES - 1) == [("delete", [f"k@{MAX_LIVES - 1}"])]
     assert statuses(store) == {"failed": 1}

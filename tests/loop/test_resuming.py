@@ -403,7 +403,7 @@ def test_a_decision_is_refused_once_the_user_has_said_something_else(mode: str, 
     run(mode, other.prompt("never mind", conversation_id="c"))
     assert_well_formed(model.requests[0].messages)
     going_on, model = client("never asked", **memory)
-    with pytest.raises(ResumeError, match="went on while the call waited"):
+    with pytest.raises(ResumeError, match="went on while the run waited"):
         run(mode, going_on.resume(state_of(response), {"p": Approve()}))
     assert not DONE
     assert not model.requests
@@ -725,5 +725,5 @@ def test_a_conversation_goes_on_in_another_process_while_a_run_of_a_killed_one_w
     assert other.stdout.startswith("done [] "), other.stderr
     assert ("('p', 'The call was not run" in other.stdout) is (place == "inside")
     refused = process("resume", state)
-    assert "ResumeError: the conversation went on while the call waited" in refused.stderr
+    assert "ResumeError: the conversation went on while the run waited" in refused.stderr
     assert not refused.stdout

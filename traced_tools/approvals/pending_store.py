@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, or_, select
 from sqlalchemy import update as change
 
@@ -44,13 +45,15 @@ from traced_tools.approvals.waiting_runs import WaitingRows, spend, withdraw_wai
 from traced_tools.core.approval import CallDecision, Denied
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.enums import RESUME_REFUSALS, ResumeRefusal
+from traced_tools.core.messages import Message, SystemMessage
 from traced_tools.core.part_check import PartCheck
 from traced_tools.core.state_key import StateKey
 from traced_tools.durable.life import Life
-from traced_tools.durable.records import LifeFailed, Submitted, read_records, stored_record
+from traced_tools.durable.records import LifeFailed, Submitted, read_record, read_records, stored_record
 from traced_tools.durable.recovery import Recovery
 from traced_tools.errors import (
     AlreadyDecided,
+    KeyInUse,
     NotWaiting,
     PendingStoreError,
     PendingStoreUnavailable,
@@ -151,11 +154,16 @@ class PendingStore:
             priority: workers begin runs of a higher priority first.
 
         Raises:
+            KeyInUse: if a run with the key is of another agent, principal or conversation, or has another question.
             QueueFull: if `most_queued` runs of the principal wait for their first life.
         """
         signer = state_keys[0] if state_keys else None
         record = stored_record(Submitted.of(question), key, 0, "", signer)
-        await Call[None](self.run_logs.submit, key, agent, question.principal, record, priority)
+        if not await Call[bool](self.run_logs.submit, key, agent, question.principal, record, priority):
+            loaded = await Call[LoadedRun | None](self.run_logs.load, key)
+            difference = None if loaded is None else _difference(loaded, agent, question)
+            if difference is not None:
+                raise KeyInUse(key, difference)
 
     async def open_run(self, key: str, agent: str, state_keys: Sequence[StateKey]) -> OpenedRun:
         """Return where a durable run is, with its next life if it can go on. This is a flow.
@@ -174,9 +182,14 @@ class PendingStore:
             raise UnknownRun(key, agent)
         if loaded.status == "withdrawn" or not loaded.records:  # the log of a run that has ended may be deleted
             return OpenedRun(loaded.status)
-        records = read_records(loaded.records, key, state_keys)
-        if loaded.last >= len(records):
-            raise ResumeError(f"the last records of the run {key!r} are missing", lasting="state_invalid")
+        try:
+            records = read_records(loaded.records, key, state_keys)
+            if loaded.last >= len(records):
+                raise ResumeError(f"the last records of the run {key!r} are missing", lasting="state_invalid")
+        except ResumeError as error:
+            if error.lasting is not None:
+                await Call[None](self.run_logs.refuse, key, error.lasting)
+            raise
         recovery = Recovery.of(records)
         if recovery.ended is not None:
             return OpenedRun(loaded.status, content=recovery.ended.content, stop_reason=recovery.ended.stop_reason)
@@ -425,8 +438,14 @@ class PendingStore:
         """
         expect("run_id", run_id, str, "a str")
         run = and_(RUNS.c.run_id == run_id, RUNS.c.spent_at.is_(None), IS_REFUSED)
+        refusal = change(RUNS).where(run).values(refused_at=None, refusal=None).returning(RUNS.c.state_id)
         with self._database.transaction() as connection:
-            return connection.execute(change(RUNS).where(run).values(refused_at=None, refusal=None)).rowcount > 0
+            state_ids = connection.execute(refusal).scalars().all()
+            durable = DURABLE_RUNS.c.state_id.in_(state_ids) & (DURABLE_RUNS.c.status == "failed")
+            connection.execute(
+                change(DURABLE_RUNS).where(durable).values(status="waiting", changed_at=unix_microseconds())
+            )
+        return bool(state_ids)
 
     async def aretry(self, run_id: str) -> bool:
         """Make a run that could not resume ready again, on asyncio; see `retry`."""
@@ -599,6 +618,31 @@ class PendingStore:
                 connection.execute(DELETE_CALLS, {"of_state": state_id})
                 connection.execute(ADD_DELETED, {"state_id": state_id})
         return len(state_ids)
+
+
+def _difference(loaded: LoadedRun, agent: str, question: Question) -> str | None:
+    """Return how a run differs from one that is submitted with its key; None if it is the same.
+
+    The instructions may differ, and the attributes: a request that is repeated may reach another release.
+    """
+    if loaded.agent != agent:
+        return f"of the agent {loaded.agent!r}"
+    if not loaded.records:  # they were deleted
+        return None
+    try:
+        first = read_record(loaded.records[0].body)
+    except ValidationError:  # whose text may quote the record
+        return "that cannot be read"
+    known = first.question() if isinstance(first, Submitted) else None
+    if known is None or known.principal != question.principal:
+        return "on behalf of another principal"
+    if known.conversation_id != question.conversation_id:
+        return "of another conversation"
+    return None if _asked(known) == _asked(question) else "and another question"
+
+
+def _asked(question: Question) -> list[Message]:
+    return [message for message in question.messages if not isinstance(message, SystemMessage)]
 
 
 def _age(since: int, now: int) -> float:

@@ -112,8 +112,8 @@ class RunLogs:
         self._most_queued = most_queued
 
     @_without_texts
-    def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord, priority: int = 0) -> None:
-        """Keep a run with its first record; a run with the key is kept once.
+    def submit(self, key: str, agent: str, principal: str | None, record: StoredRecord, priority: int = 0) -> bool:
+        """Keep a run with its first record, unless there is one with the key; return whether there was none.
 
         Args:
             key: the key of the run.
@@ -133,6 +133,8 @@ class RunLogs:
                 self._check_queue(connection, agent, principal, self._most_queued)
             ADD_DURABLE_RUN.execute(connection, run)  # it fails if there is a run with this key
             _add(connection, key, record, now)
+            return True
+        return False
 
     @_without_texts
     def load(self, key: str) -> LoadedRun | None:
@@ -171,6 +173,21 @@ class RunLogs:
                 run = DURABLE_RUN.rows(connection, {"of_key": key})[0]
                 refused = {"of_state": run.state_id, "refused_at": unix_microseconds(), "refusal": refusal}
                 REFUSE_STATE.execute(connection, refused)
+
+    @_without_texts
+    def refuse(self, key: str, refusal: ResumeRefusal) -> None:
+        """Set a run apart that can't go on because of its log, so that no worker tries again.
+
+        Args:
+            key: the key of the run.
+            refusal: why it can't go on.
+        """
+        now = unix_microseconds()
+        goes_on = DURABLE_RUNS.c.status.not_in(("finished", "withdrawn"))
+        failure = update(DURABLE_RUNS).where(DURABLE_RUNS.c.key == key, goes_on).values(status="failed", changed_at=now)
+        with self._database.transaction() as connection:
+            for state_id in connection.execute(failure.returning(DURABLE_RUNS.c.state_id)).scalars().all():
+                REFUSE_STATE.execute(connection, {"of_state": state_id, "refused_at": now, "refusal": refusal})
 
     @_without_texts
     def pause(self, key: str, record: StoredRecord, state: RunState, text: str) -> None:

@@ -367,7 +367,7 @@ class _RecordedCall:
         fields |= {"reason_code": event.reason_code, "rule": event.rule, "error_type": event.error_type}
         fields["policy_digest"] = event.policy_digest
         fields["evaluated"] = [*map(evaluation_fields, event.evaluated)] or None
-        if event.decision in RAN and not self.durable:
+        if event.decision in RAN and not self.durable and not self._observed.is_cut:
             fields["intent_late"] = True
         arguments = self._observed.runs_with
         contents: dict[str, Content] = {}

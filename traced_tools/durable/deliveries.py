@@ -138,7 +138,7 @@ class Deliveries:
                 "queue_name": queue_name(delivery.agent),
                 "workflow_id": delivery.id,
                 "queue_partition_key": partition(tenant),
-                "priority": MOST_PRIORITY - priority,  # for DBOS, 0 comes first
+                "priority": 1 + MOST_PRIORITY - priority,  # for DBOS, 1 comes first
             },
             delivery.agent,
             delivery.key,

@@ -204,7 +204,7 @@ class Life:
         if self._metrics is not None:
             self._metrics.ended("finished", self.number)
 
-    async def failed(self, error: Exception, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
+    async def failed(self, error: BaseException, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
         """Record that an error has ended this life, as a flow.
 
         Args:

@@ -231,7 +231,7 @@ def read_records(rows: Sequence[StoredRecord], key: str, state_keys: Sequence[St
     records, before = [], ""
     for number, row in enumerate(rows):
         signer = next((signer for signer in state_keys if row.digest.startswith(f"{signer.id}:")), None)
-        if state_keys and signer is None:
+        if signer is None and (state_keys or ":" in row.digest):
             raise ResumeError(f"record {number} of the run {key!r} is not signed with a configured key")
         if row.number != number or row.digest != _digest(row.body, key, number, before, signer):
             raise ResumeError(f"record {number} of the run {key!r} was altered or is missing", lasting="state_invalid")

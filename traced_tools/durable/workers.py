@@ -18,7 +18,7 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.durable.deliveries import Deliveries, RunDelivery, load_dbos
 from traced_tools.durable.lookout import Lookout
 from traced_tools.durable.presence import presence
-from traced_tools.errors import PendingStoreError, RunTaken
+from traced_tools.errors import PendingStoreError, ResumeError, RunTaken, UnknownRun
 from traced_tools.flow.steps import Call
 from traced_tools.observe.failures import error_type
 
@@ -69,6 +69,8 @@ class Workers:
     ) -> None:
         expect("store", store, PendingStore, "a PendingStore")
         expect("name", name, str, "a str")
+        if not name.strip():
+            raise ValueError("name must not be blank: pass what tells this worker from others, such as its host")
         expect_whole("at_once", at_once, 1)
         if per_tenant is not None:
             expect_whole("per_tenant", per_tenant, 1)
@@ -76,7 +78,7 @@ class Workers:
             raise ValueError("grace must be a number of seconds, 0 or more")
         load_dbos()
         self._store = store
-        self._clients = _by_name(clients)
+        self._clients = _by_name(clients, store)
         self._name = name
         self._at_once, self._per_tenant = at_once, per_tenant
         self._tool_context = tool_context
@@ -129,8 +131,12 @@ class Workers:
             await self._clients[run.agent].adrive(run.key, tool_context=context)
         except RunTaken:
             return "taken"
+        except asyncio.CancelledError:  # the block has ended, and its grace
+            _LOG.warning("the run %r was cut off: it goes on in another worker, or when this one is back", delivery.key)
+            raise
         except (Exception, SystemExit) as error:  # a tool that exits must not end the worker
-            _LOG.warning("a life of the run %r has ended: %s", delivery.key, error_type(error))
+            is_ours = isinstance(error, ResumeError | UnknownRun)  # the text of others may have contents
+            _LOG.warning("a life of the run %r has ended: %s", delivery.key, error if is_ours else error_type(error))
             if life_began is not None:
                 await self._interrupt(life_began)
             return "interrupted"
@@ -153,12 +159,14 @@ class Workers:
         return f"Workers({self._store!r}, agents={[*self._clients]})"
 
 
-def _by_name(clients: Iterable[ChatClient]) -> dict[str, ChatClient]:
+def _by_name(clients: Iterable[ChatClient], store: PendingStore) -> dict[str, ChatClient]:
     agents: dict[str, ChatClient] = {}
     for client in clients:
         expect("clients", client, ChatClient, "ChatClients")
         if agents.setdefault(client.name, client) is not client:
             raise ValueError(f"clients must have different names, and two have the name {client.name!r}")
+        if client.pending_store is not store:
+            raise ValueError(f"the client {client.name!r} has another pending_store: pass it the store of the workers")
     if not agents:
         raise ValueError("clients must have at least one client")
     return agents

@@ -91,7 +91,7 @@ class RunLife(Journal, Protocol):
     async def finished(self, content: str, stop_reason: str) -> None:
         """Record the end of the run."""
 
-    async def failed(self, error: Exception, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
+    async def failed(self, error: BaseException, *, lasting: bool, refusal: ResumeRefusal | None = None) -> None:
         """Record that an error has ended the life; if `lasting`, no other one begins by itself."""
 
 

@@ -305,8 +305,8 @@ class MemorySession:
                 return Turn()
         if turn is None:
             raise ResumeError(
-                "the conversation went on while the call waited, or a run has resumed from the state before: "
-                "the run cannot be resumed; what ran before is in the audit trail",
+                "the conversation went on while the run waited or was interrupted, or a run has resumed from the "
+                "state before: the run cannot be resumed; what ran before is in the audit trail",
                 lasting="conversation_changed",
             )
         return turn

@@ -550,10 +550,11 @@ class ToolExecution:
         return self._failure_result(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
     def _cut_result(self, observed: ToolCallObservation) -> ToolResult:
-        """Return the result of a call whose process ended while its tool ran, and tell it once."""
+        """Return the result of a call whose run was cut off while its tool ran, and tell it once."""
+        observed.is_cut = True
         observed.started()
         observed.stopped()
-        result = self._failure_result(ToolOutcomeUnknown("its process ended while the tool ran"), timed_out=False)
+        result = self._failure_result(ToolOutcomeUnknown("its run was cut off while the tool ran"), timed_out=False)
         observed.finished(result)
         return self._record_permission(result)
 

@@ -61,6 +61,10 @@ class ObservedCall(Protocol):
         """On whose behalf the run of the call is, if that is known."""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the tool had begun in a run before, whose process ended, so that it does not run in this one."""
+
+    @property
     def runs_with(self) -> str | None:
         """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
 
@@ -107,6 +111,7 @@ class ToolCallObservation(Observation):
         repairs: what was repaired before the arguments were valid.
         is_approved: whether the call has an approval.
         intent: the reason that the model stated.
+        is_cut: whether the tool had begun in a run before, which was cut off, so that it does not run in this one.
         arguments: the arguments after the advisors, canonical JSON; None if no advisor saw the call.
         changed_arguments: the same, if advisors or who approved the call changed them; else None.
         attempts: how often the tool was started, all executions together.
@@ -133,6 +138,7 @@ class ToolCallObservation(Observation):
         "failure",
         "intent",
         "is_approved",
+        "is_cut",
         "iteration",
         "ledger",
         "may_refuse",
@@ -178,7 +184,7 @@ class ToolCallObservation(Observation):
         self.refused = refused
         self.skipped = skipped
         self.repairs: tuple[str, ...] = ()
-        self.is_approved = False
+        self.is_approved = self.is_cut = False
         self._approved_by: str | None = None
         self._approved_for: str | None = None
         self._allowed_for: str | None = None
