@@ -115,7 +115,7 @@ class ChatClientRequestSpec(Generic[OutputT]):
             run.trace_id = observed.trace_id
             if self.life is not None:
                 await self.life.began(run, observed.traceparent, partial(self.chain.paused_states, run))
-                run.journal = self.life
+                run.journal, run.check_taken = self.life, self.life.check_taken
             if self.pending_store is not None:
                 run.withdraw = partial(_withdraw, self.pending_store)
             request = request.replace(tools=await self._list_tools(run))

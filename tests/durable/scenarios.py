@@ -193,6 +193,14 @@ def _plain(parts: Parts) -> ChatClient:
     return parts.client(answers, tools)
 
 
+def _one_by_one(parts: Parts) -> ChatClient:
+    """A run of one thread: no other one holds a lock of a store when the process is stopped."""
+    tools = [parts.tool("look", annotations=_READS), parts.tool("post"), parts.tool("pay", requires_approval=True)]
+    answers = [calls("look-1", "post-1"), calls("pay-1", "post-2"), "done"]
+    loop = ToolCallingAdvisor(ToolCallingManager(max_concurrency=1))
+    return parts.client(answers, tools, tool_calling_advisor=loop)
+
+
 def _parallel(parts: Parts) -> ChatClient:
     tools = [parts.tool("look", annotations=_READS), parts.tool("post")]
     return parts.client([calls("look-1", "post-1", "post-2", "post-3", "look-2"), calls("post-4"), "done"], tools)
@@ -368,6 +376,7 @@ def _waiting_agents(parts: Parts) -> ChatClient:
 TOKENS = Usage(input_tokens=10, output_tokens=5)
 SCENARIOS: dict[str, Scenario] = {
     "plain": Scenario(_plain, frozenset({"look-1"})),
+    "one by one": Scenario(_one_by_one, frozenset({"look-1"})),
     "parallel": Scenario(_parallel, frozenset({"look-1", "look-2"})),
     "rejected": Scenario(_rejected, decide=_reject_second),
     "held": Scenario(_held),

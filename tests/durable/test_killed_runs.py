@@ -6,51 +6,123 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.audit.postgresql import OWNER, Server, serving
+from tests.durable.killing import OVERTAKEN
+from tests.durable.scenarios import MEMORIES, SCENARIOS, UNKNOWN
+
 pytestmark = pytest.mark.slow
-CALLS = ("look-1", "post-1", "pay-1", "post-2", "post-3")
-POINTS = (
-    *(f"{when}-store-{number}" for number in range(1, 21) for when in ("before", "after")),
-    *(f"in-{call}" for call in CALLS),
-    *(f"in-model-{answers}" for answers in range(4)),
-)
-"""Where a process is killed: around each write to the log, in each tool, and in each call of the model."""
-MEMORIES = ("none", "inside", "outside")
+STEPS = 75
+"""More steps than a run of the scenario `plain` has; one that ends before its step is not killed."""
+STRIDE = 3
+"""Each case has every third step of its run, and other ones than the same case on the other database."""
+SEED = 36
+WAITING = ("searching", "held", "asking", "waiting agents")
+"""Scenarios whose runs pause, each with another reason to."""
 
 
-def outcomes(folder: Path, memory: str, *runs: str) -> list[dict[str, Any]]:
-    """Kill the lives of runs at some points, one after the other, and return what ledgers say of the runs."""
-    command = [sys.executable, "-m", "tests.durable.killing", str(folder), memory, *runs]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert killed.returncode == 0, killed.stderr
-    return [json.loads(line) for line in killed.stdout.splitlines()]
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL for all tests of this module."""
+    with serving() as server:
+        yield server
 
 
-def check(outcome: dict[str, Any]) -> None:
-    began = Counter(line.removeprefix("began ") for line in outcome["ledger"] if line.startswith("began "))
-    asked = [line for line in outcome["ledger"] if line.startswith("asked ")]
-    assert outcome["ledger"][-1] == "finished done"
-    assert {call for call, times in began.items() if times > 1} <= {"look-1"}  # the idempotent one
-    assert len(asked) <= 4 + outcome["deaths"]  # what a death cut is asked again, and nothing that is recorded
-    for call in CALLS:
-        has_ended = f"ended {call}" in outcome["ledger"]
-        assert outcome["read"][call] == f"{call} worked" or "it may have run" in outcome["read"][call]
-        assert has_ended or "it may have run" in outcome["read"][call]
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of each kind."""
+    if request.param == "sqlite":
+        return "sqlite"
+    server: Server = request.getfixturevalue("postgresql")
+    name = f"runs_{tmp_path.name}".replace("-", "_")[:60]
+    with server.connect(OWNER) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return server.url(name)
+
+
+def check_killed(folder: Path, url: str, name: str, memory: str, runs: list[str], mode: str = "drive") -> int:
+    """Kill the lives of runs, one after the other, and check each run; return how many lives were killed."""
+    command = [sys.executable, "-m", "tests.durable.killing", str(folder), url, name, memory, mode, "0", *runs]
+    killing = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert killing.returncode == 0, killing.stderr
+    uncut, *outcomes = map(json.loads, killing.stdout.splitlines())
+    assert len(outcomes) == len(runs)
+    for cuts, outcome in zip(runs, outcomes, strict=True):
+        try:
+            check(outcome, uncut, name)
+        except AssertionError as problem:
+            pytest.fail(f"killed at {cuts}: {problem}\n{outcome}", pytrace=False)
+    return sum(outcome["deaths"] for outcome in outcomes)
+
+
+def check(outcome: dict[str, Any], uncut: dict[str, Any], name: str) -> None:
+    scenario, ledger = SCENARIOS[name], outcome["ledger"]
+    began = Counter(line.removeprefix("began ") for line in ledger if line.startswith("began "))
+    assert {call for call, times in began.items() if times > 1} <= scenario.repeatable, "a call begins twice"
+    assert len(outcome["ends"]) == len(set(outcome["ends"])), "a call ends twice"
+    recorded = 0
+    for line in ledger:
+        if line.startswith("ended with "):  # a life that was stopped may ask once more, before its next record
+            break
+        if line.startswith("recorded "):
+            recorded = int(line.removeprefix("recorded "))
+        if line.startswith("asked desk "):
+            assert int(line.split()[2]) >= recorded, "a recorded answer is asked for again"
+    again = {entry.split()[0] for entry, times in outcome["audited"].items() if times > 1}
+    assert again <= scenario.repeatable | scenario.rounds, "an outcome is on record twice"
+    assert set(outcome["continued"]) <= {0, OVERTAKEN}  # 0 before a life has begun, and after its end
+    unknown = {call_id: text for call_id, text in outcome["read"].items() if text.startswith(UNKNOWN)}
+    assert unknown.keys() <= set(outcome["starts"]), "an outcome is unknown, and its tool has not begun"
+    assert outcome["read"] == {**uncut["read"], **unknown}
+    assert ending(outcome) == ending(uncut)
+    if not unknown:
+        assert outcome["later"] == uncut["later"]
+
+
+def ending(outcome: dict[str, Any]) -> str:
+    return next(line for line in outcome["ledger"] if line.startswith("ended with "))
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_run_that_is_killed_once_ends_and_does_nothing_twice(tmp_path: Path, memory: str) -> None:
-    for outcome in outcomes(tmp_path, memory, *POINTS):
-        check(outcome)
+def test_a_run_that_is_killed_at_a_step_ends_and_does_nothing_twice(tmp_path: Path, url: str, memory: str) -> None:
+    assert check_killed(tmp_path, url, "plain", memory, steps(url, STEPS, STRIDE)) >= 15
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_run_that_is_killed_again_and_again_ends_and_does_nothing_twice(tmp_path: Path, memory: str) -> None:
-    runs = [",".join(Random(seed).choices(POINTS, k=4)) for seed in range(30)]
-    for outcome in outcomes(tmp_path, memory, *runs):
-        check(outcome)
+def test_a_run_that_is_killed_again_and_again_ends_and_does_nothing_twice(
+    tmp_path: Path, url: str, memory: str
+) -> None:
+    random = Random(f"{SEED}{memory}")
+    runs = [",".join(str(random.randrange(1, 40)) for _ in range(3)) for _ in range(6)]
+    assert check_killed(tmp_path, url, "plain", memory, runs, mode="adrive") >= 9
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_run_that_is_killed_at_random_times_ends_and_does_nothing_twice(
+    tmp_path: Path, url: str, memory: str
+) -> None:
+    random = Random(f"{SEED}{memory}")
+    runs = [",".join(f"{random.uniform(1, 60):.3f}ms" for _ in range(3)) for _ in range(6)]
+    check_killed(tmp_path, url, "plain", memory, runs)
+
+
+@pytest.mark.parametrize(("name", "memory"), [*zip(WAITING, [*MEMORIES, "inside"], strict=True)])
+def test_what_a_run_waits_for_survives_a_kill_at_a_step(tmp_path: Path, url: str, name: str, memory: str) -> None:
+    assert check_killed(tmp_path, url, name, memory, steps(url, 60, 2 * STRIDE)) >= 6
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_process_that_is_stopped_and_overtaken_does_nothing_twice(tmp_path: Path, url: str, memory: str) -> None:
+    runs = [f"{step}stop" for step in steps(url, 60, 2 * STRIDE)]
+    assert check_killed(tmp_path, url, "one by one", memory, runs) >= 5
+
+
+def steps(url: str, most: int, stride: int) -> list[str]:
+    """Return the numbers of the steps at which runs are killed."""
+    return [str(step) for step in range(1 if url == "sqlite" else 1 + stride // 2, most, stride)]

@@ -190,6 +190,14 @@ class RunLogs:
                 REFUSE_STATE.execute(connection, {"of_state": state_id, "refused_at": now, "refusal": refusal})
 
     @_without_texts
+    def check_last(self, key: str, number: int) -> None:
+        """Raise `RunTaken` unless the last record of a run has this number."""
+        with self._database.connect() as connection:
+            run = next(iter(DURABLE_RUN.rows(connection, {"of_key": key})), None)
+        if run is None or run.last != number:
+            raise RunTaken(key)
+
+    @_without_texts
     def pause(self, key: str, record: StoredRecord, state: RunState, text: str) -> None:
         """Append a record, and keep the state of a run that waits; raises `RunTaken` as `append` does."""
         rows = WaitingRows.of(state, text, self._expires)

@@ -60,6 +60,9 @@ class AppendsRecords(Protocol):
     ) -> None:
         """Append a record, and set the status of the run; None keeps it."""
 
+    def check_last(self, key: str, number: int) -> None:
+        """Raise `RunTaken` unless the last record has this number."""
+
     def pause(self, key: str, record: StoredRecord, state: RunState, text: str) -> None:
         """Append a record, and keep the state of a run that waits."""
 
@@ -139,6 +142,14 @@ class Life:
         await self._append(LifeBegan(run_id=run.id, traceparent=traceparent), "running")
         status, time_left = self._idle_since
         self._metrics.began(status, max(0.0, time.time() - time_left))  # clocks of two machines may differ
+
+    async def check_taken(self) -> None:
+        """Raise `RunTaken` if another process has taken the run over, as a flow."""
+        await Call[None](self._check_last)
+
+    def _check_last(self) -> None:
+        with self._writing:
+            self._log.check_last(self._key, self._number)
 
     async def answered(
         self, run: RunContext, answer: AssistantMessage, messages: Sequence[Message], iteration: int

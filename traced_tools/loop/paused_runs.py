@@ -80,6 +80,9 @@ class RunLife(Journal, Protocol):
     ) -> None:
         """Take the run over, before anything happens in it."""
 
+    async def check_taken(self) -> None:
+        """Raise `RunTaken` if another process has taken the run over."""
+
     async def pause(self, state: RunState, text: str) -> None:
         """Keep the state of a run that waits, and record that it waits."""
 

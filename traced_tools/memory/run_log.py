@@ -190,7 +190,13 @@ class RunLog:
 
         Returns:
             The entries with their places; None if the log has changed since it was read.
+
+        Raises:
+            RunTaken: if another process has taken the run over. One that does so later finds the entries, or this
+                append finds that the log has changed.
         """
+        if self._run.check_taken is not None:
+            await self._run.check_taken()
         with observe_memory(self._run, "upsert_memory", self.iteration) as observed:
             try:
                 log = await self._repository.extend_flow(

@@ -168,6 +168,7 @@ class RunContext:
         tool_names: the names of the tools that the last answer with calls could call; empty before that.
         read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
         remembered: the messages that a memory adds to what the run is asked; None if no memory keeps the run.
+        check_taken: a flow that raises `RunTaken` if another process has taken the run over; None if none can.
         withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
             certain never to resume; None if there is no store.
     """
@@ -181,6 +182,7 @@ class RunContext:
         "agent_id",
         "approvers",
         "attributes",
+        "check_taken",
         "checked",
         "complete",
         "context_window",
@@ -286,6 +288,7 @@ class RunContext:
         self.trace_id: str | None = None
         self.interrupted: ToolMessage | None = None
         self.journal: Journal | None = None
+        self.check_taken: Callable[[], Awaitable[None]] | None = None
         self.resumption: Resumption | None = None
         self.pause: RunPause | None = None
         self.first_request: tuple[Message, ...] | None = None
