@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -328,6 +329,26 @@ def test_calls_of_all_lives_count_against_the_limits(world: World, drive: Callab
     with pytest.raises(LoopLimitExceeded):
         drive(world.client(again, "never", limits=limits))
     assert (sorted(world.ran), world.status()) == (["look", "post"], "failed")
+
+
+def test_the_time_at_work_of_all_lives_counts_and_the_time_between_them_does_not(
+    world: World, drive: Callable[..., DurableRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, limits = [0.0], LoopLimits(max_seconds=15, on_limit="stop")
+    monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def answers(call_id: str) -> Callable[..., Any]:
+        def answer(_: object) -> list[ToolCall]:
+            clock[0] += 10
+            return [ToolCall("look", {}, id=call_id)]
+
+        return answer
+
+    with pytest.raises(ModelError):
+        drive(world.submitted(answers("look"), fails, limits=limits))
+    clock[0] += 1_000
+    run = drive(world.client(answers("again"), limits=limits))
+    assert (run.stop_reason, world.ran) == ("deadline", ["look"])
 
 
 def test_a_run_whose_tool_is_gone_fails_at_once_and_keeps_its_log(world: World) -> None:

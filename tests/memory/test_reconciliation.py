@@ -17,6 +17,7 @@ from traced_tools.memory.reconciliation import (
     split_request,
     waiting_outcomes,
     with_placeholders,
+    without_abandoned,
 )
 from traced_tools.memory.view import Turn, turns_of
 
@@ -93,3 +94,46 @@ def test_an_answer_of_blanks_has_no_content() -> None:
     assert not has_content(AssistantMessage(" \n"))
     assert has_content(UserMessage(" "))
     assert has_content(PAYS)
+
+
+def lives(*messages: tuple[str, Message]) -> Turn:
+    """The turn of a run and of those that resume it; each message has the id of its run."""
+    entries = [
+        MessageEntry(message, turn=1, run_id=run_id, resumes=None if run_id == "r1" else "r1")
+        for run_id, message in messages
+    ]
+    (turn,) = turns_of([entry.at("c", position) for position, entry in enumerate(entries, 1)])
+    return turn
+
+
+def test_an_answer_that_the_next_life_of_a_run_asks_for_again_is_in_no_turn() -> None:
+    again = PAYS.replace(parts=[*PAYS.parts])
+    turn = lives(("r1", HELLO), ("r1", HI), ("r1", PAYS), ("r2", again), ("r2", results("c1", "c2")), ("r2", HI))
+    assert turn.messages() == (HELLO, again, results("c1", "c2"), HI)
+    assert not turn.open_calls()
+
+
+def test_an_answer_whose_calls_have_results_stays_whichever_life_adds_them() -> None:
+    turn = lives(("r1", HELLO), ("r1", PAYS), ("r2", results("c1", "c2")), ("r2", HI))
+    assert turn.messages() == (HELLO, PAYS, results("c1", "c2"), HI)
+
+
+def test_a_run_goes_on_without_the_answers_behind_the_one_that_it_goes_on_with() -> None:
+    more = AssistantMessage([ToolCall("pay", {}, id="c3")])
+    turn = lives(("r1", HELLO), ("r1", PAYS), ("r1", results("c1", "c2")), ("r1", more))
+    left, kept = (without_abandoned(turn, [PAYS, *last], [HELLO]) for last in ((results("c1", "c2"),), (more,)))
+    assert (left.messages(), kept) == ((HELLO, PAYS, results("c1", "c2")), turn)
+    assert without_abandoned(lives(("r1", HELLO), ("r1", PAYS)), [], [HELLO]).messages() == (HELLO,)
+    assert without_abandoned(lives(("r1", HELLO), ("r1", HI)), [], [HELLO]).messages() == (HELLO,)
+
+
+def test_a_run_keeps_an_answer_that_an_advisor_sends_back() -> None:
+    turn = lives(("r1", HELLO), ("r1", HI), ("r1", WHY))
+    assert without_abandoned(turn, [], [HELLO, HI, WHY]) == turn
+
+
+def test_an_answer_that_repeats_the_ids_of_one_before_is_left_behind() -> None:
+    turn = lives(("r1", HELLO), ("r1", PAYS), ("r1", results("c1", "c2")), ("r1", PAYS))
+    settled = (HELLO, PAYS, results("c1", "c2"))
+    assert without_abandoned(turn, [PAYS, results("c1", "c2")], [HELLO]).messages() == settled
+    assert without_abandoned(turn, [PAYS, results("c1", "c2"), PAYS], [HELLO]) == turn
