@@ -171,7 +171,7 @@ class Scenario:
         decide: the decision about a call that waits.
         settings: what `drive` is passed.
         rounds: the calls that wait after their tools have begun, so that several outcomes are on record.
-        ends_anyhow: whether an unknown outcome, which is an error, may end the run elsewhere.
+        ends_anyhow: whether an unknown outcome, which is an error and counts no tokens, may end the run elsewhere.
     """
 
     client: Callable[[Parts], ChatClient]
@@ -388,7 +388,9 @@ SCENARIOS: dict[str, Scenario] = {
     "calls per tool": Scenario(partial(_limited, limits=LoopLimits(max_calls_per_tool=5, on_limit="stop"))),
     "tokens": Scenario(partial(_limited, limits=LoopLimits(max_tokens=40, on_limit="stop"), usage=TOKENS)),
     "nested tokens": Scenario(
-        partial(_nested_limited, limits=LoopLimits(max_tokens=100, on_limit="stop")), frozenset({"look-b"})
+        partial(_nested_limited, limits=LoopLimits(max_tokens=100, on_limit="stop")),
+        frozenset({"look-b"}),
+        ends_anyhow=True,
     ),
     "nested tool calls": Scenario(
         partial(_nested_limited, limits=LoopLimits(max_tool_calls=5, on_limit="stop")), frozenset({"look-b"})

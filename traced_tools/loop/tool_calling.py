@@ -226,7 +226,7 @@ class _Loop:
         # set before the calls run: an outer advisor that runs the loop again must not run them twice
         run.resumption = replace(resumption, has_begun=True)
         self._history = (*request.messages, *pause.added)
-        advisor.manager.count_earlier(run, self._history, pause, request.tools)
+        limits = advisor.manager.count_earlier(run, self._history, pause, request.tools)
         self._response = response = ChatClientResponse(
             run,
             ChatResponse(pause.answer, finish_reason="tool_call"),
@@ -238,7 +238,13 @@ class _Loop:
         with observe_iteration(run, pause.iteration) as observed:
             observed.requested(sum(earlier.decision == "pending" for earlier in pause.result.results))
             result = await self._execute(
-                response, tools, pause.iteration, decisions=decisions, earlier=pause.result, cut_ids=pause.cut_ids
+                response,
+                tools,
+                pause.iteration,
+                decisions=decisions,
+                earlier=pause.result,
+                cut_ids=pause.cut_ids,
+                limits=limits,
             )
             return await self._go_on(response, result, pause.new_ids)
 
@@ -274,7 +280,7 @@ class _Loop:
         limit: StopReason | None = None,
         **approvals: Any,
     ) -> ToolExecutionResult:
-        """Run the calls of an answer; `approvals` are `decisions`, `earlier` and `cut_ids` of the manager."""
+        """Run the calls of an answer; `approvals` are `decisions`, `earlier`, `cut_ids` and `limits`."""
         run = self._run
         try:
             return await self._advisor.manager.execute(

@@ -133,6 +133,7 @@ class ToolCallingManager:
         decisions: Decisions = _NONE_DECIDED,
         earlier: ToolExecutionResult | None = None,
         cut_ids: Set[str] = frozenset(),
+        limits: Mapping[int, StopReason] | None = None,
     ) -> ToolExecutionResult:
         """Run the tool calls of `response`, as a flow.
 
@@ -147,6 +148,7 @@ class ToolCallingManager:
             earlier: the result of an earlier execution of this answer. Only the calls that waited for approval then are
                 run now, and those that had not begun; the others keep their results.
             cut_ids: the ids of the calls whose tools had begun when their process ended. They don't run again.
+            limits: what `count_earlier` has returned; None without it.
 
         Raises:
             ValueError: if the answer has no tool call.
@@ -169,7 +171,7 @@ class ToolCallingManager:
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 admitted = frozenset() if earlier is None else _admitted_places(step.places, earlier, cut_ids)
-                self._admit(step, run, tools, spent, admitted)
+                self._admit(step, run, tools, spent, admitted, limits)
                 results = await step
         except BaseException:
             run.interrupted = tool_message_of(step.results_so_far())
@@ -262,10 +264,12 @@ class ToolCallingManager:
         tools: ToolSet,
         run_limit: StopReason | None,
         admitted: Set[int],
+        limits: Mapping[int, StopReason] | None,
     ) -> None:
         """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing.
 
         `admitted` has the places, in `step`, of the calls that the paused run has admitted: they cannot be refused now.
+        `limits` has the limits that the others break, by their places in the answer, if they are counted already.
         """
         nested = run.totals.nested_tool_calls
         run.totals.tool_calls += len(step.calls)
@@ -273,42 +277,54 @@ class ToolCallingManager:
             if index in admitted:
                 continue
             tool = tools.by_name.get(tool_call.name)
-            limit = run_limit or run.tally.admit(
-                tool_call,
-                answer=step.calls,
-                repeatable=_is_repeatable(tool),
-                additional=_additional_names(tool),
-                nested=nested,
-            )
+            if limits is not None:
+                limit = run_limit or limits.get(step.places[index])
+            else:
+                limit = run_limit or run.tally.admit(
+                    tool_call,
+                    answer=step.calls,
+                    repeatable=_is_repeatable(tool),
+                    additional=_additional_names(tool),
+                    nested=nested,
+                )
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
                 step.refuse(index, decision, text, code=limit)
 
-    def count_earlier(self, run: RunContext, messages: Sequence[Message], pause: RunPause, tools: ToolSet) -> None:
-        """Count the calls of a conversation against the limits of a run that resumes, and those that were admitted.
+    def count_earlier(
+        self, run: RunContext, messages: Sequence[Message], pause: RunPause, tools: ToolSet
+    ) -> Mapping[int, StopReason]:
+        """Count the calls of a conversation against the limits of a run that resumes, and those of the last answer.
+
+        The calls of the answer count in their order, whichever of them have a result.
 
         Args:
             run: the run that resumes.
             messages: the conversation up to the answer of the pause.
             pause: where the run paused.
             tools: the tools of the request.
+
+        Returns:
+            The limits that calls break which were not admitted before, by their places.
         """
         _count_conversation(run, messages, tools)
-        answer = pause.answer
-        for tool_call, earlier in zip(answer.tool_calls, pause.result.results, strict=True):
-            if _is_open(earlier, pause.cut_ids):
-                continue
-            tool = tools.by_name.get(tool_call.name)
-            run.tally.admit(
+        calls, limits, nested = pause.answer.tool_calls, dict[int, StopReason](), run.totals.nested_tool_calls
+        for place, (tool_call, earlier) in enumerate(zip(calls, pause.result.results, strict=True)):
+            tool, is_new = tools.by_name.get(tool_call.name), _is_open(earlier, pause.cut_ids)
+            limit = run.tally.admit(
                 tool_call,
-                answer=answer.tool_calls,
+                answer=calls,
                 repeatable=_is_repeatable(tool),
                 additional=_additional_names(tool),
                 # what nested runs have called since a call was admitted does not refuse it now
-                nested=run.totals.nested_tool_calls if earlier.decision == "limited" else 0,
+                nested=nested if is_new or earlier.decision == "limited" else 0,
             )
+            if is_new and limit is not None:
+                limits[place] = limit
+        for tool_call, earlier in zip(calls, pause.result.results, strict=True):
             _record_result(run, tool_call, earlier)
+        return limits
 
     def execute_tool_calls(
         self,
