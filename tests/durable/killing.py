@@ -2,10 +2,11 @@
 
     python -m tests.durable.killing FOLDER URL SCENARIO MEMORY MODE CUTS ...
 
-URL is that of a PostgreSQL, or `sqlite` for files in the folder. MODE is `drive` or `adrive`. Each argument CUTS is a
-run: where its lives are killed, with commas between them. A number is a step of the life, from 1; one that ends with
-`ms` is a time since it began; at one that ends with `stop`, the life is stopped, and continued when others have ended
-the run.
+URL is that of a PostgreSQL, or `sqlite` for files in the folder. MODE is `drive`, `adrive` or `both`.
+
+Each argument CUTS is a run: where its lives are killed, with commas between them. A number is a step of a life, from 1.
+One that ends with `ms` is a time since the life began. At one that ends with `stop`, the life is stopped, and continued
+when others have ended the run.
 Lives after the last cut are not killed, and 0 kills none. Each life is a child of this process, which has imported all,
 reads the log between two lives, and decides about the calls that wait.
 """
@@ -21,6 +22,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +205,8 @@ def main() -> None:
     killing = Killing(Path(folder), url, SCENARIOS[scenario], memory)
     prefix = Path(folder).name
     outcomes = {f"{prefix}-{index}": cuts.split(",") for index, cuts in enumerate(runs)}
-    known = {key: killing.outcome(key, cuts, mode) for key, cuts in outcomes.items()}
+    modes = cycle(("drive", "adrive") if mode == "both" else (mode,))
+    known = {key: killing.outcome(key, cuts, next(modes)) for key, cuts in outcomes.items()}
     audited = killing.audited()
     for key, outcome in known.items():
         print(json.dumps({**outcome, "audited": audited.get(key, {})}))

@@ -90,26 +90,12 @@ def ending(outcome: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_run_that_is_killed_at_a_step_ends_and_does_nothing_twice(tmp_path: Path, url: str, memory: str) -> None:
-    assert check_killed(tmp_path, url, "plain", memory, steps(url, STEPS, STRIDE)) >= 7
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_a_run_that_is_killed_again_and_again_ends_and_does_nothing_twice(
-    tmp_path: Path, url: str, memory: str
-) -> None:
+def test_a_run_that_is_killed_ends_and_does_nothing_twice(tmp_path: Path, url: str, memory: str) -> None:
     random = Random(f"{SEED}{memory}")
-    runs = [",".join(str(random.randrange(1, 40)) for _ in range(3)) for _ in range(6)]
-    assert check_killed(tmp_path, url, "plain", memory, runs, mode="adrive") >= 9
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_a_run_that_is_killed_at_random_times_ends_and_does_nothing_twice(
-    tmp_path: Path, url: str, memory: str
-) -> None:
-    random = Random(f"{SEED}{memory}")
-    runs = [",".join(f"{random.uniform(1, 60):.3f}ms" for _ in range(3)) for _ in range(6)]
-    check_killed(tmp_path, url, "plain", memory, runs)
+    again = [",".join(str(random.randrange(1, 40)) for _ in range(3)) for _ in range(4)]
+    at_times = [",".join(f"{random.uniform(1, 60):.3f}ms" for _ in range(3)) for _ in range(4)]
+    runs = [*steps(url, STEPS, STRIDE), *again, *at_times]
+    assert check_killed(tmp_path, url, "plain", memory, runs, mode="both") >= 13
 
 
 @pytest.mark.parametrize(("name", "memory"), [*zip(WAITING, [*MEMORIES, "inside"], strict=True)])
