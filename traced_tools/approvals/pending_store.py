@@ -633,12 +633,12 @@ def _difference(loaded: LoadedRun, agent: str, question: Question) -> str | None
         first = read_record(loaded.records[0].body)
     except ValidationError:  # whose text may quote the record
         return "that cannot be read"
-    known = first.question() if isinstance(first, Submitted) else None
-    if known is None or known.principal != question.principal:
+    first_question = first.question() if isinstance(first, Submitted) else None
+    if first_question is None or first_question.principal != question.principal:
         return "on behalf of another principal"
-    if known.conversation_id != question.conversation_id:
+    if first_question.conversation_id != question.conversation_id:
         return "of another conversation"
-    return None if _asked(known) == _asked(question) else "and another question"
+    return None if _asked(first_question) == _asked(question) else "and another question"
 
 
 def _asked(question: Question) -> list[Message]:
