@@ -93,6 +93,23 @@ def test_the_call_of_a_durable_run_has_the_key_of_the_run(store: PendingStore) -
     assert {call.call_id: call.key for call in store.pending()} == {"a": None, "b": "invoice-7"}
 
 
+def test_a_decision_about_a_durable_run_names_the_key_that_drives_it(store: PendingStore) -> None:
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedChatModel([[ToolCall("pay", {}, id=call_id) for call_id in ("a", "b", "c")], "done"])
+    client = ChatClient(model, name="desk", tools=[pay], pending_store=store)
+    client.submit("Pay.", key="invoice-7")
+    client.drive("invoice-7")
+    assert printed("approve", "a", "--by", "ana") == "approved pay a: run invoice-7 waits for other decisions\n"
+    decided = json.loads(printed("reject", "b", "--by", "ana", "--reason", "no", "--json"))
+    assert (decided["key"], decided["is_last"]) == ("invoice-7", False)
+    assert printed("approve", "c", "--by", "ana") == "approved pay c: run invoice-7 can go on: drive it\n"
+    assert client.drive("invoice-7").content == "done"
+
+
 def test_only_show_prints_arguments_and_reasons(store: PendingStore) -> None:
     kept(store, paused("a", "b", arguments=SECRETS, reason=MARKER))
     shown = [printed("show", "a"), printed("show", "a", "--json")]
@@ -145,7 +162,7 @@ def test_json_has_what_the_inbox_has(store: PendingStore) -> None:
     assert json.loads(printed("list", "--json")) == [listed]
     contents = {"principal": "ana", "reason": "large", "intent": "large", "arguments": {"amount": 5}}
     assert json.loads(printed("show", "a", "--json")) == {**listed, **contents}
-    decided = {"call_id": "a", "run_id": "run-1", "decision": "approved", "is_last": True}
+    decided = {"call_id": "a", "run_id": "run-1", "key": None, "decision": "approved", "is_last": True}
     assert json.loads(printed("approve", "a", "--by", "ana", "--json")) == decided
 
 

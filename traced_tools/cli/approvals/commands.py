@@ -174,14 +174,18 @@ def _decide(store: str, call: str, decision: CallDecision, run: str | None, json
         pending.decide(call, decision, run_id=pending_call.run_id)
         verb = _VERBS[type(decision)]
         if json:
-            print(
-                json_text(
-                    {"call_id": call, "run_id": pending_call.run_id, "decision": verb, "is_last": pending_call.is_last}
-                )
-            )
+            run_ids = {"run_id": pending_call.run_id, "key": pending_call.key}
+            print(json_text({"call_id": call, **run_ids, "decision": verb, "is_last": pending_call.is_last}))
         else:
-            then = "can resume" if pending_call.is_last else "waits for other decisions"
-            print(f"{verb} {escape(pending_call.tool)} {escape(call)}: run {escape(pending_call.run_id)} {then}")
+            print(f"{verb} {escape(pending_call.tool)} {escape(call)}: {_next_step(pending_call)}")
+
+
+def _next_step(call: WaitingApproval) -> str:
+    """Return what the run of a call that was just decided waits for; a durable run is driven by its key."""
+    run = f"run {escape(call.key or call.run_id)}"
+    if not call.is_last:
+        return f"{run} waits for other decisions"
+    return f"{run} can resume" if call.key is None else f"{run} can go on: drive it"
 
 
 def _listed_json(call: WaitingApproval) -> dict[str, Any]:
