@@ -150,6 +150,7 @@ def test_a_run_is_shown_with_a_line_for_each_record_and_no_content(store: Pendin
         ["lives", "1"],
     ]
     rows = [line.split()[3:] for line in table.splitlines()[1:] if line[:1].strip()]
+    assert "lives        1 since it was submitted or last waited\n" in facts
     assert rows[0] == ["0", "submitted"]
     assert [row for row in rows if row[1] != "life_began"] == [
         ["0", "submitted"],
@@ -168,10 +169,28 @@ def test_a_run_is_shown_with_a_line_for_each_record_and_no_content(store: Pendin
     assert MARKER not in shown + printed("show", "k", "--json") + printed("list") + printed("list", "--json")
 
 
+def test_a_run_that_waits_is_shown_as_decided_once_all_of_its_calls_are(store: PendingStore) -> None:
+    waiting(store, "k")
+    waiting(store, "other")
+    run_ids = {call.key: call.run_id for call in store.pending()}
+    assert "status       waiting\n" in printed("show", "k")
+    store.decide("c2", Approve(by="ana"), run_id=run_ids["k"])
+    assert "status       waiting, decided\n" in printed("show", "k")
+    assert "status       waiting\n" in printed("show", "other")
+    assert [line.split()[3:] for line in printed("list", "--status", "waiting").splitlines()[1:3]] == [
+        ["desk", "waiting,", "decided", "0"],
+        ["desk", "waiting", "0"],
+    ]
+    assert [run["is_decided"] for run in json.loads(printed("list", "--json"))] == [True, False]
+    assert json.loads(printed("show", "k", "--json"))["is_decided"] is True
+    client_of(store, "done").drive("k")
+    assert "status       finished\n" in printed("show", "k")
+
+
 def test_json_has_a_run_with_its_records(store: PendingStore) -> None:
     waiting(store, "k")
     [listed] = json.loads(printed("list", "--json"))
-    assert listed.keys() == {"key", "agent", "status", "lives", "submitted_at", "changed_at"}
+    assert listed.keys() == {"key", "agent", "status", "is_decided", "lives", "submitted_at", "changed_at"}
     run = json.loads(printed("show", "k", "--json"))
     assert {name: run[name] for name in listed} == listed
     assert run["principal"] == "ana"
