@@ -62,12 +62,12 @@ def list_runs(
     most = limit or MOST_LISTED
     with exit_statuses(_COMMAND), open_store(store, _COMMAND) as pending:
         filters: Any = {"status": status, "agent": agent, "principal": principal}
-        decided = {*pending.decided(agent=agent)}
+        decided_keys = {*pending.decided(agent=agent)}
         if json:
-            print(json_text([_run_json(run, decided) for run in pending.run_logs.runs(**filters, limit=limit)]))
+            print(json_text([_run_json(run, decided_keys) for run in pending.run_logs.runs(**filters, limit=limit)]))
         else:
             runs = pending.run_logs.runs(**filters, limit=most + 1)  # there may be far more that have ended
-            _print_runs(make_console(sys.stdout), runs[:most], decided, is_whole=len(runs) <= most)
+            _print_runs(make_console(sys.stdout), runs[:most], decided_keys, is_whole=len(runs) <= most)
 
 
 @app.command()
@@ -77,12 +77,12 @@ def show(key: _Key, store: Store, json: _Json = False) -> None:
         run = pending.run_logs.find(key)
         if run is None:
             exit_with(_COMMAND, NEGATIVE, f"no run has the key {escape(key)}")
-        records, decided = pending.run_logs.history(key), {*pending.decided(agent=run.agent)}
+        records, decided_keys = pending.run_logs.history(key), {*pending.decided(agent=run.agent)}
         if json:
             shown_records = [_record_json(record) for record in records]
-            print(json_text({**_run_json(run, decided), "principal": run.principal, "records": shown_records}))
+            print(json_text({**_run_json(run, decided_keys), "principal": run.principal, "records": shown_records}))
         else:
-            _print_run(make_console(sys.stdout), run, records, decided)
+            _print_run(make_console(sys.stdout), run, records, decided_keys)
 
 
 @app.command()
@@ -144,21 +144,21 @@ def _driven(client: ChatClient, key: str) -> DurableRun:
         exit_with(_COMMAND, FAILED, f"the life of the run {escape(key)} has ended with {type(error).__name__}")
 
 
-def _is_decided(run: KeptRun, decided: Container[str]) -> bool:
+def _is_decided(run: KeptRun, decided_keys: Container[str]) -> bool:
     """Return whether a run waits with all of its calls decided; it may have gone on since the keys were read."""
-    return run.status == "waiting" and run.key in decided
+    return run.status == "waiting" and run.key in decided_keys
 
 
-def _status(run: KeptRun, decided: Container[str]) -> str:
-    return "waiting, decided" if _is_decided(run, decided) else run.status
+def _status(run: KeptRun, decided_keys: Container[str]) -> str:
+    return "waiting, decided" if _is_decided(run, decided_keys) else run.status
 
 
-def _run_json(run: KeptRun, decided: Container[str]) -> dict[str, Any]:
+def _run_json(run: KeptRun, decided_keys: Container[str]) -> dict[str, Any]:
     return {
         "key": run.key,
         "agent": run.agent,
         "status": run.status,
-        "is_decided": _is_decided(run, decided),
+        "is_decided": _is_decided(run, decided_keys),
         "lives": run.lives,
         "submitted_at": run.submitted_at.isoformat(),
         "changed_at": run.changed_at.isoformat(),
@@ -179,25 +179,25 @@ def _record_json(record: LoggedRecord) -> dict[str, Any]:
     }
 
 
-def _print_runs(console: Console, runs: Sequence[KeptRun], decided: Container[str], *, is_whole: bool) -> None:
+def _print_runs(console: Console, runs: Sequence[KeptRun], decided_keys: Container[str], *, is_whole: bool) -> None:
     if not runs:
         console.print("no such run")
         return
     table = make_table("changed (UTC)", "key", "agent", "status", "lives")
     for run in runs:
-        cells = (time_or_never(run.changed_at), run.key, run.agent, _status(run, decided), run.lives)
+        cells = (time_or_never(run.changed_at), run.key, run.agent, _status(run, decided_keys), run.lives)
         table.add_row(*map(as_text, cells))
     console.print(table)
     total = len(runs) if is_whole else None
     console.print(f"\n{listed_of(len(runs), total, 'oldest', 'run')}{advice(len(runs), total)}")
 
 
-def _print_run(console: Console, run: KeptRun, records: Sequence[LoggedRecord], decided: Container[str]) -> None:
+def _print_run(console: Console, run: KeptRun, records: Sequence[LoggedRecord], decided_keys: Container[str]) -> None:
     facts = {
         "run": run.key,
         "agent": run.agent,
         "principal": run.principal,
-        "status": _status(run, decided),
+        "status": _status(run, decided_keys),
         "lives": f"{run.lives} since it was submitted or last waited",
         "submitted": time_or_never(run.submitted_at),
         "changed": time_or_never(run.changed_at),
