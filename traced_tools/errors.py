@@ -492,7 +492,8 @@ class QueueFull(TracedToolsError):
 
     def __init__(self, agent: str, most: int) -> None:
         super().__init__(
-            f"{most} runs of the agent {agent!r} for this principal have not begun: submit the run again later"
+            f"{most} runs of the agent {agent!r} for this principal have not begun, as many as most_queued of the "
+            f"PendingStore allows: submit the run again later"
         )
         self.agent = agent
         self.most = most
