@@ -253,6 +253,18 @@ def test_a_run_that_waits_goes_on_in_another_process_when_its_calls_are_decided(
     assert [result.decision for result in run.response.tool_results] == ["approved"]
 
 
+def test_the_keys_of_runs_to_drive_are_read_on_asyncio_too(world: World) -> None:
+    async def go_on(*agents: str) -> list[tuple[list[str], list[str]]]:
+        store = world.store
+        return [(await store.ainterrupted(agent=agent), await store.adecided(agent=agent)) for agent in agents]
+
+    client = world.submitted([PAY])
+    assert asyncio.run(go_on("desk", "shop")) == [(["k"], []), ([], [])]
+    client.drive("k")
+    world.store.decide("pay", Approve(by="eva"))
+    assert asyncio.run(go_on("desk", "shop")) == [([], ["k"]), ([], [])]
+
+
 def test_the_state_of_a_run_with_a_key_is_not_resumed_beside_its_log(world: World) -> None:
     run = world.submitted([PAY]).drive("k")
     assert run.response is not None

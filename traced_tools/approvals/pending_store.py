@@ -374,6 +374,10 @@ class PendingStore:
         """
         return self.run_logs.interrupted(agent, limit)
 
+    async def ainterrupted(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the keys of the durable runs that have neither ended nor paused, on asyncio; see `interrupted`."""
+        return await Call[list[str]](self.interrupted, agent=agent, limit=limit).arun()
+
     def decided(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
         """Return the keys of the durable runs that waited and whose calls are all decided or expired, the oldest first.
 
@@ -382,6 +386,10 @@ class PendingStore:
             limit: the maximum number of runs; None for all.
         """
         return self.run_logs.decided(agent, limit)
+
+    async def adecided(self, *, agent: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the keys of the durable runs whose calls are all decided or expired, on asyncio; see `decided`."""
+        return await Call[list[str]](self.decided, agent=agent, limit=limit).arun()
 
     @_without_texts
     def state(self, id: str) -> str:
