@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sqlite3
 import subprocess
@@ -121,6 +122,15 @@ def test_no_content_and_no_principal_are_in_the_tables_or_the_logs_of_the_engine
     assert b"k@0" in kept
     assert b"secret" not in kept and b"987654" not in kept
     assert "ModelError" in caplog.text and "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(("level", "later"), [(logging.NOTSET, logging.WARNING), (logging.ERROR, logging.ERROR)])
+def test_the_engine_logs_from_the_level_that_the_application_has_chosen(
+    store: PendingStore, caplog: pytest.LogCaptureFixture, level: int, later: int
+) -> None:
+    caplog.set_level(level, "dbos")
+    with Workers(store, [Desk(store).client], name="a"):
+        assert logging.getLogger("dbos").level == later
 
 
 def folder(store: PendingStore) -> Path:

@@ -178,7 +178,7 @@ class Deliveries:
             "name": _APPLICATION,
             "executor_id": self._process,
             "application_version": _VERSION,
-            "log_level": "WARNING",
+            "log_level": logging.getLogger("dbos").level or logging.WARNING,  # DBOS would set it to INFO
             "serializer": DBOSPortableJSONSerializer(),  # the default one is pickle
             "use_listen_notify": False,  # which only messages and events need
             "scheduler_polling_interval_sec": 3600.0,
