@@ -12,6 +12,8 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 
+from tests.judges.programs import environment
+from tests.recipes.page import start
 from tests.recipes.stage import OURS, Stage, attributes, staged
 from tests.test_docs import weather_service
 from tests.waiting import PATIENCE, until
@@ -134,6 +136,32 @@ def test_a_call_is_decided_once_over_http_and_a_worker_resumes_its_run(
             assert client.get("/waiting").json() == []
             assert stage.run(OURS, "-W", "error", "desk_worker.py") == f"c-7 {answer}\n"
             assert stage.run(OURS, "-W", "error", "desk_worker.py") == ""
+
+
+def test_a_run_is_submitted_over_http_and_a_worker_drives_it_for_its_principal_alone(tmp_path: Path) -> None:
+    with staged("fastapi.md", tmp_path, payment_service) as stage:
+        stage.variables["APPROVAL_KEY"] = "5b1d0c7a95f24e3d8a6b"
+        with stage.served(*UVICORN, "runs_app:app") as (client, _):
+            eve, bob, question = {"X-User": "eve"}, {"X-User": "bob"}, {"question": "Pay Ana."}
+            for _ in range(2):
+                submission = client.put("/runs/order-17", params=question, headers=eve)
+                assert (submission.status_code, submission.json()["status"]) == (202, "submitted")
+            worker = start(tmp_path / "runs_worker.py", env=environment(stage.variables))
+            try:
+                until(lambda: client.get("/runs/order-17", headers=eve).json()["status"] == "waiting")
+                [waits] = client.get("/waiting").json()
+                decision = {"run_id": waits["run_id"], "call_id": "c1", "approved": True}
+                assert client.post("/decide", json=decision).json() == {"status": "decided"}
+                until(lambda: client.get("/runs/order-17", headers=eve).json()["status"] == "finished")
+            finally:
+                worker.terminate()
+                output = worker.communicate(timeout=PATIENCE)
+            assert (worker.returncode, *output) == (0, "", "")
+            assert client.get("/runs/order-17", headers=eve).json()["answer"] == "paid 90 EUR to Ana"
+            assert client.get("/runs/order-17", headers=bob).status_code == 404
+            assert client.put("/runs/order-17", params=question, headers=bob).status_code == 404
+            assert client.get("/runs/order-18", headers=eve).status_code == 404
+            assert client.get("/runs/a b", headers=eve).status_code == 422
 
 
 def payment_service(request: Received) -> Reply:
