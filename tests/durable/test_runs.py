@@ -17,7 +17,16 @@ from sqlalchemy import insert, inspect, text, update
 
 from tests.audit.draft_trails import KeptTrail
 from tests.captured import Telemetry
-from traced_tools import Approve, AuditAdvisor, ChatClient, LoopLimits, ToolCall, ToolContext, ToolMessage, tool
+from traced_tools import (
+    Approve,
+    AuditAdvisor,
+    ChatClient,
+    LoopLimits,
+    ToolCall,
+    ToolContext,
+    ToolMessage,
+    tool,
+)
 from traced_tools.approvals import PendingStore
 from traced_tools.approvals.pending_schema import RUN_RECORDS
 from traced_tools.approvals.run_logs import MAX_LIVES
@@ -301,6 +310,15 @@ def test_a_tool_that_had_begun_has_an_unknown_outcome_which_is_told_once(
     assert not any(draft.fields.get("intent_late") for draft in world.trail.drafts)
     told = [span for span in world.telemetry.named("execute_tool post") if "unknown" in str(span.attributes)]
     assert len(told) == 1
+
+
+def test_a_run_goes_on_after_a_tool_that_had_begun_also_if_nothing_listens(
+    world: World, drive: Callable[..., DurableRun]
+) -> None:
+    silent: dict[str, Any] = {"telemetry": None, "advisors": []}
+    with pytest.raises(Died):
+        drive(world.submitted([POST], tools=[dying("post")], **silent))
+    assert drive(world.client("done", **silent)).content == "done"
 
 
 def test_an_idempotent_tool_that_had_begun_runs_again(world: World, drive: Callable[..., DurableRun]) -> None:

@@ -27,7 +27,7 @@ class NullScope:
 
     chunk = streaming = delivered = held_back = ignore
     answered = failed = sent_again = requested = began = ended = close = ignore
-    repaired = stated = approved = provided = advised = started = progressed = stopped = waited = ignore
+    repaired = cut_off = stated = approved = provided = advised = started = progressed = stopped = waited = ignore
     retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore
     found = ignore

@@ -551,7 +551,7 @@ class ToolExecution:
 
     def _cut_result(self, observed: ToolCallObservation) -> ToolResult:
         """Return the result of a call whose run was cut off while its tool ran, and tell it once."""
-        observed.is_cut = True
+        observed.cut_off()
         observed.started()
         observed.stopped()
         result = self._failure_result(ToolOutcomeUnknown("its run was cut off while the tool ran"), timed_out=False)

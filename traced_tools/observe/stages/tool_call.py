@@ -206,6 +206,10 @@ class ToolCallObservation(Observation):
         """Record what was repaired before the arguments were valid; an advisor or another attempt may add to it."""
         self.repairs += tuple(repair for repair in repairs if repair not in self.repairs) if self.repairs else repairs
 
+    def cut_off(self) -> None:
+        """Record that the tool had begun in a run before, which was cut off, so that it does not run in this one."""
+        self.is_cut = True
+
     def approved(self, by: str | None, code: str | None) -> None:
         """Record the approval of the call, who approved it, if the application named them, and its reason code."""
         self.is_approved = True
