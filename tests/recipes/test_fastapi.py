@@ -159,7 +159,7 @@ def test_a_run_is_submitted_over_http_and_a_worker_drives_it_for_its_principal_a
             assert (worker.returncode, *output) == (0, "", "")
             assert client.get("/runs/order-17", headers=eve).json()["answer"] == "paid 90 EUR to Ana"
             assert client.get("/runs/order-17", headers=bob).status_code == 404
-            assert client.put("/runs/order-17", params=question, headers=bob).status_code == 404
+            assert client.put("/runs/order-17", params=question, headers=bob).status_code == 409
             assert client.get("/runs/order-18", headers=eve).status_code == 404
             assert client.get("/runs/a b", headers=eve).status_code == 422
 

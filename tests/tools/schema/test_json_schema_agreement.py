@@ -93,6 +93,7 @@ def test_no_schema_and_no_value_cause_an_exception_or_a_quoted_value(schema: Any
 def test_a_valid_schema_gives_the_same_verdict_as_the_library(schema: Any, value: Any) -> None:
     assume("'$ref'" not in str(schema))  # the library may panic in a circle
     assume(Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(schema))  # another one is converted
+    assume("draft-0" not in str(schema))  # one of an earlier draft is converted, too
     check = SchemaCheck(schema)
     verdict = fits(schema, value)
     if check.usable and verdict is not None:
