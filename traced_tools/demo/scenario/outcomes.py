@@ -387,8 +387,10 @@ def token_budget(run: ScenarioRun) -> None:
 
 @_outcome(names.LOOP_ITERATIONS_METRIC, {names.LOOP_STOP_REASON: "deadline"})
 def deadline(run: ScenarioRun) -> None:
-    """A run uses up its time."""
-    _run_to_limit(run, LoopLimits(max_seconds=0.005), "deadline")
+    """A run uses up its time: the tool takes longer than it has, on a busy machine as well."""
+    turns = [ToolCall("poll_status", {"seconds": 0.15}), "I found nothing more."]
+    limits = LoopLimits(max_seconds=0.1)
+    run.ends(run.prompt(turns, agent=AGENTS[1], tools=[tools.poll_status], limits=limits), "deadline")
 
 
 def _run_to_limit(run: ScenarioRun, limits: LoopLimits, reason: StopReason) -> None:
