@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.postgresql import OWNER, Server
-from tests.durable.working import client
+from tests.durable.working import AT_ONCE, client
 from tests.waiting import until
 from traced_tools import Approve
 from traced_tools.approvals import PendingStore
@@ -75,6 +75,14 @@ class Runs:
             process.stdout.close()
 
 
+def check_posts(runs: Runs, keys: list[str]) -> None:
+    """Check that no post has run twice; one whose worker died may be missing, and its run goes on without it."""
+    posts = Counter(key for tool, key, _ in runs.ledger() if tool == "post")
+    assert {*posts} <= {*keys}
+    assert {*posts.values()} == {1}
+    assert len(keys) - len(posts) < AT_ONCE  # a worker may die between the record that a post begins, and the post
+
+
 @pytest.fixture
 def runs(postgresql_url: str, tmp_path: Path) -> Iterator[Runs]:
     runs = Runs(postgresql_url, tmp_path)
@@ -91,8 +99,7 @@ def test_all_runs_finish_although_a_worker_is_killed_in_the_middle_of_tools(runs
         first.kill()
         runs.go()
         until(lambda: runs.statuses() == {"finished": len(keys)})
-    posts = Counter(key for tool, key, _ in runs.ledger() if tool == "post")
-    assert posts == dict.fromkeys(keys, 1)  # a post may not run again, and its run goes on without its result
+    check_posts(runs, keys)
 
 
 @pytest.mark.parametrize("engine", ["dbos", "procrastinate"])
@@ -144,7 +151,7 @@ def test_a_worker_that_stops_and_is_overtaken_does_nothing_twice_when_it_continu
             first.send_signal(signal.SIGCONT)
         runs.submit("b-1")
         until(lambda: runs.statuses() == {"finished": 9})
-    assert Counter(key for tool, key, _ in runs.ledger() if tool == "post") == dict.fromkeys([*keys, "b-1"], 1)
+    check_posts(runs, [*keys, "b-1"])
 
 
 def end_sessions(server: Server) -> None:

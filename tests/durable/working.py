@@ -31,6 +31,9 @@ from traced_tools.errors import RunTaken
 from traced_tools.models import ChatRequest
 from traced_tools.testing import ScriptedChatModel
 
+AT_ONCE = 4
+"""How many runs a worker drives at once."""
+
 
 def client(store: PendingStore, folder: Path, name: str) -> ChatClient:
     """Return a client that notes what its tools do, with the name of the worker."""
@@ -69,7 +72,7 @@ def client(store: PendingStore, folder: Path, name: str) -> ChatClient:
 
 
 def on_dbos(store: PendingStore, _: str, desk: ChatClient, name: str) -> None:
-    with Workers(store, [desk], name=name, at_once=4):
+    with Workers(store, [desk], name=name, at_once=AT_ONCE):
         print("ready", flush=True)
         sys.stdin.read()
 
@@ -104,7 +107,7 @@ async def _on_procrastinate(store: PendingStore, url: URL, desk: ChatClient, nam
             "stalled_worker_timeout": 2,
             "fetch_job_polling_interval": 0.2,
         }
-        work = app.run_worker_async(name=name, concurrency=4, install_signal_handlers=False, **options)
+        work = app.run_worker_async(name=name, concurrency=AT_ONCE, install_signal_handlers=False, **options)
         tasks = [asyncio.create_task(work), asyncio.create_task(look())]
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
