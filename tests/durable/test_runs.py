@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ from traced_tools.errors import (
 )
 from traced_tools.flow.flow import call
 from traced_tools.loop import ToolCallingAdvisor
+from traced_tools.loop.state import text_digest
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools import ToolCallingManager, tool_callbacks
 
@@ -238,6 +240,18 @@ def test_a_run_whose_log_was_altered_is_set_apart(world: World) -> None:
         world.client("done").drive("k")
     assert (world.status(), world.store.decided()) == ("failed", [])
     assert [waiting.refusal for waiting in world.store.refused()] == ["state_invalid"]
+
+
+def test_a_release_that_cannot_read_a_log_leaves_the_run_to_others(world: World) -> None:
+    world.submitted([PAY]).drive("k")
+    world.store.decide("pay", Approve())
+    body = json.dumps({"kind": "of_a_later_release"})
+    digest = text_digest(json.dumps(["k", 0, "", body]))
+    with world.store.due_runs.database.transaction() as connection:
+        connection.execute(update(RUN_RECORDS).values(body=body, digest=digest).where(RUN_RECORDS.c.number == 0))
+    with pytest.raises(ResumeError, match="record 0 of the run 'k' is of another release") as caught:
+        world.client("done").drive("k")
+    assert (caught.value.lasting, world.store.decided()) == (None, ["k"])
 
 
 def test_a_client_without_the_key_of_a_log_leaves_the_run_to_others(world: World) -> None:

@@ -226,7 +226,8 @@ def read_records(rows: Sequence[StoredRecord], key: str, state_keys: Sequence[St
     """Return the records of a log.
 
     Raises:
-        ResumeError: if a record was altered, is missing, or is not signed with one of `state_keys`.
+        ResumeError: if a record was altered, is missing, is not signed with one of `state_keys`, or is of another
+            release. The last two are not lasting: a process with the key, or of that release, can go on.
     """
     records, before = [], ""
     for number, row in enumerate(rows):
@@ -238,8 +239,8 @@ def read_records(rows: Sequence[StoredRecord], key: str, state_keys: Sequence[St
         try:
             records.append(read_record(row.body))
         except ValidationError:  # its text may quote the record
-            problem = f"record {number} of the run {key!r} cannot be read: it is none of this release"
-            raise ResumeError(problem, lasting="state_invalid") from None
+            problem = f"record {number} of the run {key!r} is of another release: drive the run with that release"
+            raise ResumeError(problem) from None
         before = row.digest
     return records
 
