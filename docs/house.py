@@ -81,6 +81,8 @@ ANNEXES: Final = (
     Room("audit.writing", "the one place where records wait for the store", "what a call is"),
     Room("audit.trail", "`AuditTrail`, which joins the three", "advisors", ("audit.erasing",)),
     Room("audit.advisor", "the advisor that makes records of a run", "how they are stored"),
+    Room("observe.manual", "runs of loops that are not this package's", "which framework drives them"),
+    Room("integrations", "frameworks and SDKs, each by its own hooks", "one another"),
     Room("durable", "the log of a run that outlives its process, and where the next process goes on", "a database"),
     Room("approvals", "the store in which runs wait for a person or a process", "who decides"),
     Room(

@@ -88,11 +88,7 @@ class ClientSettings:
         expect("model", self.model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
         expect("model.model", getattr(self.model, "model", None), str, "a str: set it on your ChatModel")
         expect("model.provider", getattr(self.model, "provider", None), str, "a str: set it on your ChatModel")
-        expect("name", self.name, str, "a str")
-        if not self.name.strip():
-            raise ValueError("name must not be blank: it names the agent in telemetry")
-        _check_version(self.version)
-        _check_agent_id(self.agent_id)
+        check_agent("name", self.name, self.version, self.agent_id)
         expect("tool_calling", self.tool_calling, bool, "True or False")
         loop = self.tool_calling_advisor
         expect("tool_calling_advisor", loop, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None")
@@ -104,6 +100,15 @@ class ClientSettings:
             expect_each("approval_key", key, (bytes, str), "bytes or a str")
         expect("pending_store", self.pending_store, (KeepsPausedRuns, type(None)), "a PendingStore or None")
         _check_common(self.system, self.options, self.limits, self.tool_errors)
+
+
+def check_agent(argument: str, name: str, version: str | None, agent_id: str | None) -> None:
+    """Raise `TypeError` or `ValueError` for an invalid name (the value of `argument`), version or id of an agent."""
+    expect(argument, name, str, "a str")
+    if not name.strip():
+        raise ValueError(f"{argument} must not be blank: it names the agent in telemetry")
+    _check_version(version)
+    _check_agent_id(agent_id)
 
 
 def _check_version(version: str | None) -> None:

@@ -24,7 +24,7 @@ from tests.bench.timing import Series
 from tests.judges.programs import free_port
 from tests.waiting import until
 from traced_tools.mcp import McpToolset
-from traced_tools.observe.run_telemetry import current_telemetry
+from traced_tools.observe.run_telemetry import current_telemetry, use_telemetry
 
 CLIENT_TARGET = 1.3
 SERVER_TARGET = 1.1
@@ -67,7 +67,7 @@ def _cost(label: str, series: Series) -> Row:
 
 
 async def _client_costs(transport: Transport, rounds: int) -> dict[str, Series]:
-    current_telemetry(None).make_current()
+    use_telemetry(current_telemetry(None))
     with _server("sdk", transport) as target:
         async with Client(target) as client, _toolset(target) as toolset:
             (echo,) = [tool for tool in await toolset.tool_callbacks() if tool.definition.name == "echo"]

@@ -54,7 +54,7 @@ from traced_tools.mcp.listing import ToolPage, read_page
 from traced_tools.mcp.questions import Ask, as_json
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
 from traced_tools.mcp.transports import Descriptors, Transport
-from traced_tools.observe.run_telemetry import current_telemetry
+from traced_tools.observe.run_telemetry import current_telemetry, use_telemetry
 
 CLOSED = "Connection closed"
 """The SDK's message for each request when the connection has ended."""
@@ -374,7 +374,7 @@ def _context_with_span() -> Context:
     telemetry, span = current_telemetry(None), otel_context.get_current()
     context = Context()
     context.run(OURS.set, True)
-    context.run(telemetry.make_current)
+    context.run(use_telemetry, telemetry)
     context.run(otel_context.attach, span)
     return context
 

@@ -1,4 +1,9 @@
 from .content import ContentCapture as ContentCapture
+from .manual.iteration import ManualIteration as ManualIteration
+from .manual.model_call import ManualModelCall as ManualModelCall
+from .manual.run import ManualRun as ManualRun
+from .manual.run import RunSettings as RunSettings
+from .manual.run import run as run
 from .run_telemetry import TelemetryOptions as TelemetryOptions
 from .typed_events.types import AnswerEvaluated as AnswerEvaluated
 from .typed_events.types import Delta as Delta

@@ -26,7 +26,7 @@ class NullScope:
         return self
 
     chunk = streaming = delivered = held_back = ignore
-    answered = failed = sent_again = requested = began = ended = close = ignore
+    answered = failed = sent_again = requested = began = ended = close = calls = identified = ignore
     repaired = cut_off = stated = approved = provided = advised = started = progressed = stopped = waited = ignore
     retrying = late = ignore
     finished = invalid = decided = fails_run = captured_traceback = ignore

@@ -325,10 +325,6 @@ class RunTelemetry:
             self._principals[is_name] = recorded_principal(self.principal, content)
         return self._principals[is_name]
 
-    def make_current(self) -> None:
-        """Make this the telemetry that `current_telemetry` returns in this context, which must be the run's own."""
-        _OF_RUN.set(self)
-
     def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function that emits telemetry; count an exception from it, and do not raise it."""
         try:
@@ -367,6 +363,11 @@ class RunTelemetry:
 
 
 _OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of_run", default=None)
+
+
+def use_telemetry(of_run: RunTelemetry | None) -> None:
+    """Set the telemetry that `current_telemetry` returns in the current context; None outside a run."""
+    _OF_RUN.set(of_run)
 
 
 def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:

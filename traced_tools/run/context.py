@@ -15,7 +15,7 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.totals import Totals
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
-from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, use_telemetry
 from traced_tools.observe.sanitize import drop_invalid_counts
 from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
@@ -300,8 +300,11 @@ class RunContext:
 
     def __enter__(self) -> None:
         """Make this run the parent of runs that begin in the current context; it must belong to the run."""
-        self.telemetry.make_current()
-        _CURRENT.set(self)
+        make_current(self)
+        self.begin()
+
+    def begin(self) -> None:
+        """Count this run as nested in the run that encloses it, if there is one."""
         if self._outer is not None and not self._outer.ended:  # otherwise, leftover tools would add to it forever
             self._outer.nested.append(self.totals)
 
@@ -403,6 +406,12 @@ _CALL: ContextVar[OpenCall | None] = ContextVar("traced_tools_call", default=Non
 def current_run() -> RunContext | None:
     """Return the innermost run that the current code belongs to; None outside a run."""
     return _CURRENT.get()
+
+
+def make_current(run: RunContext | None) -> None:
+    """Make a run the parent of runs that begin in the current context; None for no run."""
+    use_telemetry(None if run is None else run.telemetry)
+    _CURRENT.set(run)
 
 
 _PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")

@@ -361,11 +361,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         """Book the time of the step: the time of the calls, in proportion, and the time of the run's caller."""
         if self._held_back_ns:
             ledger.book_downstream("reader", self._held_back_ns)
-        calls = [execution.ledger for execution in self._under_way if execution.ledger is not None]
-        if calls:
-            ledger.book_parallel(nanoseconds - self._held_back_ns, calls, otherwise="tool")
-        else:
-            ledger.book_downstream("tool", nanoseconds - self._held_back_ns)
+        ledger.book_parallel(nanoseconds - self._held_back_ns, self.ledgers, otherwise="tool")
+
+    @property
+    def ledgers(self) -> list[TimeLedger]:
+        """The ledgers of the calls that have their own."""
+        return [execution.ledger for execution in self._under_way if execution.ledger is not None]
 
     def cancel(self) -> None:
         """Start no further tool, and mark the running ones as cancelled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -38,6 +38,7 @@ from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.observations import observe_decided_wait, observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
 from traced_tools.run.resumption import RunPause
@@ -166,11 +167,11 @@ class ToolCallingManager:
         step = self._step(run, calls, tools, iteration, most_characters, earlier, cut_ids)
         for call_id, decision in decisions.items():
             step.decide(call_id, decision)
+        admitted = frozenset() if earlier is None else _admitted_places(step.places, earlier, cut_ids)
         ledger = run.telemetry.ledger if run.telemetry.enabled else None
         began, mark = perf_counter_ns(), None if ledger is None else ledger.mark()
         try:
             with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
-                admitted = frozenset() if earlier is None else _admitted_places(step.places, earlier, cut_ids)
                 self._admit(step, run, tools, spent, admitted, limits)
                 results = await step
         except BaseException:
@@ -184,6 +185,61 @@ class ToolCallingManager:
         if earlier is not None:
             results = _merge_earlier(run, earlier, dict(zip(step.places, results, strict=False)), decisions)
         return self._conclude(run, messages, message, results, may_be_direct=may_be_direct)
+
+    async def execute_call(
+        self,
+        run: RunContext,
+        call: ToolCall,
+        tools: ToolSet,
+        *,
+        place: tuple[int, int],
+        answer: object,
+        iteration: int,
+        spent: StopReason | None,
+        decision: CallDecision | None,
+        result: str | None,
+        book: Callable[[Sequence[TimeLedger]], None],
+    ) -> ToolResult:
+        """Run one call of an answer whose calls the application runs one by one, as a flow.
+
+        Args:
+            run: the run that the call belongs to and whose limits count it.
+            call: the call.
+            tools: the tools that it can name.
+            place: its position in the answer, from 0, and the number of calls of the answer.
+            answer: identifies the answer by identity.
+            iteration: the iteration of the loop; 0 outside a loop.
+            spent: the limit that is used up; the call is then refused. None if there is none.
+            decision: the decision about the call if it requires approval; None if there is none.
+            result: the result that the application has for the call; None if its tool is to run.
+            book: called at the end with the ledgers of the call.
+
+        Raises:
+            ToolExecutionError: if the tool failed and the error policy makes the run fail.
+        """
+        if not spent and result is None:
+            tools = await self.completed(run, tools, [call])
+        most_characters = None if _returns_directly(tools.by_name.get(call.name)) else self._max_result_characters
+        step = ExecuteTools(run, (call,), tools, iteration, most_characters=most_characters, places=[place])
+        try:
+            if decision is not None:
+                step.decide(call.id, decision)
+            if result is not None:
+                step.answer(call.id, result)
+            self._admit(step, run, tools, spent, frozenset(), None, answer)
+            results = await step
+        finally:
+            book(step.ledgers)
+        _record_results(run, step, results)
+        return results[0]
+
+    def skip_call(
+        self, run: RunContext, call: ToolCall, tools: ToolSet, place: tuple[int, int], iteration: int
+    ) -> None:
+        """Emit the span of a call that never began because the application left it; the arguments are as above."""
+        step = ExecuteTools(run, (call,), tools, iteration, places=[place])
+        step.waves()
+        step.on_flow_skipped(0)
 
     def _step(
         self,
@@ -265,11 +321,13 @@ class ToolCallingManager:
         run_limit: StopReason | None,
         admitted: Set[int],
         limits: Mapping[int, StopReason] | None,
+        answer: object = None,
     ) -> None:
         """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing.
 
         `admitted` has the places, in `step`, of the calls that the paused run has admitted: they cannot be refused now.
         `limits` has the limits that the others break, by their places in the answer, if they are counted already.
+        `answer` identifies the answer by identity if `step` has only some of its calls.
         """
         nested = run.totals.nested_tool_calls
         run.totals.tool_calls += len(step.calls)
@@ -282,7 +340,7 @@ class ToolCallingManager:
             else:
                 limit = run_limit or run.tally.admit(
                     tool_call,
-                    answer=step.calls,
+                    answer=answer or step.calls,
                     repeatable=_is_repeatable(tool),
                     additional=_additional_names(tool),
                     nested=nested,

@@ -120,6 +120,7 @@ class AgentScope(Scope):
         answer = self._observed.answer
         if answer is not None and answer.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(answer.finish_reason),)
+        put(attributes, names.REQUEST_MODEL, self._observed.model.model)  # a run by hand may not know it before
         attributes.update(self.run.who(self.run.content_on_spans()))
         copy_present_fields(self._observed.limits, _LIMITS, attributes)
         for kind, seconds in self.run.ledger.seconds().items():

@@ -83,6 +83,10 @@ class RunObservation(Observation):
         if self._telemetry.content is not None:
             self._telemetry.guarded(self._telemetry.content.register_tools, conversation.tools)
 
+    def calls(self, model: ObservedModel) -> None:
+        """Record the model that the run calls, which code that drives its own loop may not name before."""
+        self.model = model
+
     def identified(self, digests: AgentDigests, *, is_own: bool) -> None:
         """Record what the agent is sent; `is_own` says whether all of it is the client's own."""
         self.digests = digests

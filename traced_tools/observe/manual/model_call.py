@@ -1,0 +1,147 @@
+"""A call of a model that the application makes itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from traced_tools.core.checks import expect
+from traced_tools.core.messages import AssistantMessage, Message
+from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.models.base import ChatResponse
+from traced_tools.observe.observations import observe_model_call
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+
+if TYPE_CHECKING:
+    from traced_tools.observe.manual.place import RunPlace
+    from traced_tools.observe.stages.subjects import ModelChunk
+    from traced_tools.run.context import RunContext
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class ManualModel:
+    """The model that is called, and the server that is asked."""
+
+    model: str = ""
+    provider: str = ""
+    server_address: str | None = None
+    server_port: int | None = None
+
+
+@dataclass(frozen=True)
+class ManualQuestion:
+    """What a run or a model is asked."""
+
+    messages: Sequence[Message] = field(default=(), repr=False)
+    tools: ToolSet = NO_TOOLS
+    options: ChatOptions = NO_OPTIONS
+    iteration: int = 0
+
+
+class ManualModelCall:
+    """A call of a model, as a `with` block around it; an exception that leaves the block ends the call as failed.
+
+    `ManualRun.model_call` makes them.
+
+    Attributes:
+        response: the answer, with an id on each call; None before `answered`.
+    """
+
+    def __init__(
+        self,
+        run: RunContext,
+        model: ManualModel,
+        question: ManualQuestion,
+        place: RunPlace | None,
+        answered: Callable[[ChatResponse], None],
+    ) -> None:
+        self.response: ChatResponse | None = None
+        self._run = run
+        self._model = model
+        self._question = question
+        self._place = place
+        self._report = answered
+
+    def __enter__(self) -> Self:
+        if self._place is not None:
+            self._place.__enter__()
+        self._run.totals.inference_calls += 1
+        self._observed = observe_model_call(self._run, self._model, self._question)
+        self._observed.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._observed.__exit__(kind, error, traceback)
+        finally:
+            if self._place is not None:
+                self._place.__exit__()
+
+    def answered(self, answer: str | AssistantMessage | ChatResponse) -> ChatResponse:
+        """Record the answer, once, inside the block.
+
+        Args:
+            answer: the answer: its text, its message with the calls that the model asks for, or a `ChatResponse` with
+                the tokens, the finish reason, the provider's id and the model that answered.
+
+        Returns:
+            The answer with an id on each call; `execute` knows the calls by these ids.
+        """
+        expect("answer", answer, (str, AssistantMessage, ChatResponse), "a str, an AssistantMessage or a ChatResponse")
+        if isinstance(answer, str):
+            answer = AssistantMessage(answer)
+        response = answer if isinstance(answer, ChatResponse) else ChatResponse(answer)
+        self.response = response = response.with_call_ids()
+        cost = self._run.cost_of(self._model, response)
+        self._run.totals.add(response.usage, cost)
+        self._report(response)
+        self._observed.answered(response, cost)
+        return response
+
+    def chunks(self, stream: Iterator[C], *, read: Callable[[C], ModelChunk | None] | None = None) -> Iterator[C]:
+        """Yield the chunks of a streamed answer, and record when each arrives.
+
+        Args:
+            stream: the stream of the provider's client.
+            read: returns what observers read of a chunk; None for nothing.
+        """
+        timer = self._observed.timer
+        timer.streaming(perf_counter_ns())
+        for chunk in stream:
+            arrived = perf_counter_ns()
+            self._arrived(chunk, arrived, read)
+            try:
+                reader_since = perf_counter_ns()
+                yield chunk
+            finally:
+                timer.delivered(arrived, reader_since)
+
+    async def achunks(
+        self, stream: AsyncIterator[C], *, read: Callable[[C], ModelChunk | None] | None = None
+    ) -> AsyncIterator[C]:
+        """Yield the chunks of a streamed answer on asyncio, and record when each arrives; see `chunks`."""
+        timer = self._observed.timer
+        timer.streaming(perf_counter_ns())
+        async for chunk in stream:
+            arrived = perf_counter_ns()
+            self._arrived(chunk, arrived, read)
+            try:
+                reader_since = perf_counter_ns()
+                yield chunk
+            finally:
+                timer.delivered(arrived, reader_since)
+
+    def _arrived(self, chunk: C, now: int, read: Callable[[C], ModelChunk | None] | None) -> None:
+        self._observed.timer.chunk(now)
+        if self._observed.deltas is not None and read is not None and (delta := read(chunk)) is not None:
+            self._observed.deltas(delta)
+
+    def __repr__(self) -> str:
+        return f"<ManualModelCall of {self._model.model}>"
