@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -43,6 +44,7 @@ class ManualIteration:
         index: int,
         limit: StopReason | None,
         place: RunPlace | None,
+        began: Callable[[ManualIteration], None],
         ended: Callable[[ManualIteration], None],
     ) -> None:
         self.index = index
@@ -52,14 +54,16 @@ class ManualIteration:
         self.results: dict[str, ToolResult] = {}
         self._run = run
         self._place = place
-        self._ended = ended
+        self._began, self._ended = began, ended
 
     def __enter__(self) -> Self:
-        if self._place is not None:
-            self._place.__enter__()
-        self._observed = observe_iteration(self._run, self.index)
-        self._observed.__enter__()
+        with ExitStack() as stack:
+            if self._place is not None:
+                stack.enter_context(self._place)
+            self._observed = stack.enter_context(observe_iteration(self._run, self.index))
+            self._stack = stack.pop_all()
         self.context = otel_context.get_current()
+        self._began(self)
         return self
 
     def __exit__(
@@ -67,10 +71,10 @@ class ManualIteration:
     ) -> None:
         try:
             self._ended(self)
-        finally:
-            self._observed.__exit__(kind, error, traceback)
-            if self._place is not None:
-                self._place.__exit__()
+        except BaseException as problem:
+            self._stack.__exit__(type(problem), problem, problem.__traceback__)
+            raise
+        self._stack.__exit__(kind, error, traceback)
 
     def answered(self, response: ChatResponse) -> None:
         """Record the answer, whose calls are those of the iteration."""

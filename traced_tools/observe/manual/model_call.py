@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from types import TracebackType
@@ -68,21 +69,18 @@ class ManualModelCall:
         self._report = answered
 
     def __enter__(self) -> Self:
-        if self._place is not None:
-            self._place.__enter__()
-        self._run.totals.inference_calls += 1
-        self._observed = observe_model_call(self._run, self._model, self._question)
-        self._observed.__enter__()
+        with ExitStack() as stack:
+            if self._place is not None:
+                stack.enter_context(self._place)
+            self._run.totals.inference_calls += 1
+            self._observed = stack.enter_context(observe_model_call(self._run, self._model, self._question))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            self._observed.__exit__(kind, error, traceback)
-        finally:
-            if self._place is not None:
-                self._place.__exit__()
+        self._stack.__exit__(kind, error, traceback)
 
     def answered(self, answer: str | AssistantMessage | ChatResponse) -> ChatResponse:
         """Record the answer, once, inside the block.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from weakref import WeakValueDictionary
 
 from opentelemetry import context as otel_context
@@ -211,12 +211,13 @@ class ManualRun:
         advisors: tuple[ToolAdvice, ...],
     ) -> None:
         self.response: ChatResponse | None = None
-        self._settings = context
+        self._run = RunContext(**context)
         self._model = model
         self._messages = messages
         self._advisors = advisors
         self._iteration: ManualIteration | None = None
-        self._has_begun = self._is_detached = self._is_advancing = self._is_identified = False
+        self._state: Literal["new", "under way", "ended"] = "new"
+        self._is_detached = self._is_advancing = self._is_identified = False
         self._limit: StopReason | None = None
         self._pending: dict[str, PendingCall] = {}
         self._times = _CallTimes()
@@ -257,18 +258,14 @@ class ManualRun:
         return tuple(self._pending.values())
 
     def __enter__(self) -> Self:
-        if self._has_begun:
+        if self._state != "new":
             raise RuntimeError("the run has begun before: call observe.run(...) for another one")
-        self._has_begun = True
-        self._run = run = RunContext(**self._settings)
-        self._run_place = RunPlace(run, otel_context.get_current()).__enter__()
-        run.begin()
-        self._observed = observe_run(run, self._model, ManualQuestion(self._messages))
-        try:
-            self._observed.__enter__()
-        except BaseException:  # of a listener that ends the run
-            self._run_place.__exit__()
-            raise
+        self._state, run = "under way", self._run
+        with ExitStack() as stack:
+            stack.enter_context(RunPlace(run, otel_context.get_current()))
+            run.begin()
+            self._observed = stack.enter_context(observe_run(run, self._model, ManualQuestion(self._messages)))
+            self._stack = stack.pop_all()
         self._context = otel_context.get_current()
         run.trace_id = self._observed.trace_id
         _RUNS[run.id] = self
@@ -277,19 +274,18 @@ class ManualRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        failure = error
+        self._check_is_under_way()
+        self._state = "ended"
         try:
             self._end_iteration(error)
             self._observed.answered(self._output())
         except BaseException as problem:
-            failure = problem
+            self._stack.__exit__(type(problem), problem, problem.__traceback__)
             raise
+        else:
+            self._stack.__exit__(kind, error, traceback)
         finally:
             self._run.totals.ended = True
-            try:
-                self._observed.__exit__(None if failure is None else type(failure), failure, traceback)
-            finally:
-                self._run_place.__exit__()
 
     def begin(self) -> Self:
         """Begin the run without making it current here, for code that calls `end` in another context."""
@@ -308,15 +304,16 @@ class ManualRun:
             LoopLimitExceeded: if the run has reached a limit, and the iteration that concludes it is over, or the
                 limits have another `on_limit` than `conclude`.
         """
+        self._check_is_under_way()
         self._end_iteration(None)
+        if self._iteration is not None:
+            raise RuntimeError(f"the iteration {self._iteration.index} has not ended: leave its block first")
         run, index = self._run, self._run.totals.iterations + 1
         is_over, limit = self._limit is not None, run.tally.limit_before(index, run.spent())
         self._limit = self._limit or limit
         if limit is not None and (is_over or run.limits.on_limit != "conclude"):
             raise LoopLimitExceeded(limit, self, run.tally.broken_by)
-        run.totals.iterations = index
-        self._iteration = ManualIteration(run, index, limit, self._place(), self._iteration_ended)
-        return self._iteration
+        return ManualIteration(run, index, limit, self._place(), self._iteration_began, self._iteration_ended)
 
     def advance(self) -> ManualIteration:
         """Begin the next iteration, which ends with the next one or with the run, for code that has no block around it.
@@ -355,6 +352,7 @@ class ManualRun:
         Raises:
             TypeError, ValueError: for an invalid argument.
         """
+        self._check_is_under_way()
         expect("model", model, (str, type(None)), "a str or None")
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("options", options, ChatOptions, "a ChatOptions")
@@ -398,6 +396,7 @@ class ManualRun:
     ) -> ToolResult:
         """Run a call that the model asks for, on asyncio; see `execute`."""
         with self._place() or nullcontext():
+            # it copies the context, in which it then runs to its end
             execution = Execution(self._execute(tool, tool_call, decision, None))
         return await adrive(execution)
 
@@ -416,6 +415,7 @@ class ManualRun:
     async def _execute(
         self, tool: object, tool_call: ToolCall, decision: Approve | Reject | None, content: str | None
     ) -> ToolResult:
+        self._check_is_under_way()
         expect("tool_call", tool_call, ToolCall, "a ToolCall")
         run, iteration, tools = self._run, self._iteration, NO_TOOLS
         if content is None:
@@ -442,15 +442,22 @@ class ManualRun:
             self._pending.pop(result.call_id, None)
         return result
 
+    def _check_is_under_way(self) -> None:
+        if self._state != "under way":
+            problem = "has not begun" if self._state == "new" else "has ended"
+            raise RuntimeError(f"the run {problem}: call its methods in the block `with observe.run(...) as run:`")
+
     def _answered(self, response: ChatResponse) -> None:
         self.response = response
         if self._iteration is not None:
             self._iteration.answered(response)
 
+    def _iteration_began(self, iteration: ManualIteration) -> None:
+        self._run.totals.iterations, self._iteration = iteration.index, iteration
+
     def _iteration_ended(self, iteration: ManualIteration) -> None:
         """Record the calls of an iteration that the application has left, and whether all calls failed."""
-        if self._iteration is iteration:
-            self._iteration = None
+        self._iteration = None
         for tool_call in iteration.open_calls():
             _MANAGER.skip_call(self._run, tool_call, NO_TOOLS, iteration.place_of(tool_call), iteration.index)
         parts = [result.part() for result in iteration.results.values()]
@@ -501,7 +508,7 @@ class ManualRun:
         return "advisor" if message.tool_calls or self.response is None else "answered"
 
     def __repr__(self) -> str:
-        return f"<ManualRun of {self._settings['agent']}>"
+        return f"<ManualRun {self._run.id} of {self._run.agent}: {self._state}>"
 
 
 class _CallTimes:
