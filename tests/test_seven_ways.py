@@ -275,10 +275,13 @@ class World:
                 outcomes.append(parts_of(response))
             if number == len(self.conversation.turns):
                 break  # runs end before they reach the model
+        requests = [(request.messages, request.tools, request.options) for request in self.model.requests]
+        return {"outcomes": outcomes, "requests": requests, **self.seen()}
+
+    def seen(self) -> dict[str, Any]:
+        """Return all that the runs have emitted and recorded, and how often the flaky tool ran."""
         assert_consistent(self.telemetry)
         return {
-            "outcomes": outcomes,
-            "requests": [(request.messages, request.tools, request.options) for request in self.model.requests],
             "attempts": self.attempts,
             "events": self._events(),
             "records": self._records(),

@@ -349,6 +349,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             return [interrupted_result(call, has_begun=False) for call in self.calls]
         return [execution.result_so_far() for execution in self._under_way]
 
+    def skip(self) -> None:
+        """Emit the spans of the calls, none of which begins, because the application has left them."""
+        now = perf_counter()
+        for index in range(len(self.calls)):
+            self._execution(index, now).emit_skipped_span()
+
     def on_flow_skipped(self, place: int) -> None:
         """Emit the span of a call that never started because the batch ended early."""
         self._under_way[place].emit_skipped_span()

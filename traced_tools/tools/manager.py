@@ -237,9 +237,7 @@ class ToolCallingManager:
         self, run: RunContext, call: ToolCall, tools: ToolSet, place: tuple[int, int], iteration: int
     ) -> None:
         """Emit the span of a call that never began because the application left it; the arguments are as above."""
-        step = ExecuteTools(run, (call,), tools, iteration, places=[place])
-        step.waves()
-        step.on_flow_skipped(0)
+        ExecuteTools(run, (call,), tools, iteration, places=[place]).skip()
 
     def _step(
         self,

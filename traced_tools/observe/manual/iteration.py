@@ -33,7 +33,7 @@ class ManualIteration:
         context: the OpenTelemetry context with the span of the iteration.
         spent: the budget of the run, of tokens or of time, that the last answer used up; None if there is none.
         response: the last answer of the iteration; None before that.
-        results: the results of calls, by the call's id.
+        results: the results of the calls so far.
     """
 
     context: Context
@@ -51,7 +51,8 @@ class ManualIteration:
         self.limit = limit
         self.spent = limit
         self.response: ChatResponse | None = None
-        self.results: dict[str, ToolResult] = {}
+        self.results: list[ToolResult] = []
+        self._executed_ids: set[str | None] = set()
         self._run = run
         self._place = place
         self._began, self._ended = began, ended
@@ -82,19 +83,21 @@ class ManualIteration:
         self.spent = self.limit or self._run.tally.exhausted_budget(self._run.spent())
         self._observed.requested(len(response.tool_calls))
 
-    def place_of(self, call: ToolCall) -> tuple[int, int]:
-        """Return the position of a call in the answer, from 0, and the number of calls of the answer."""
-        calls = () if self.response is None else self.response.tool_calls
-        for index, requested in enumerate(calls):
-            if requested.id == call.id:
-                return index, len(calls)
-        index = max(len(self.results), len(calls))  # the answer was not reported, or the application adds a call
-        return index, index + 1
+    def execute(self, call: ToolCall) -> tuple[int, int]:
+        """Record that a call is executed; return its position in the answer, from 0, and how many calls that has."""
+        self._executed_ids.add(call.id)
+        places = self._places()
+        # otherwise, the answer was not reported, or the application adds a call of its own
+        return places.get(call.id) or (len(self._executed_ids) - 1, max(len(self._executed_ids), len(places)))
 
-    def open_calls(self) -> list[ToolCall]:
-        """Return the calls of the answer that have no result."""
+    def _places(self) -> dict[str | None, tuple[int, int]]:
         calls = () if self.response is None else self.response.tool_calls
-        return [call for call in calls if call.id not in self.results]
+        return {call.id: (index, len(calls)) for index, call in enumerate(calls)}
+
+    def left_calls(self) -> list[tuple[ToolCall, tuple[int, int]]]:
+        """Return the calls of the answer that are not executed, each with its place."""
+        calls, places = () if self.response is None else self.response.tool_calls, self._places()
+        return [(call, places[call.id]) for call in calls if call.id not in self._executed_ids]
 
     def __repr__(self) -> str:
         return f"<ManualIteration {self.index} of run {self._run.id}>"

@@ -425,7 +425,7 @@ class ManualRun:
             run,
             tool_call,
             tools,
-            place=(0, 1) if iteration is None else iteration.place_of(tool_call),
+            place=(0, 1) if iteration is None else iteration.execute(tool_call),
             answer=iteration,
             iteration=0 if iteration is None else iteration.index,
             spent=None if iteration is None else iteration.spent,
@@ -434,7 +434,7 @@ class ManualRun:
             book=partial(self._times.end, run.telemetry.ledger),
         )
         if iteration is not None:
-            iteration.results[result.call_id] = result
+            iteration.results.append(result)
         if result.pending is not None:
             self._pending.update((waiting.call_id, waiting) for waiting in result.pending.leaves())
         else:
@@ -458,9 +458,9 @@ class ManualRun:
     def _iteration_ended(self, iteration: ManualIteration) -> None:
         """Record the calls of an iteration that the application has left, and whether all calls failed."""
         self._iteration = None
-        for tool_call in iteration.open_calls():
-            _MANAGER.skip_call(self._run, tool_call, NO_TOOLS, iteration.place_of(tool_call), iteration.index)
-        parts = [result.part() for result in iteration.results.values()]
+        for tool_call, place in iteration.left_calls():
+            _MANAGER.skip_call(self._run, tool_call, NO_TOOLS, place, iteration.index)
+        parts = [result.part() for result in iteration.results]
         if parts and not self._pending:
             self._run.tally.record_iteration(all(part.is_error for part in parts))
 
