@@ -18,7 +18,7 @@ from traced_tools import AssistantMessage, ChatClient, LoopLimits, SystemMessage
 from traced_tools.audit.advisor import AuditAdvisor
 from traced_tools.core.messages import Usage
 from traced_tools.models import ChatResponse
-from traced_tools.observe import ToolEvent
+from traced_tools.observe import ToolEvent, names
 from traced_tools.policy import Policy, PolicyAdvisor, Rule
 from traced_tools.testing import ScriptedChatModel
 
@@ -38,6 +38,10 @@ IDS_AND_TIMES: Final = {
     *("id", "time", "sequence", "run_id", "trace_id", "span_id", "duration", "queue_time", "response_id"),
 }
 MESSAGES: Final = (SystemMessage(INSTRUCTIONS), UserMessage(QUESTION))
+
+
+OUR_LOOP = "tool_calling"
+"""The name of the advisor that is our loop, whose hooks a loop by hand does not have."""
 
 
 def add(a: int, b: int) -> int:
@@ -61,11 +65,13 @@ TOOLS: Final = (add, look_up, pay)
 def answers() -> list[ChatResponse]:
     """Return what the model answers, as the provider reports it."""
     responses = []
-    for number, turn in enumerate(TURNS):
+    for number, turn in enumerate(TURNS, 1):
         calls = [] if isinstance(turn, str) else turn
         message = AssistantMessage(turn if isinstance(turn, str) else "", tool_calls=calls)
         reason: Any = "tool_call" if calls else "stop"
-        responses.append(ChatResponse(message, usage=USAGE, finish_reason=reason, id=f"r{number}", model=MODEL))
+        responses.append(
+            ChatResponse(message, usage=USAGE, finish_reason=reason, id=f"scripted_{number}", model=MODEL)
+        )
     return responses
 
 
@@ -141,3 +147,24 @@ def own_run() -> Run:
     )
     client.prompt(QUESTION).call()
     return run
+
+
+def without_our_loop(seen: dict[str, Any]) -> dict[str, Any]:
+    """Return what was seen without the spans and times of our loop's own hooks, and without the agent's version."""
+    spans = []
+    for path, kind, status, attributes in seen["spans"]:
+        *above, last = (name for name in path if name != f"advise {OUR_LOOP} ")
+        if OUR_LOOP not in last.split() and path[-1] == last:
+            spans.append(
+                ((*above, last), kind, status, [item for item in attributes if item[0] != names.AGENT_VERSION])
+            )
+    events = [
+        (name, severity, where, [item for item in attributes if item[0] != names.AGENT_VERSION])
+        for name, severity, where, attributes in seen["log-based events"]
+    ]
+    metrics = [
+        ((name, tuple(label for label in labels if label[0] != names.AGENT_VERSION)), count, value)
+        for (name, labels), count, value in seen["metrics"]
+        if (names.ADVISOR_NAME, OUR_LOOP) not in labels
+    ]
+    return {**seen, "spans": spans, "log-based events": events, "metrics": sorted(metrics, key=str)}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.integrations.small_agent import without_our_loop
 from tests.test_seven_ways import ANSWERS, CALLS, Conversation, World
 from tests.waiting import patiently
 from traced_tools import LoopLimits, ToolCall, ToolResult, UserMessage, observe
@@ -19,31 +20,7 @@ from traced_tools.core.tool_errors import ToolErrors
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.models import ChatResponse
 from traced_tools.models.base import ChatRequest
-from traced_tools.observe import ManualModelCall, ManualRun, names
-
-OUR_LOOP = "tool_calling"
-"""The name of the advisor that is our loop, whose hooks a loop by hand does not have."""
-
-
-def without_our_loop(seen: dict[str, Any]) -> dict[str, Any]:
-    """Return what was seen without the spans and times of our loop's own hooks, and without the agent's version."""
-    spans = []
-    for path, kind, status, attributes in seen["spans"]:
-        *above, last = (name for name in path if name != f"advise {OUR_LOOP} ")
-        if OUR_LOOP not in last.split() and path[-1] == last:
-            spans.append(
-                ((*above, last), kind, status, [item for item in attributes if item[0] != names.AGENT_VERSION])
-            )
-    events = [
-        (name, severity, where, [item for item in attributes if item[0] != names.AGENT_VERSION])
-        for name, severity, where, attributes in seen["log-based events"]
-    ]
-    metrics = [
-        ((name, tuple(label for label in labels if label[0] != names.AGENT_VERSION)), count, value)
-        for (name, labels), count, value in seen["metrics"]
-        if (names.ADVISOR_NAME, OUR_LOOP) not in labels
-    ]
-    return {**seen, "spans": spans, "log-based events": events, "metrics": sorted(metrics, key=str)}
+from traced_tools.observe import ManualModelCall, ManualRun
 
 
 class ByHand:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry import context as otel_context
 
 from traced_tools.observe.observations import observe_iteration
+from traced_tools.tools.toolset import NO_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from traced_tools.models.base import ChatResponse
     from traced_tools.observe.manual.place import RunPlace
     from traced_tools.run.context import RunContext
+    from traced_tools.tools.toolset import ToolSet
 
 
 class ManualIteration:
@@ -33,6 +35,7 @@ class ManualIteration:
         context: the OpenTelemetry context with the span of the iteration.
         spent: the budget of the run, of tokens or of time, that the last answer used up; None if there is none.
         response: the last answer of the iteration; None before that.
+        offered: the tools that the model was offered for it.
         results: the results of the calls so far.
     """
 
@@ -51,6 +54,7 @@ class ManualIteration:
         self.limit = limit
         self.spent = limit
         self.response: ChatResponse | None = None
+        self.offered = NO_TOOLS
         self.results: list[ToolResult] = []
         self._executed_ids: set[str | None] = set()
         self._run = run
@@ -77,9 +81,9 @@ class ManualIteration:
             raise
         self._stack.__exit__(kind, error, traceback)
 
-    def answered(self, response: ChatResponse) -> None:
-        """Record the answer, whose calls are those of the iteration."""
-        self.response = response
+    def answered(self, response: ChatResponse, offered: ToolSet) -> None:
+        """Record the answer, whose calls are those of the iteration, and the tools that the model was offered."""
+        self.response, self.offered = response, offered
         self.spent = self.limit or self._run.tally.exhausted_budget(self._run.spent())
         self._observed.requested(len(response.tool_calls))
 

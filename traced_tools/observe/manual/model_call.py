@@ -59,7 +59,7 @@ class ManualModelCall:
         model: ManualModel,
         question: ManualQuestion,
         place: RunPlace | None,
-        answered: Callable[[ChatResponse], None],
+        answered: Callable[[ChatResponse, ToolSet], None],
     ) -> None:
         self.response: ChatResponse | None = None
         self._run = run
@@ -99,7 +99,7 @@ class ManualModelCall:
         self.response = response = response.with_call_ids()
         cost = self._run.cost_of(self._model, response)
         self._run.totals.add(response.usage, cost)
-        self._report(response)
+        self._report(response, self._question.tools)
         self._observed.answered(response, cost)
         return response
 

@@ -415,9 +415,9 @@ class ManualRun:
     async def _execute(
         self, tool: object, tool_call: ToolCall, decision: Approve | Reject | None, content: str | None
     ) -> ToolResult:
-        self._check_is_under_way()
         expect("tool_call", tool_call, ToolCall, "a ToolCall")
-        run, iteration, tools = self._run, self._iteration, NO_TOOLS
+        run, iteration = self._run, self._iteration
+        tools = NO_TOOLS if iteration is None else iteration.offered
         if content is None:
             tools = await ToolSelection(tool).tool_set()
         self._times.begin()
@@ -447,10 +447,10 @@ class ManualRun:
             problem = "has not begun" if self._state == "new" else "has ended"
             raise RuntimeError(f"the run {problem}: call its methods in the block `with observe.run(...) as run:`")
 
-    def _answered(self, response: ChatResponse) -> None:
+    def _answered(self, response: ChatResponse, offered: ToolSet) -> None:
         self.response = response
         if self._iteration is not None:
-            self._iteration.answered(response)
+            self._iteration.answered(response, offered)
 
     def _iteration_began(self, iteration: ManualIteration) -> None:
         self._run.totals.iterations, self._iteration = iteration.index, iteration
@@ -459,7 +459,7 @@ class ManualRun:
         """Record the calls of an iteration that the application has left, and whether all calls failed."""
         self._iteration = None
         for tool_call, place in iteration.left_calls():
-            _MANAGER.skip_call(self._run, tool_call, NO_TOOLS, place, iteration.index)
+            _MANAGER.skip_call(self._run, tool_call, iteration.offered, place, iteration.index)
         parts = [result.part() for result in iteration.results]
         if parts and not self._pending:
             self._run.tally.record_iteration(all(part.is_error for part in parts))
@@ -472,6 +472,7 @@ class ManualRun:
 
     def _place(self) -> RunPlace | None:
         """Return the place of the run, and of its iteration, if they are not current here; else None."""
+        self._check_is_under_way()
         is_detached = self._is_detached if self._iteration is None else self._is_advancing
         if current_run() is self._run and not is_detached:
             return None
