@@ -554,3 +554,33 @@ def test_the_small_agent_by_hand_is_as_in_our_loop() -> None:
                 results = [by_hand.execute(TOOLS, tool_call) for tool_call in response.tool_calls]
                 messages += [response.message, ToolMessage([result.part() for result in results])] if results else []
     assert without_our_loop(run.seen()) == without_our_loop(own_run().seen())
+
+
+def test_models_that_a_run_calls_in_turn_have_their_own_metrics() -> None:
+    telemetry = Telemetry()
+    with observe.run("desk", model="small", provider="a", telemetry=telemetry.options) as run:
+        for model, provider in (("small", None), ("large", "b"), ("small", "c")):
+            with run.model_call(model, provider) as call:
+                call.answered("Hello.")
+    durations = telemetry.metric("gen_ai.client.inference.duration")
+    labels = {(point.attributes[names.REQUEST_MODEL], point.attributes[names.PROVIDER_NAME]) for point in durations}
+    assert labels == {("small", "a"), ("large", "b"), ("small", "c")}
+
+
+def test_tools_that_are_provided_when_asked_for_are_refused_for_a_model_call() -> None:
+    class Provider:
+        def tool_callbacks(self) -> list[Any]:
+            return [add]
+
+    with observe.run("desk") as run, pytest.raises(TypeError, match="not a provider"):
+        run.model_call(tools=Provider())
+    with observe.run("desk") as run:
+        assert run.execute(Provider(), CALL).content == "3"
+
+
+def test_a_list_of_tools_that_grows_is_read_anew() -> None:
+    tools: list[Any] = []
+    with observe.run("desk") as run, run.iteration():
+        assert run.execute(tools, CALL).decision == "unknown_tool"
+        tools.append(add)
+        assert run.execute(tools, CALL).content == "3"

@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
@@ -213,6 +214,8 @@ class ManualRun:
         self.response: ChatResponse | None = None
         self._run = RunContext(**context)
         self._model = model
+        self._models = {model: model}
+        self._selected: tuple[tuple[object, ...], ToolSelection] = ((), ToolSelection(()))
         self._messages = messages
         self._advisors = advisors
         self._iteration: ManualIteration | None = None
@@ -365,8 +368,9 @@ class ManualRun:
             server_address,
             server_port,
         )
+        called = self._models.setdefault(called, called)  # one object a model, because telemetry knows it by identity
         index = 0 if self._iteration is None else self._iteration.index
-        question = ManualQuestion(with_results(messages), _tool_set(tools), options, index)
+        question = ManualQuestion(with_results(messages), self._tool_set(tools), options, index)
         if not self._is_identified:
             self._is_identified = True
             self._identify(called, question)
@@ -419,7 +423,7 @@ class ManualRun:
         run, iteration = self._run, self._iteration
         tools = NO_TOOLS if iteration is None else iteration.offered
         if content is None:
-            tools = await ToolSelection(tool).tool_set()
+            tools = await self._select(tool).tool_set()
         self._times.begin()
         result = await _MANAGER.execute_call(
             run,
@@ -477,6 +481,22 @@ class ManualRun:
         if current_run() is self._run and not is_detached:
             return None
         return RunPlace(self._run, self._context if self._iteration is None else self._iteration.context)
+
+    def _tool_set(self, tools: object) -> ToolSet:
+        """Return tools as a set; raise `TypeError` for a provider, which may have to be awaited."""
+        selection = self._select(tools)
+        if selection.providers:
+            raise TypeError("tools must be tools, not a provider: pass what it provides, such as await toolset.tool_callbacks()")
+        return call(selection.tool_set())
+
+    def _select(self, tools: object) -> ToolSelection:
+        """Return the selection of tools; a loop passes the same ones again and again."""
+        items = tuple(tools) if isinstance(tools, list | tuple) else (tools,)
+        last_items, selection = self._selected
+        if len(items) != len(last_items) or not all(map(is_, items, last_items)):
+            selection = ToolSelection(tools)
+            self._selected = items, selection
+        return selection
 
     def _identify(self, model: ManualModel, question: ManualQuestion) -> None:
         """Record what the run is asked, with which tools, when its first model call begins."""
@@ -546,13 +566,3 @@ def current_manual_run() -> ManualRun | None:
     """Return the run by hand that the current code belongs to; None if there is none, or a `ChatClient` has it."""
     run = current_run()
     return None if run is None else _RUNS.get(run.id)
-
-
-def _tool_set(tools: object) -> ToolSet:
-    """Return tools as a set; raise `TypeError` for a provider, which may have to be awaited."""
-    if isinstance(tools, ToolSet):
-        return tools
-    selection = ToolSelection(tools)
-    if selection.providers:
-        raise TypeError("tools must be tools, not a provider: pass what it provides, such as await toolset.tools()")
-    return call(selection.tool_set())
