@@ -69,9 +69,7 @@ def answers() -> list[ChatResponse]:
         calls = [] if isinstance(turn, str) else turn
         message = AssistantMessage(turn if isinstance(turn, str) else "", tool_calls=calls)
         reason: Any = "tool_call" if calls else "stop"
-        responses.append(
-            ChatResponse(message, usage=USAGE, finish_reason=reason, id=f"scripted_{number}", model=MODEL)
-        )
+        responses.append(ChatResponse(message, usage=USAGE, finish_reason=reason, id=f"scripted_{number}", model=MODEL))
     return responses
 
 
