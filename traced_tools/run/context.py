@@ -408,6 +408,11 @@ def current_run() -> RunContext | None:
     return _CURRENT.get()
 
 
+def current_call() -> OpenCall | None:
+    """Return the tool call whose tool the current code belongs to; None outside a tool."""
+    return _CALL.get()
+
+
 def make_current(run: RunContext | None) -> None:
     """Make a run the parent of runs that begin in the current context; None for no run."""
     use_telemetry(None if run is None else run.telemetry)

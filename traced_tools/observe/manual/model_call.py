@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -110,36 +111,45 @@ class ManualModelCall:
             stream: the stream of the provider's client.
             read: returns what observers read of a chunk; None for nothing.
         """
-        timer = self._observed.timer
-        timer.streaming(perf_counter_ns())
+        self.streaming()
         for chunk in stream:
-            arrived = perf_counter_ns()
-            self._arrived(chunk, arrived, read)
+            self.arrived(None if read is None else partial(read, chunk))
             try:
-                reader_since = perf_counter_ns()
                 yield chunk
             finally:
-                timer.delivered(arrived, reader_since)
+                self.delivered()
 
     async def achunks(
         self, stream: AsyncIterator[C], *, read: Callable[[C], ModelChunk | None] | None = None
     ) -> AsyncIterator[C]:
         """Yield the chunks of a streamed answer on asyncio, and record when each arrives; see `chunks`."""
-        timer = self._observed.timer
-        timer.streaming(perf_counter_ns())
+        self.streaming()
         async for chunk in stream:
-            arrived = perf_counter_ns()
-            self._arrived(chunk, arrived, read)
+            self.arrived(None if read is None else partial(read, chunk))
             try:
-                reader_since = perf_counter_ns()
                 yield chunk
             finally:
-                timer.delivered(arrived, reader_since)
+                self.delivered()
 
-    def _arrived(self, chunk: C, now: int, read: Callable[[C], ModelChunk | None] | None) -> None:
-        self._observed.timer.chunk(now)
-        if self._observed.deltas is not None and read is not None and (delta := read(chunk)) is not None:
+    def streaming(self) -> None:
+        """Record that the answer is requested in chunks, for code that can't use `chunks`."""
+        self._observed.timer.streaming(perf_counter_ns())
+
+    def arrived(self, read: Callable[[], ModelChunk | None] | None = None) -> None:
+        """Record that a chunk has arrived.
+
+        Args:
+            read: returns what observers read of it; None for nothing.
+        """
+        self._arrived_at = perf_counter_ns()
+        self._observed.timer.chunk(self._arrived_at)
+        if self._observed.deltas is not None and read is not None and (delta := read()) is not None:
             self._observed.deltas(delta)
+        self._reader_since = perf_counter_ns()
+
+    def delivered(self) -> None:
+        """Record that the reader of the last chunk is done with it."""
+        self._observed.timer.delivered(self._arrived_at, self._reader_since)
 
     def __repr__(self) -> str:
         return f"<ManualModelCall of {self._model.model}>"

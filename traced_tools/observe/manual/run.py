@@ -37,7 +37,7 @@ from traced_tools.observe.run_attributes import check_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.request_spec import instructions_of
-from traced_tools.run.context import RunContext, current_run
+from traced_tools.run.context import RunContext, current_call, current_run
 from traced_tools.tools.advice import (
     ToolAdvice,
     advising_tools,
@@ -259,6 +259,22 @@ class ManualRun:
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls that wait for approval or input."""
         return tuple(self._pending.values())
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the last answer that the application has neither executed nor answered."""
+        return () if self._iteration is None else tuple(call for call, _ in self._iteration.left_calls())
+
+    @property
+    def is_in_iteration(self) -> bool:
+        """Whether the application has an iteration open, as a `with` block."""
+        return self._iteration is not None and not self._is_advancing
+
+    @property
+    def is_in_tool(self) -> bool:
+        """Whether the current code belongs to a tool that `execute` runs."""
+        call = current_call()
+        return call is not None and call.run_id == self.id
 
     def __enter__(self) -> Self:
         if self._state != "new":
@@ -563,6 +579,9 @@ class _CallTimes:
 
 
 def current_manual_run() -> ManualRun | None:
-    """Return the run by hand that the current code belongs to; None if there is none, or a `ChatClient` has it."""
+    """Return the run by hand that the current code belongs to; None if there is none, or a `ChatClient` has it.
+
+    A run that has ended is none.
+    """
     run = current_run()
-    return None if run is None else _RUNS.get(run.id)
+    return None if run is None or run.totals.ended else _RUNS.get(run.id)
