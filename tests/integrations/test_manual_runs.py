@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -584,3 +585,15 @@ def test_a_list_of_tools_that_grows_is_read_anew() -> None:
         assert run.execute(tools, CALL).decision == "unknown_tool"
         tools.append(add)
         assert run.execute(tools, CALL).content == "3"
+
+
+def test_a_run_that_nobody_ends_ends_as_cancelled_when_it_is_collected() -> None:
+    telemetry = Telemetry()
+    run = observe.run("desk", telemetry=telemetry.options).begin()
+    run.advance()
+    ask(run, CALL)
+    del run
+    gc.collect()
+    telemetry.check_each_ended_once()
+    assert stop_reason(telemetry) == "cancelled"
+    assert [span.name for span in telemetry.named("refuse_tool")] == ["refuse_tool add"]

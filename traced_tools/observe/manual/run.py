@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,8 @@ from traced_tools.core.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMess
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_result import ToolResult
-from traced_tools.errors import LoopLimitExceeded
+from traced_tools.errors import Abandoned, LoopLimitExceeded
+from traced_tools.flow.deferred import in_finalizer
 from traced_tools.flow.flow import Execution, adrive, call
 from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.manual.iteration import ManualIteration
@@ -204,6 +205,8 @@ class ManualRun:
         response: the model's last answer; None before that.
     """
 
+    _state: Literal["new", "under way", "ended"] = "new"
+
     def __init__(
         self,
         context: Mapping[str, Any],
@@ -219,7 +222,6 @@ class ManualRun:
         self._messages = messages
         self._advisors = advisors
         self._iteration: ManualIteration | None = None
-        self._state: Literal["new", "under way", "ended"] = "new"
         self._is_detached = self._is_advancing = self._is_identified = False
         self._limit: StopReason | None = None
         self._pending: dict[str, PendingCall] = {}
@@ -315,6 +317,11 @@ class ManualRun:
     def end(self, error: BaseException | None = None) -> None:
         """End a run that `begin` has begun; with an error, as failed."""
         copy_context().run(self.__exit__, None if error is None else type(error), error, None)
+
+    def __del__(self) -> None:
+        if self._state == "under way":  # a framework that is cancelled may call none of its hooks again
+            with in_finalizer(), suppress(BaseException):
+                self.end(Abandoned())
 
     def iteration(self) -> ManualIteration:
         """Return the next iteration, as a `with` block around a model call and its tool calls.
@@ -502,7 +509,9 @@ class ManualRun:
         """Return tools as a set; raise `TypeError` for a provider, which may have to be awaited."""
         selection = self._select(tools)
         if selection.providers:
-            raise TypeError("tools must be tools, not a provider: pass what it provides, such as await toolset.tool_callbacks()")
+            raise TypeError(
+                "tools must be tools, not a provider: pass what it provides, such as await toolset.tool_callbacks()"
+            )
         return call(selection.tool_set())
 
     def _select(self, tools: object) -> ToolSelection:
