@@ -239,7 +239,7 @@ def test_a_message_beyond_the_limit_is_dropped(monkeypatch: pytest.MonkeyPatch) 
             return self.chunks.pop(0) if self.chunks else b""
 
     async def lines(*chunks: bytes) -> list[bytes]:
-        return [line async for line in stdio._lines(Pipes(*chunks))]  # type: ignore[arg-type]
+        return [line async for line in stdio.lines_of(Pipes(*chunks).read)]
 
     chunks = (b"a\nb", b"c\n\n d\n", b"x" * 8, b"x" * 8, b"x\ne\n", b"unfinished")
     assert asyncio.run(lines(*chunks)) == [b"a", b"bc", b" d", b"e"]

@@ -59,7 +59,9 @@ COMMANDS: Final = (
         "traced_tools.cli.dashboards.commands",
         "Export the dashboards and rules as files, or import them into Grafana.",
     ),
-    _LateCommand("mcp", "traced_tools.cli.mcp.commands", "Serve tools to MCP clients."),
+    _LateCommand(
+        "mcp", "traced_tools.cli.mcp.commands", "Serve tools to MCP clients, or decide about calls of a server."
+    ),
     _LateCommand("policy", "traced_tools.cli.policy.commands", "Check policies before you use them."),
     _LateCommand("runs", "traced_tools.cli.runs.commands", "See, drive and withdraw durable runs in a pending store."),
 )

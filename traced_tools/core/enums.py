@@ -86,6 +86,8 @@ CANNOT_ASK_CLIENT: Final = "mcp_client_cannot_ask"
 """The reason code of a call that requires approval and whose MCP client cannot ask its user."""
 INVALID_STATE: Final = "mcp_state_invalid"
 """The reason code of a call with an approval that is for another call, was used before, or has expired."""
+MCP_TOOLS_CHANGED: Final = "mcp_tools_changed"
+"""The reason code of a call through a gateway to a server whose tools differ from the pinned ones."""
 
 REASON_CODES: Final = (
     "max_tool_calls",
@@ -104,6 +106,7 @@ REASON_CODES: Final = (
     ASKED_CLIENT,
     CANNOT_ASK_CLIENT,
     INVALID_STATE,
+    MCP_TOOLS_CHANGED,
 )
 """The reason codes that this package sets. Advisors and drivers may set others."""
 

@@ -54,6 +54,11 @@ class PinFile:
         self._on_change = on_change
         self._warned: list[str] = []
 
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return self._path.name
+
     def check(self, server: str, tools: Sequence[Tool]) -> Mapping[str, tuple[str, ...]]:
         """Compare the tools of a server with the file, or add them to it if it doesn't have the server.
 
@@ -71,9 +76,9 @@ class PinFile:
         differing = {name: _changes(pinned.get(name), parts) for name, parts in digests.items()}
         changes = [f"{safe_identifier(name)}: {change}" for name, changes in differing.items() for change in changes]
         if changes and self._on_change == "error":
-            raise McpToolsChanged(server, self._path.name, changes)
+            raise McpToolsChanged(server, self.name, changes)
         if changes and changes != self._warned:
-            _LOG.warning("%s", McpToolsChanged(server, self._path.name, changes))
+            _LOG.warning("%s", McpToolsChanged(server, self.name, changes))
         self._warned = changes
         return {name: changes for name, changes in differing.items() if changes}
 

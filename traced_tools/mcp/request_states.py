@@ -38,6 +38,11 @@ class RequestStates:
         key, expires, number = self._keys[0], int(time.time()) + LIFETIME, os.urandom(16).hex()
         return f"{key.id}.{expires}.{number}.{_mac(key, expires, number, subject)}"
 
+    def issued(self, state: str) -> bool:
+        """Return whether `state` has the form of a state of these keys, and not one of another server."""
+        key_id, *rest = state.split(".")
+        return len(rest) == 3 and any(key.id == key_id for key in self._keys)
+
     def redeem(self, state: str, subject: Sequence[str | None]) -> bool:
         """Return whether `state` is one for `subject` that was not redeemed before; it is spent then."""
         now = int(time.time())

@@ -78,7 +78,7 @@ class McpRequestScope(McpScope):
         endpoint: McpEndpoint,
         method: str,
         tool: str | None,
-        request_id: int,
+        request_id: int | str,
         protocol_version: str | None,
     ) -> None:
         self.run = run

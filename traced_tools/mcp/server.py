@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, TypedDict, TypeVar
@@ -34,53 +34,38 @@ from mcp_types import (
 )
 from mcp_types.methods import SPEC_CLIENT_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import context as otel_context
-from opentelemetry.trace import SpanContext, get_current_span
+from opentelemetry.trace import SpanContext
 from pydantic import ValidationError
 
 from traced_tools._version import __version__
-from traced_tools.core.checks import checked_mapping, expect, expect_positive
+from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import McpTransport
-from traced_tools.core.identity import actor
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.state_key import StateKey
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import (
     ConfigurationError,
     McpError,
     ToolDefinitionError,
-    ToolExecutionError,
-    ToolNotFoundError,
 )
 from traced_tools.flow.flow import acall, call
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
-from traced_tools.mcp.dispatcher import PROPAGATORS, send_without_span
+from traced_tools.mcp.dispatcher import send_without_span
 from traced_tools.mcp.progress import ProgressSender
 from traced_tools.mcp.request_states import LIFETIME, RequestStates
 from traced_tools.mcp.scopes import McpServerScope
 from traced_tools.mcp.sdk_logs import OURS, silence_sdk
+from traced_tools.mcp.served_calls import CallRunner, client_actors, continued_trace
 from traced_tools.mcp.served_tool import ServedTool
 from traced_tools.mcp.toolset import McpToolset
 from traced_tools.models.base import CallIdAssigner
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.observations import observe_iteration
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.observe.typed_events.dispatch import EventListeners
-from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import (
     ToolAdvice,
-    advising_tools,
-    approving,
-    call_listeners,
-    check_advisors,
-    event_listeners,
-    reviewing,
-    sort_advisors,
 )
-from traced_tools.tools.batch import ExecuteTools
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
@@ -94,9 +79,10 @@ _REQUEST = ServerRequestContext[Any, Any]
 _SCOPE: ContextVar[McpServerScope] = ContextVar("traced_tools_mcp_request")
 _HAS_MODES = "2025-11-25"
 """The first revision whose elicitations have a mode."""
-_NEEDS_FORMS = MissingRequiredClientCapabilityErrorData(
+NEEDS_FORMS = MissingRequiredClientCapabilityErrorData(
     required_capabilities=ClientCapabilities(elicitation=ElicitationCapability(form=FormElicitationCapability()))
 ).model_dump(by_alias=True, mode="json", exclude_none=True)
+"""The data of the error for a client that can't ask its user."""
 
 
 class ServerSettings(TypedDict, total=False):
@@ -154,13 +140,10 @@ class McpServer:
         expect("tool_errors", tool_errors, ToolErrors, "a ToolErrors")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
         expect_positive("ttl", ttl)
-        self._advisors = tuple(advisors)
-        check_advisors(self._advisors)
         self.name = name
         self._selection = ToolSelection(tools)
-        self._tool_errors = tool_errors
-        self._tool_context = checked_mapping("tool_context", tool_context)
         self._telemetry = telemetry or TelemetryOptions()
+        self._calls = CallRunner(name, advisors, self._telemetry, tool_errors, tool_context)
         self._states = RequestStates(StateKey.configured(None))
         self._served_of = ToolSet()
         self._served: dict[str, ServedTool] = {}
@@ -211,7 +194,7 @@ class McpServer:
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
         OURS.set(True)
-        with _continue_trace(ctx) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
+        with continued_trace(ctx.meta) as ambient, self._scope(ctx, ctx.request_id, ambient) as scope:
             _SCOPE.set(scope)  # `_call` reads it there, because the SDK passes handlers the request alone
             try:
                 result = await call_next(ctx)
@@ -261,7 +244,7 @@ class McpServer:
         _SCOPE.get().calls(names.UNKNOWN_TOOL if tool is None else tool.original)
         name = params.name if tool is None else tool.original
         tool_call = ToolCall(name, params.arguments or {}, id=CallIdAssigner().assign(None))
-        execute = partial(self._execute, tool_call, tools, principal, _client_actors(request), approver)
+        execute = partial(self._calls.run, tool_call, tools, principal, _client_actors(request), approver)
         if not _wants_progress(request):
             result = await _run_in_task(execute)
         else:
@@ -272,69 +255,10 @@ class McpServer:
         if approver.is_state_invalid:
             raise MCPError(INVALID_PARAMS, "Invalid or expired requestState")
         if approver.cannot_ask and is_modern:  # the error names the missing capability, which a result cannot
-            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, result.content, _NEEDS_FORMS)
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, result.content, NEEDS_FORMS)
         if tool is None:
             raise MCPError(INVALID_PARAMS, result.content)
         return tool.result(result, only_objects=not is_modern)
-
-    async def _execute(
-        self,
-        tool_call: ToolCall,
-        tools: ToolSet,
-        principal: str | None,
-        actors: tuple[str, ...],
-        *call_advisors: ToolAdvice,
-    ) -> ToolResult:
-        advisors = sort_advisors((*self._advisors, *call_advisors))
-        run = RunContext(
-            agent=self.name,
-            principal=principal,
-            actors=actors,
-            tool_context=self._tool_context,
-            tool_errors=self._tool_errors,
-            telemetry=self._telemetry,
-            tool_advisors=advising_tools(advisors),
-            approvers=approving(advisors),
-            listeners=EventListeners(event_listeners(advisors), calls=call_listeners(advisors)),
-        )
-        try:
-            return await acall(_executed(run, tool_call, tools, reviewing(advisors)))
-        except ToolNotFoundError as error:
-            raise MCPError(INVALID_PARAMS, str(error)) from None
-        except ToolExecutionError as error:  # its text names the tool and the type of its error
-            raise MCPError(INTERNAL_ERROR, str(error)) from None
-        except SystemExit:  # such as of a tool that parses a command line; asyncio would end the server for all clients
-            _LOG.error("the tool %s tried to end the process, which goes on", tool_call.name)
-            raise MCPError(INTERNAL_ERROR, "the request failed") from None
-
-
-async def _executed(
-    run: RunContext, tool_call: ToolCall, tools: ToolSet, reviewers: Iterable[ToolAdvice]
-) -> ToolResult:
-    """Return the result of a call, as a flow."""
-    with run:
-        for advisor in reviewers:
-            advisor.review_tools(run, tools.names_by_source)
-        run.tool_names, run.totals.tool_calls, run.totals.iterations = tools.by_name, 1, 1
-        with observe_iteration(run, 0) as observed:
-            observed.requested(1)
-            return (await ExecuteTools(run, (tool_call,), tools, 0))[0]
-
-
-@contextmanager
-def _continue_trace(request: _REQUEST) -> Iterator[SpanContext | None]:
-    """Continue the trace of the client, and return the span that is current here if it is another one."""
-    current = otel_context.get_current()
-    carrier = {key: value for key, value in (request.meta or {}).items() if isinstance(value, str)}
-    context = current
-    for propagator in PROPAGATORS:
-        context = propagator.extract(carrier, context)
-    ambient, remote = get_current_span(current).get_span_context(), get_current_span(context).get_span_context()
-    otel_context.attach(context)
-    try:
-        yield ambient if ambient.is_valid and ambient != remote else None
-    finally:
-        otel_context.attach(current)  # by value: the block may end in another context, where a token is invalid
 
 
 async def _run_in_task(begin: Callable[[], Awaitable[T]]) -> T:
@@ -370,7 +294,7 @@ def principal_of(request: Any) -> str | None:
 def _client_actors(request: _REQUEST) -> tuple[str, ...]:
     """Return the client as an actor, by the name that it states; an empty tuple if it states none."""
     params = request.session.client_params
-    return () if params is None or not params.client_info.name else (actor("client", params.client_info.name),)
+    return client_actors("" if params is None else params.client_info.name)
 
 
 def _can_elicit(request: _REQUEST) -> bool:

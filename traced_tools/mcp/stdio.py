@@ -6,7 +6,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import wait
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -38,7 +38,7 @@ async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
     """
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    with _Pipes() as pipes:
+    with StandardPipes() as pipes:
         async with anyio.create_task_group() as group:
             last_write = anyio.Event()
             group.start_soon(_read, pipes, incoming)
@@ -52,9 +52,9 @@ async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
                 group.cancel_scope.cancel()
 
 
-async def _read(pipes: _Pipes, incoming: Any) -> None:
+async def _read(pipes: StandardPipes, incoming: Any) -> None:
     async with incoming:
-        async for line in _lines(pipes):
+        async for line in lines_of(pipes.read):
             try:
                 message: SessionMessage | Exception = SessionMessage(
                     jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -67,9 +67,14 @@ async def _read(pipes: _Pipes, incoming: Any) -> None:
                 return
 
 
-async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
+async def lines_of(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """Yield the lines that are not blank, without their line feeds; a line beyond the maximum size is dropped.
+
+    Args:
+        read: returns the next bytes; none at the end.
+    """
     line, is_too_long = bytearray(), False
-    while chunk := await pipes.read():
+    while chunk := await read():
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             line += end
@@ -81,7 +86,7 @@ async def _lines(pipes: _Pipes) -> AsyncIterator[bytes]:
             line, is_too_long = bytearray(), True
 
 
-async def _write(pipes: _Pipes, outgoing: Any, last_write: anyio.Event) -> None:
+async def _write(pipes: StandardPipes, outgoing: Any, last_write: anyio.Event) -> None:
     with suppress(OSError):  # the client is gone
         async with outgoing:
             async for session_message in outgoing:
@@ -98,12 +103,12 @@ def encoded(message: JSONRPCMessage) -> bytes:
         return json.dumps(values, ensure_ascii=False).encode()
 
 
-class _Pipes:
+class StandardPipes:
     """Takes standard input and output for the length of a `with` block, and reads and writes them in threads."""
 
     _descriptors: tuple[int, ...] = ()
 
-    def __enter__(self) -> _Pipes:
+    def __enter__(self) -> StandardPipes:
         _flush()
         self._input, self._output = os.dup(0), os.dup(1)
         self._wake, self._waker = os.pipe()

@@ -50,7 +50,7 @@ def make_tool(
     Raises:
         ToolDefinitionError: if its description is not one of a tool.
     """
-    annotations = _convert_annotations(tool)
+    annotations = convert_annotations(tool)
     repeatable = annotations.idempotent is True or annotations.read_only is True or tool.name in idempotent
     output = None if tool.output_schema is None else SchemaCheck(tool.output_schema, name)
 
@@ -90,7 +90,8 @@ def make_tool(
     return FunctionToolCallback(call, definition=definition, metadata=metadata, result_converter=content_of_result)
 
 
-def _convert_annotations(tool: Tool) -> ToolAnnotations:
+def convert_annotations(tool: Tool) -> ToolAnnotations:
+    """Return the hints of a tool of an MCP server."""
     hints = tool.annotations
     if hints is None:
         return ToolAnnotations()

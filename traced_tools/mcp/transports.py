@@ -169,22 +169,26 @@ class StdioTransport:
             _create_platform_compatible_process=start,
             _stop_server_process=self._stop,
         )
-        with _standard_error() as log:
+        with open_standard_error() as log:
             async with asynccontextmanager(client)(self._parameters, errlog=log) as streams:
                 yield *streams, partial(_pipes_of, processes[0])
 
     async def _stop(self, process: Any) -> None:
-        """End the process with its process group: the SDK leaves the children of a process that ends by itself.
+        self.exit_status = await stop_process(process)
 
-        On Windows, the SDK ends all processes of the job.
-        """
-        await stdio._close_pipe(process.stdin)
-        if await stdio._wait_for_process_exit(process, stdio.PROCESS_TERMINATION_TIMEOUT):
-            self.exit_status = process.returncode
-        if sys.platform != "win32":
-            has_ended = self.exit_status is not None
-            await terminate_posix_process_tree(process, _CHILDREN_SECONDS if has_ended else stdio.FORCE_KILL_TIMEOUT)
-        await stdio._stop_server_process(process)
+
+async def stop_process(process: Any) -> int | None:
+    """End a process with its process group; return its exit status if it has ended by itself.
+
+    The SDK leaves the children of a process that ends by itself. On Windows, it ends all processes of the job.
+    """
+    await stdio._close_pipe(process.stdin)
+    has_ended = await stdio._wait_for_process_exit(process, stdio.PROCESS_TERMINATION_TIMEOUT)
+    exit_status: int | None = process.returncode if has_ended else None
+    if sys.platform != "win32":
+        await terminate_posix_process_tree(process, _CHILDREN_SECONDS if has_ended else stdio.FORCE_KILL_TIMEOUT)
+    await stdio._stop_server_process(process)
+    return exit_status
 
 
 def _pipes_of(process: Any) -> Iterator[int]:
@@ -202,7 +206,7 @@ def _check_folder(folder: str | os.PathLike[str] | None) -> None:
         raise NotADirectoryError(folder)
 
 
-def _standard_error() -> TextIO:
+def open_standard_error() -> TextIO:
     """Return a file that a process can write to: in notebooks and tests, `sys.stderr` may be none."""
     try:
         return os.fdopen(os.dup((sys.__stderr__ or sys.stderr).fileno()), "w")

@@ -1,6 +1,7 @@
 """The commands of `traced-tools mcp`.
 
-Exit status: 0 if the client leaves or the process is interrupted, 2 if the tools cannot be served.
+Exit status: 0 if the client leaves or the process is interrupted, 2 if the tools cannot be served. That of `proxy` is
+that of the server, if the server ends by itself.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import typer
 
 from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
 from traced_tools.cli.loading import load_object, printing_to_stderr
+from traced_tools.cli.mcp.proxy_command import proxy
 from traced_tools.core.variables import MCP_TOKEN as TOKEN_VARIABLE
 
 _COMMAND: Final = "mcp"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients.")
+app.command()(proxy)
 
 
 class ServingTransport(StrEnum):

@@ -1,0 +1,129 @@
+"""The command `traced-tools mcp proxy`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
+from traced_tools.core.variables import DEV
+
+if TYPE_CHECKING:
+    from traced_tools.mcp.pinning import PinFile
+    from traced_tools.tools.advice import ToolAdvice
+
+_COMMAND: Final = "mcp"
+_SIGNALLED: Final = 128
+"""The exit status of a process that a signal has ended is this and the number of the signal, as in a shell."""
+_OF_TELEMETRY: Final = ("OTEL_", DEV)
+_NAMING: Final = frozenset(("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_CONFIG_FILE"))
+"""The variables that may name the service."""
+
+
+class OnChange(StrEnum):
+    """What follows if a tool differs from the pinned one."""
+
+    ERROR = "error"
+    WARN = "warn"
+
+
+def proxy(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND ARGS...]", help="The server, as a program.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            help="The name of the server: the source of its tools in policies, pins, telemetry and the trail."
+        ),
+    ] = "gateway",
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The policy that decides about calls, a YAML file.", show_default=False),
+    ] = None,
+    audit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_URL",
+            help="The audit trail: an SQLite file or a database URL. A call that cannot be recorded is refused.",
+            show_default=False,
+        ),
+    ] = None,
+    pins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file of pinned tools. The tools are added to it when the server is first seen.",
+            show_default=False,
+        ),
+    ] = None,
+    on_change: Annotated[
+        OnChange, typer.Option(help="Whether calls are refused if a tool is new or differs from the pinned one.")
+    ] = OnChange.ERROR,
+) -> None:
+    """Stand between an MCP client and a server, and decide about the calls of its tools.
+
+    Each call has its spans and metrics, and as many of a policy, an approval and an audited intent as you pass options
+    for. Everything else passes through unchanged. Telemetry goes where the OTEL_* variables say.
+    """
+    with exit_statuses(_COMMAND, printing=False) as exit_status:
+        if not command:
+            exit_with(_COMMAND, FAILED, "pass the server: -- COMMAND ARGS...")
+        from traced_tools.mcp.proxy.gate import Gate
+        from traced_tools.mcp.proxy.program import ProgramServer
+        from traced_tools.mcp.proxy.proxying import proxy_stdio
+
+        server = ProgramServer(name, command)
+        with _telemetry(name), _advisors(policy, audit) as advisors:
+            gate = Gate(name, server.endpoint, advisors=advisors, pins=_pin_file(pins, on_change))
+            try:
+                status = proxy_stdio(gate, server)
+            except OSError as error:
+                problem = error.strerror or type(error).__name__
+                exit_with(_COMMAND, FAILED, f"the program {command[0]!a} cannot be started: {problem}")
+        exit_status.status = 0 if status is None else _SIGNALLED - status if status < 0 else status
+
+
+def _pin_file(path: Path | None, on_change: OnChange) -> PinFile | None:
+    from traced_tools.mcp.pinning import PinFile
+
+    return None if path is None else PinFile(path, on_change.value)
+
+
+@contextmanager
+def _telemetry(name: str) -> Iterator[None]:
+    """Export telemetry until the block ends, if the environment says anything about it."""
+    variables = [variable for variable in os.environ if variable.startswith(_OF_TELEMETRY)]
+    if not variables:
+        yield
+        return
+    from traced_tools.otel.configure import configure
+
+    with configure(service_name=None if _NAMING.intersection(variables) else name):
+        yield
+
+
+@contextmanager
+def _advisors(policy: Path | None, audit: str | None) -> Iterator[list[ToolAdvice]]:
+    """Open what decides about calls and records them, until the block ends."""
+    advisors: list[ToolAdvice] = []
+    if policy is not None:
+        from traced_tools.policy.advisor import PolicyAdvisor
+        from traced_tools.policy.policy import Policy
+
+        advisors.append(PolicyAdvisor(Policy.load(policy)))
+    if audit is None:
+        yield advisors
+        return
+    from traced_tools.audit.advisor import AuditAdvisor
+    from traced_tools.audit.trail import AuditTrail
+
+    with AuditTrail(audit) as trail:
+        yield [AuditAdvisor(trail), *advisors]
