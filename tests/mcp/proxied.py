@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +97,5 @@ def proxied(
             yield Proxied(process, ledger)
         finally:
             process.kill()
+            with suppress(OSError):  # what the gateway has not read
+                process.stdin.close()  # type: ignore[union-attr]
