@@ -70,7 +70,7 @@ HEAD = b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":'
 SMUGGLED = {
     "key twice": b'{"jsonrpc":"2.0","id":9,"method":"ping","method":"tools/call","params":CALL}',
     "key in another case": b'{"jsonrpc":"2.0","id":9,"method":"ping","Method":"tools/call","params":CALL}',
-    "long s": '{"jsonrpc":"2.0","id":9,"method":"tools/call","paramſ":CALL}'.encode(),
+    "long s": '{"jsonrpc":"2.0","id":9,"method":"tools/call","param\u017f":CALL}'.encode(),
     "argument twice": HEAD + b'{"name":"echo","arguments":{"text":"secret","text":"x"}}}',
     "arguments in another case": HEAD + b'{"name":"echo","Arguments":{"text":"secret"}}}',
     "batch": b'[{"jsonrpc":"2.0","id":9,"method":"tools/call","params":CALL}]',

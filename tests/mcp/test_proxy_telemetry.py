@@ -44,7 +44,7 @@ def call_through(gate: Gate, answer: Answer = echo, *, name: str = "echo", meta:
             reply = json.dumps({"jsonrpc": "2.0", "id": message["id"], **result}).encode()
             asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(relay.from_server(reply)))
 
-        relay = Relay(gate, to_client, to_server)
+        relay = Relay(gate, to_client, to_server, to_server)
         params = {"name": name, "arguments": {"text": MARKER}, **({} if meta is None else {"_meta": meta})}
         await relay.from_client(
             json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()

@@ -246,21 +246,29 @@ class StreamableHttpTransport:
         self.era: Era = era
         self.key: tuple[str, ...] = ("http", era, parts.scheme, parts.netloc, parts.path)
         self.refusal: int | None = None
-        self._url = url
+        self.url = url
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
         """Open a client for the block. The first request connects it."""
+        sockets: WeakSet[Any] = WeakSet()
+        async with (
+            self.client(sockets) as client,
+            _http_client(self.url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams,
+        ):
+            yield *streams, partial(_descriptors_of, sockets)
+
+    @asynccontextmanager
+    async def client(self, sockets: WeakSet[Any]) -> AsyncIterator[httpx2.AsyncClient]:
+        """Open an HTTP client with the headers for the block; `sockets` gets the streams of its connections."""
         # no limit for reading: a server may think as long as the time-out of the call lets it
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
-        sockets: WeakSet[Any] = WeakSet()
         async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
             client.event_hooks = {"response": [partial(self._see, sockets)]}
             if self._renew is not None:
                 client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
-            async with _http_client(self._url, http_client=client, max_sse_event_size=_MOST_BYTES) as streams:
-                yield *streams, partial(_descriptors_of, sockets)
+            yield client
 
     async def _add_headers(
         self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request

@@ -5,7 +5,6 @@ Exit status: 0 if nothing is wrong, 1 if a server does not answer or a variable 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -28,7 +27,7 @@ from traced_tools.cli.doctor.result import Check, Result, State
 from traced_tools.cli.doctor.stores import store_checks
 from traced_tools.cli.doctor.versions import check_versions
 from traced_tools.cli.exits import NEGATIVE, exit_statuses
-from traced_tools.errors import ConfigurationError
+from traced_tools.cli.headers import read_header
 from traced_tools.observe.failures import error_type
 
 _COMMAND: Final = "doctor"
@@ -81,7 +80,7 @@ def doctor(
     """
     with exit_statuses(_COMMAND) as command:
         checks = [
-            *mcp_checks(mcp or (), dict(map(_header, header or ())), timeout),
+            *mcp_checks(mcp or (), dict(map(read_header, header or ())), timeout),
             *collector_checks(otlp),
             *prometheus_checks(prometheus, timeout),
             *model_server_checks(model_server or (), timeout),
@@ -94,16 +93,6 @@ def doctor(
             print(json_text({"ok": not command.status, "checks": [result.as_json() for result in results]}))
         else:
             _print(results)
-
-
-def _header(option: str) -> tuple[str, str]:
-    """Return a header; its value is in the environment, because everyone on the machine can read the command line."""
-    name, _, variable = option.partition("=")
-    if not name or not variable:
-        raise ConfigurationError("--header must be NAME=VARIABLE, such as Authorization=MCP_AUTHORIZATION")
-    if variable not in os.environ:
-        raise ConfigurationError(f"--header {name!a}: there is no such environment variable; pass its name, no value")
-    return name, os.environ[variable]
 
 
 def _run(checks: Sequence[Check], timeout: float) -> list[Result]:

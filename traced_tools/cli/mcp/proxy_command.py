@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
+from traced_tools.cli.headers import read_header
 from traced_tools.core.variables import DEV
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ def proxy(
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND ARGS...]", help="The server, as a program.", show_default=False),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The server, at a URL of streamable HTTP.", show_default=False),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VARIABLE",
+            help="A header for the server at a URL, and the environment variable with its value, such as "
+            "Authorization=MCP_AUTHORIZATION.",
+            show_default=False,
+        ),
     ] = None,
     name: Annotated[
         str,
@@ -74,20 +88,25 @@ def proxy(
     for. Everything else passes through unchanged. Telemetry goes where the OTEL_* variables say.
     """
     with exit_statuses(_COMMAND, printing=False) as exit_status:
-        if not command:
-            exit_with(_COMMAND, FAILED, "pass the server: -- COMMAND ARGS...")
+        if bool(command) == (url is not None):
+            exit_with(_COMMAND, FAILED, "pass the server: either --url URL, or -- COMMAND ARGS...")
         from traced_tools.mcp.proxy.gate import Gate
         from traced_tools.mcp.proxy.program import ProgramServer
-        from traced_tools.mcp.proxy.proxying import proxy_stdio
+        from traced_tools.mcp.proxy.proxying import ProxiedServer, proxy_stdio
+        from traced_tools.mcp.proxy.url_server import UrlServer
+        from traced_tools.mcp.transports import StreamableHttpTransport
 
-        server = ProgramServer(name, command)
+        headers = dict(map(read_header, header or ()))
+        server: ProxiedServer = ProgramServer(name, command or ())
+        if url is not None:
+            server = UrlServer(StreamableHttpTransport(name, url, headers))
         with _telemetry(name), _advisors(policy, audit) as advisors:
             gate = Gate(name, server.endpoint, advisors=advisors, pins=_pin_file(pins, on_change))
             try:
                 status = proxy_stdio(gate, server)
             except OSError as error:
                 problem = error.strerror or type(error).__name__
-                exit_with(_COMMAND, FAILED, f"the program {command[0]!a} cannot be started: {problem}")
+                exit_with(_COMMAND, FAILED, f"the program {(command or [''])[0]!a} cannot be started: {problem}")
         exit_status.status = 0 if status is None else _SIGNALLED - status if status < 0 else status
 
 

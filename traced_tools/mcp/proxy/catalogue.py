@@ -61,6 +61,10 @@ class Catalogue:
             self._names = names_by_source(self._tools.values())
         return self._names
 
+    def schema_of(self, name: str) -> Mapping[str, Any] | None:
+        """Return the schema of the arguments of a tool; None if the server has not listed it."""
+        return self._tools[name].definition.input_schema if name in self._tools else None
+
     async def find(self, name: str, list_all: List) -> ToolSet | None:
         """Return a set of the tool with a name; None if the server lists no such tool.
 

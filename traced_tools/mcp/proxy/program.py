@@ -35,7 +35,7 @@ class ProgramServer:
         self._command = command
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[ProgramConnection]:
+    async def open(self, schema_of: object) -> AsyncIterator[ProgramConnection]:
         """Start the process, and end it and its children after the block; raises `OSError` if it can't be started."""
         program, *args = self._command
         env = {key: value for key, value in os.environ.items() if key not in ALL}
@@ -72,6 +72,8 @@ class ProgramConnection:
             await self._process.stdin.send(line + end)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise ConnectionLost from None
+
+    exchange = send
 
     async def messages(self) -> AsyncIterator[bytes]:
         """Yield what the process writes, by lines, until it closes its output."""

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.proxy.gate import ConnectionLost, Gate
 from traced_tools.mcp.proxy.relay import Relay
+from traced_tools.mcp.proxy.url_server import SchemaOf
 from traced_tools.mcp.scopes import McpEndpoint
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.signals import run_until_signal
@@ -30,6 +31,9 @@ class ServerConnection(Protocol):
     async def send(self, data: bytes) -> None:
         """Send a message; raises `ConnectionLost`."""
 
+    async def exchange(self, data: bytes) -> None:
+        """Send a request whose answer is awaited; raises `ConnectionLost`, at the latest if no answer comes."""
+
     def messages(self) -> AsyncIterator[bytes]:
         """Yield the messages of the server until the connection ends."""
 
@@ -42,8 +46,12 @@ class ProxiedServer(Protocol):
 
     endpoint: McpEndpoint
 
-    def open(self) -> AbstractAsyncContextManager[ServerConnection]:
-        """Connect to the server, for the length of an `async with` block."""
+    def open(self, schema_of: SchemaOf) -> AbstractAsyncContextManager[ServerConnection]:
+        """Connect to the server, for the length of an `async with` block.
+
+        Args:
+            schema_of: returns the schema of a tool.
+        """
 
 
 def proxy_stdio(gate: Gate, server: ProxiedServer) -> int | None:
@@ -68,7 +76,7 @@ def proxy_stdio(gate: Gate, server: ProxiedServer) -> int | None:
 async def _relay(gate: Gate, server: ProxiedServer) -> int | None:
     OURS.set(True)
     with StandardPipes() as pipes:
-        async with server.open() as connection:
+        async with server.open(gate.catalogue.schema_of) as connection:
             has_server_left = await _Session(gate, pipes, connection).run()
         return connection.exit_status if has_server_left else None
 
@@ -80,7 +88,7 @@ class _Session:
         self._pipes = pipes
         self._server = server
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_QUEUED)
-        self._relay = Relay(gate, self._queue.put, server.send)
+        self._relay = Relay(gate, self._queue.put, server.send, server.exchange)
 
     async def run(self) -> bool:
         """Pass messages on until one side leaves; return whether it was the server."""

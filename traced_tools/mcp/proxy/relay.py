@@ -59,17 +59,19 @@ class Relay:
         gate: decides about calls.
         to_client: sends a message to the client.
         to_server: sends a message to the server.
+        exchange: sends a request to the server whose answer is awaited.
     """
 
     transport: McpTransport = "pipe"
     principal: str | None = None
     can_be_asked = True
 
-    def __init__(self, gate: Gate, to_client: Send, to_server: Send) -> None:
+    def __init__(self, gate: Gate, to_client: Send, to_server: Send, exchange: Send) -> None:
         self.facts = ClientFacts()
         self._gate = gate
         self._to_client = to_client
         self._to_server = to_server
+        self._exchange = exchange
         self._ids = map(f"traced-tools-{secrets.token_hex(8)}-{{}}".format, count(1))
         self._calls: dict[str, _ActiveCall] = {}
         self._requests: dict[str, asyncio.Future[ServerAnswer]] = {}  # to the server
@@ -192,7 +194,7 @@ class Relay:
         future: asyncio.Future[ServerAnswer] = asyncio.get_running_loop().create_future()
         self._requests[key] = future
         try:
-            await self._to_server(data)
+            await self._exchange(data)
             return await future
         finally:
             if self._requests.get(key) is future:
