@@ -21,7 +21,7 @@ from pydantic import FileUrl
 
 from tests.dashboards.node import PACKAGES
 from tests.judges.programs import free_port, missing, program
-from tests.waiting import patiently, until
+from tests.waiting import in_time, patiently, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -169,3 +169,25 @@ def test_the_reference_server_is_the_same_through_the_gateway_at_a_url() -> None
         bridged = tour(StdioServerParameters(command=words[0], args=words[1:]))
     assert bridged.answers == direct.answers
     assert bridged.questions == direct.questions
+
+
+@contextmanager
+def gateway_over_http(url: str, *options: str) -> Iterator[str]:
+    """Serve the gateway before a server at a URL, and return the URL of the gateway."""
+    words = [*GATEWAY, "--url", url, "--transport", "http", "--port", "0", *options]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = iter(lambda: in_time(process.stderr.readline), "")  # type: ignore[union-attr]
+            yield next(line.split()[-1] for line in lines if "serving at" in line)
+        finally:
+            process.terminate()
+
+
+def test_the_reference_server_is_the_same_through_the_gateway_over_http() -> None:
+    with everything_over_http() as url:
+        direct = tour(url)
+        with gateway_over_http(url) as gateway:
+            proxied = tour(gateway)
+    assert proxied.answers == direct.answers
+    assert proxied.questions == direct.questions

@@ -44,7 +44,112 @@ _HOST: Final = re.compile(_AUTHORITY, re.IGNORECASE)
 _ORIGIN: Final = re.compile(rf"[a-z][a-z0-9+.-]*://{_AUTHORITY}")
 
 
-class McpApp:
+class GuardedApp:
+    """An ASGI application that answers the clients who may reach it.
+
+    Args:
+        token: the token that clients must send, or several by the names of their holders.
+        hosts: the names by which clients may address the server.
+        origins: the origins of web pages that may use the server.
+        max_body: the maximum size of a request in bytes.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument.
+        ConfigurationError: for a token that is too short, or that no client can send.
+    """
+
+    def __init__(self, token: Token | None, hosts: Collection[str], origins: Collection[str], max_body: int) -> None:
+        for what, texts in (("hosts", hosts), ("origins", origins)):
+            if isinstance(texts, str):
+                raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
+            expect_each(what, tuple(texts), str, "a str")
+        expect_whole("max_body", max_body, 1)
+        self._holders = _token_holders(token)
+        self._hosts = {host.lower() for host in hosts} or (None if self._holders else {*LOOPBACK})
+        self._origins = _checked_origins(origins)
+        self._max_body = max_body
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan of the application."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            await self._begin()
+            await send({"type": "lifespan.startup.complete"})
+        await self._end()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _begin(self) -> None:
+        """Begin what requests need."""
+
+    async def _end(self) -> None:
+        """End it."""
+
+    async def _handle(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer the request of a client who may reach the server."""
+        raise NotImplementedError("every application answers requests")
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        refusal = self._refusal(headers)
+        if not self._holders and _is_remote(scope.get("client")):
+            refusal = Response("without a token, this server answers programs of its own machine only", 403)
+        holder = None if refusal is not None else self._find_holder(headers)
+        if refusal is None and holder is None:
+            refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
+        if holder is None or refusal is not None:
+            assert refusal is not None
+            await refusal(scope, receive, send)
+            return
+        authenticated_scope = {**scope, PRINCIPAL: holder.name}
+        if holder.digest:  # the SDK serves a session only to the user who began it
+            authenticated_scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        OURS.set(True)
+        try:
+            await self._handle(authenticated_scope, receive, send_on)
+            return
+        except Exception as error:  # whose traceback the server of the application would log
+            _LOG.error("an HTTP request of an MCP client failed: %s", error_type(error))
+        if not has_begun:
+            await Response("the request failed", 500)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        """Return the refusal of a request that a web page may have sent without its user; None for other requests."""
+        if self._hosts is not None:
+            hosts = [_parse_host(_HOST, header) for header in headers.getlist("host")]
+            if len(hosts) != 1 or hosts[0] not in self._hosts:
+                return Response("this server is not addressed by that host", 421)
+        if not all(map(self._may_use, headers.getlist("origin"))):
+            return Response("pages of that origin may not use this server", 403)
+        return None
+
+    def _may_use(self, origin: str) -> bool:
+        return origin in self._origins or (not self._holders and _parse_host(_ORIGIN, origin) in LOOPBACK)
+
+    def _find_holder(self, headers: Headers) -> _Holder | None:
+        """Return the holder of a request's token; None if it has no valid token."""
+        if not self._holders:
+            return _Holder("", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        digest = _digest(token.strip())
+        matches = [holder for holder in self._holders if hmac.compare_digest(holder.digest, digest)]
+        return matches[0] if matches and scheme.lower() == "bearer" else None
+
+
+class McpApp(GuardedApp):
     """An MCP server as an ASGI application, for streamable HTTP at any path.
 
     It works below another application, which need not know that it has a lifespan.
@@ -80,91 +185,23 @@ class McpApp:
         stateless: bool = False,
     ) -> None:
         expect("server", server, McpServer, "an McpServer")
-        for what, texts in (("hosts", hosts), ("origins", origins)):
-            if isinstance(texts, str):
-                raise TypeError(f"{what} must be a collection of str, not one str: pass [text]")
-            expect_each(what, tuple(texts), str, "a str")
-        expect_whole("max_body", max_body, 1)
+        super().__init__(token, hosts, origins, max_body)
         expect_whole("max_sessions", max_sessions, 1)
         expect("stateless", stateless, bool, "True or False")
         self._server = server
-        self._holders = _token_holders(token)
-        self._hosts = {host.lower() for host in hosts} or (None if self._holders else {*LOOPBACK})
-        self._origins = _checked_origins(origins)
-        self._max_body = max_body
         self._max_sessions = max_sessions
         self._stateless = stateless
         self._sessions: dict[asyncio.AbstractEventLoop, _Sessions] = {}
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one request, or the lifespan of the application."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1000})
+    async def _begin(self) -> None:
+        await self._current().started()
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while (await receive())["type"] == "lifespan.startup":
-            await self._current().started()
-            await send({"type": "lifespan.startup.complete"})
+    async def _end(self) -> None:
         if (sessions := self._sessions.pop(asyncio.get_running_loop(), None)) is not None:
             await sessions.close()
-        await send({"type": "lifespan.shutdown.complete"})
 
-    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        refusal = self._refusal(headers)
-        if not self._holders and _is_remote(scope.get("client")):
-            refusal = Response("without a token, this server answers programs of its own machine only", 403)
-        holder = None if refusal is not None else self._find_holder(headers)
-        if refusal is None and holder is None:
-            refusal = Response("a valid bearer token is required", 401, {"WWW-Authenticate": "Bearer"})
-        if holder is None or refusal is not None:
-            assert refusal is not None
-            await refusal(scope, receive, send)
-            return
-        authenticated_scope = {**scope, PRINCIPAL: holder.name}
-        if holder.digest:  # the SDK serves a session only to the user who began it
-            authenticated_scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder.digest, scopes=[]))
-        has_begun = False
-
-        async def send_on(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        OURS.set(True)
-        try:
-            await (await self._current().started()).handle_request(authenticated_scope, receive, send_on)
-            return
-        except Exception as error:  # whose traceback the server of the application would log
-            _LOG.error("an HTTP request of an MCP client failed: %s", error_type(error))
-        if not has_begun:
-            await Response("the request failed", 500)(scope, receive, send)
-
-    def _refusal(self, headers: Headers) -> Response | None:
-        """Return the refusal of a request that a web page may have sent without its user; None for other requests."""
-        if self._hosts is not None:
-            hosts = [_parse_host(_HOST, header) for header in headers.getlist("host")]
-            if len(hosts) != 1 or hosts[0] not in self._hosts:
-                return Response("this server is not addressed by that host", 421)
-        if not all(map(self._may_use, headers.getlist("origin"))):
-            return Response("pages of that origin may not use this server", 403)
-        return None
-
-    def _may_use(self, origin: str) -> bool:
-        return origin in self._origins or (not self._holders and _parse_host(_ORIGIN, origin) in LOOPBACK)
-
-    def _find_holder(self, headers: Headers) -> _Holder | None:
-        """Return the holder of a request's token; None if it has no valid token."""
-        if not self._holders:
-            return _Holder("", None)
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        digest = _digest(token.strip())
-        matches = [holder for holder in self._holders if hmac.compare_digest(holder.digest, digest)]
-        return matches[0] if matches and scheme.lower() == "bearer" else None
+    async def _handle(self, scope: Message, receive: Receive, send: Send) -> None:
+        await (await self._current().started()).handle_request(scope, receive, send)
 
     def _current(self) -> _Sessions:
         """Return the sessions on the current event loop. They begin with the first request, if not before."""

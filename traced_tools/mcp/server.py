@@ -288,7 +288,12 @@ PRINCIPAL: Final = "traced_tools.principal"
 
 def principal_of(request: Any) -> str | None:
     """Return the name of the caller of an HTTP request; None if it has none, or for a request over stdio."""
-    return None if request is None else request.scope.get(PRINCIPAL)
+    return None if request is None else principal_of_scope(request.scope)
+
+
+def principal_of_scope(scope: Mapping[str, Any]) -> str | None:
+    """Return the name of the caller in the scope of an HTTP request; None if it has none."""
+    return scope.get(PRINCIPAL)
 
 
 def _client_actors(request: _REQUEST) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ try:
     from starlette.responses import Response
 
     from traced_tools.mcp.http_app import LOOPBACK as LOOPBACK
+    from traced_tools.mcp.http_app import GuardedApp, Message, Receive, Send, Token
     from traced_tools.mcp.http_app import McpApp as McpApp
-    from traced_tools.mcp.http_app import Message, Receive, Send, Token
     from traced_tools.mcp.sdk_logs import OURS
     from traced_tools.mcp.server import McpServer as McpServer
     from traced_tools.mcp.server import ServerSettings
@@ -87,7 +87,21 @@ def serve(
         raise ConfigurationError(
             f"anybody who reaches {host} could call the tools: pass a token, or the host 127.0.0.1 for this machine"
         )
-    app = McpApp(server, token=token, hosts=hosts, origins=origins, stateless=stateless)
+    serve_app(McpApp(server, token=token, hosts=hosts, origins=origins, stateless=stateless), host, port, on_ready)
+
+
+def serve_app(app: GuardedApp, host: str, port: int, on_ready: Callable[[str], object] | None = None) -> None:
+    """Serve an application at `/mcp` until the process gets SIGINT or SIGTERM.
+
+    Args:
+        app: the application.
+        host: the address of the interface to listen at.
+        port: the port to listen at; 0 for a free one.
+        on_ready: called with the URL when the server listens.
+
+    Raises:
+        OSError: if the address can't be listened at.
+    """
     with listening(host, port) as listener:
         address, real_port = listener.getsockname()[:2]
         url = f"http://{f'[{address}]' if ':' in address else address}:{real_port}{PATH}"
@@ -116,7 +130,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-async def _serve_http(app: McpApp, listener: socket.socket) -> None:
+async def _serve_http(app: GuardedApp, listener: socket.socket) -> None:
     async def at_path(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             with suppress(asyncio.CancelledError):
@@ -140,7 +154,7 @@ async def _serve_http(app: McpApp, listener: socket.socket) -> None:
     serving.result().result()
 
 
-async def _answer_in_time(app: McpApp, scope: Message, receive: Receive, send: Send) -> None:
+async def _answer_in_time(app: GuardedApp, scope: Message, receive: Receive, send: Send) -> None:
     """Answer a request, also if the server ends first: uvicorn would log the traceback of the cancellation."""
     has_begun = False
 

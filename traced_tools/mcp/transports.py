@@ -258,6 +258,11 @@ class StreamableHttpTransport:
         ):
             yield *streams, partial(_descriptors_of, sockets)
 
+    @property
+    def header_names(self) -> Iterable[str]:
+        """The names of the headers of each request."""
+        return self._headers
+
     @asynccontextmanager
     async def client(self, sockets: WeakSet[Any]) -> AsyncIterator[httpx2.AsyncClient]:
         """Open an HTTP client with the headers for the block; `sockets` gets the streams of its connections."""

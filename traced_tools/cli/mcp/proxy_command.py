@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -13,13 +13,24 @@ import typer
 
 from traced_tools.cli.exits import FAILED, exit_statuses, exit_with
 from traced_tools.cli.headers import read_header
+from traced_tools.cli.mcp.serving_options import (
+    COMMAND,
+    Host,
+    Port,
+    ServingTransport,
+    Transport,
+    exit_if_not_served,
+    read_token,
+    report_url,
+)
 from traced_tools.core.variables import DEV
 
 if TYPE_CHECKING:
     from traced_tools.mcp.pinning import PinFile
+    from traced_tools.mcp.proxy.gate import Gate
+    from traced_tools.mcp.transports import StreamableHttpTransport
     from traced_tools.tools.advice import ToolAdvice
 
-_COMMAND: Final = "mcp"
 _SIGNALLED: Final = 128
 """The exit status of a process that a signal has ended is this and the number of the signal, as in a shell."""
 _OF_TELEMETRY: Final = ("OTEL_", DEV)
@@ -81,33 +92,63 @@ def proxy(
     on_change: Annotated[
         OnChange, typer.Option(help="Whether calls are refused if a tool is new or differs from the pinned one.")
     ] = OnChange.ERROR,
+    transport: Transport = ServingTransport.STDIO,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
 ) -> None:
     """Stand between an MCP client and a server, and decide about the calls of its tools.
 
     Each call has its spans and metrics, and as many of a policy, an approval and an audited intent as you pass options
     for. Everything else passes through unchanged. Telemetry goes where the OTEL_* variables say.
-    """
-    with exit_statuses(_COMMAND, printing=False) as exit_status:
-        if bool(command) == (url is not None):
-            exit_with(_COMMAND, FAILED, "pass the server: either --url URL, or -- COMMAND ARGS...")
-        from traced_tools.mcp.proxy.gate import Gate
-        from traced_tools.mcp.proxy.program import ProgramServer
-        from traced_tools.mcp.proxy.proxying import ProxiedServer, proxy_stdio
-        from traced_tools.mcp.proxy.url_server import UrlServer
-        from traced_tools.mcp.transports import StreamableHttpTransport
 
-        headers = dict(map(read_header, header or ()))
-        server: ProxiedServer = ProgramServer(name, command or ())
-        if url is not None:
-            server = UrlServer(StreamableHttpTransport(name, url, headers))
+    With --transport http, the server must be at a URL, and clients must send the token in the variable
+    TRACED_TOOLS_MCP_TOKEN, if it is set.
+    """
+    with exit_statuses(COMMAND, printing=False) as exit_status:
+        if bool(command) == (url is not None):
+            exit_with(COMMAND, FAILED, "pass the server: either --url URL, or -- COMMAND ARGS...")
+        if transport is ServingTransport.HTTP and url is None:
+            exit_with(COMMAND, FAILED, "a server that is a program is for one client: pass --url, or drop --transport")
+        from traced_tools.mcp.proxy.gate import Gate
+        from traced_tools.mcp.scopes import McpEndpoint
+
+        target = _url_transport(name, url, header or ()) if url is not None else None
+        endpoint = McpEndpoint(name, "pipe") if target is None else target.endpoint
+        token = read_token(transport, host)
         with _telemetry(name), _advisors(policy, audit) as advisors:
-            gate = Gate(name, server.endpoint, advisors=advisors, pins=_pin_file(pins, on_change))
-            try:
-                status = proxy_stdio(gate, server)
-            except OSError as error:
-                problem = error.strerror or type(error).__name__
-                exit_with(_COMMAND, FAILED, f"the program {(command or [''])[0]!a} cannot be started: {problem}")
-        exit_status.status = 0 if status is None else _SIGNALLED - status if status < 0 else status
+            gate = Gate(name, endpoint, advisors=advisors, pins=_pin_file(pins, on_change))
+            if transport is ServingTransport.HTTP and target is not None:
+                _serve_http(gate, target, token, host, port)
+            else:
+                exit_status.status = _serve_stdio(gate, target, command or ())
+
+
+def _url_transport(name: str, url: str, headers: Sequence[str]) -> StreamableHttpTransport:
+    from traced_tools.mcp.transports import StreamableHttpTransport
+
+    return StreamableHttpTransport(name, url, dict(map(read_header, headers)))
+
+
+def _serve_http(gate: Gate, target: StreamableHttpTransport, token: str | None, host: str, port: int) -> None:
+    from traced_tools.mcp.proxy.http_front import ProxyApp
+    from traced_tools.mcp.serving import serve_app
+
+    with exit_if_not_served(host, port):
+        serve_app(ProxyApp(gate, target, token=token), host, port, report_url)
+
+
+def _serve_stdio(gate: Gate, target: StreamableHttpTransport | None, command: Sequence[str]) -> int:
+    """Serve the client on standard input and output, and return the exit status."""
+    from traced_tools.mcp.proxy.program import ProgramServer
+    from traced_tools.mcp.proxy.proxying import proxy_stdio
+    from traced_tools.mcp.proxy.url_server import UrlServer
+
+    try:
+        status = proxy_stdio(gate, ProgramServer(command) if target is None else UrlServer(target))
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+        exit_with(COMMAND, FAILED, f"the program {command[0]!a} cannot be started: {problem}")
+    return 0 if status is None else _SIGNALLED - status if status < 0 else status
 
 
 def _pin_file(path: Path | None, on_change: OnChange) -> PinFile | None:

@@ -12,7 +12,6 @@ from mcp.client import stdio
 
 from traced_tools.core.variables import ALL
 from traced_tools.mcp.proxy.gate import ConnectionLost
-from traced_tools.mcp.scopes import McpEndpoint
 from traced_tools.mcp.stdio import lines_of
 from traced_tools.mcp.transports import open_standard_error, stop_process
 
@@ -26,12 +25,10 @@ class ProgramServer:
     writes its log to the standard error of this process.
 
     Args:
-        name: the configured name of the server.
         command: the program and its arguments.
     """
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
-        self.endpoint = McpEndpoint(name, "pipe")
+    def __init__(self, command: Sequence[str]) -> None:
         self._command = command
 
     @asynccontextmanager

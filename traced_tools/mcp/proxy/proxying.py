@@ -12,7 +12,6 @@ from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.proxy.gate import ConnectionLost, Gate
 from traced_tools.mcp.proxy.relay import Relay
 from traced_tools.mcp.proxy.url_server import SchemaOf
-from traced_tools.mcp.scopes import McpEndpoint
 from traced_tools.mcp.sdk_logs import OURS
 from traced_tools.mcp.signals import run_until_signal
 from traced_tools.mcp.stdio import StandardPipes, lines_of
@@ -43,8 +42,6 @@ class ServerConnection(Protocol):
 
 class ProxiedServer(Protocol):
     """The server behind the gateway."""
-
-    endpoint: McpEndpoint
 
     def open(self, schema_of: SchemaOf) -> AbstractAsyncContextManager[ServerConnection]:
         """Connect to the server, for the length of an `async with` block.

@@ -206,20 +206,20 @@ class Relay:
 
     async def _page(self, params: Mapping[str, Any]) -> Any:
         request_id = next(self._ids)
-        body = {"jsonrpc": "2.0", "id": request_id, "method": "tools/list", "params": params}
-        return (await self._ask_server(request_id, json.dumps(body).encode())).value.get("result")
+        data = request_of_gateway(request_id, "tools/list", params)
+        return (await self._ask_server(request_id, data)).value.get("result")
 
     async def elicit(self, message: ClientMessage, params: Mapping[str, Any], seconds: float) -> Any:
         """Ask the user of the client while a call waits."""
         request_id = next(self._ids)
         future = self._questions[request_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._to_client(_notice(request_id, "elicitation/create", params))
+            await self._to_client(request_of_gateway(request_id, "elicitation/create", params))
             async with asyncio.timeout(seconds):
                 answer = await future
         except (TimeoutError, asyncio.CancelledError) as error:
             with suppress(asyncio.CancelledError):
-                await self._to_client(_notice(None, CANCELLED, {"requestId": request_id}))
+                await self._to_client(request_of_gateway(None, CANCELLED, {"requestId": request_id}))
             if isinstance(error, TimeoutError):
                 raise MCPError(REQUEST_TIMEOUT, "the client did not answer in time") from None
             raise
@@ -251,8 +251,8 @@ class Relay:
                 task.cancel()
 
 
-def _notice(request_id: str | None, method: str, params: Mapping[str, Any]) -> bytes:
-    """Return a request of the gateway to the client; without an id, a notification."""
+def request_of_gateway(request_id: str | None, method: str, params: Mapping[str, Any]) -> bytes:
+    """Return a request of the gateway itself; without an id, a notification."""
     identified = {} if request_id is None else {"id": request_id}
     return json.dumps({"jsonrpc": "2.0", **identified, "method": method, "params": params}).encode()
 

@@ -49,7 +49,6 @@ class UrlServer:
     """
 
     def __init__(self, transport: StreamableHttpTransport) -> None:
-        self.endpoint = transport.endpoint
         self._transport = transport
 
     @asynccontextmanager
@@ -149,10 +148,7 @@ class UrlConnection:
         is_request = message.key is not None and message.method is not None
         if not is_request:
             return True
-        try:
-            value = from_json(body)
-        except ValueError:
-            value = None
+        value = read_answer(body)
         is_message = isinstance(value, dict) and ("result" in value or "error" in value)
         if is_message and request_key(value.get("id")) == message.key:
             self._put(message, body, value)
@@ -216,12 +212,17 @@ _ANSWERED: Final = "answered, which no id of an event is: \n"
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-def answer_to(request: ClientMessage, data: bytes) -> Mapping[str, Any] | None:
-    """Return the value of the message that answers a request; None for any other message."""
+def read_answer(data: bytes) -> Any:
+    """Return the value of a message of the server; None if it is not JSON."""
     try:
-        value = from_json(data)
+        return from_json(data)
     except ValueError:
         return None
+
+
+def answer_to(request: ClientMessage, data: bytes) -> Mapping[str, Any] | None:
+    """Return the value of the message that answers a request; None for any other message."""
+    value = read_answer(data)
     is_answer = isinstance(value, dict) and "method" not in value and request_key(value.get("id")) == request.key
     return value if is_answer else None
 
