@@ -33,6 +33,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("echo", {"message": "é 😀"}),
     ("echo", {}),
     ("echo", {"message": 5, "more": None}),
+    ("no-such-tool", {}),
     ("get-sum", {"a": 1.0, "b": 2}),
     ("get-structured-content", {"location": "Chicago"}),
     ("get-annotated-message", {"messageType": "error", "includeImage": True}),
@@ -118,7 +119,11 @@ class Tour:
 
 
 def tour(server: Any) -> Tour:
-    return asyncio.run(patiently(Tour().run(server)))
+    seen = asyncio.run(patiently(Tour().run(server)))
+    (unknown,) = [answer for answer in seen.answers if answer.startswith("no-such-tool")]
+    assert "isError" in unknown  # with a text of its own
+    seen.answers.remove(unknown)
+    return seen
 
 
 def command(*options: str) -> StdioServerParameters:

@@ -113,8 +113,9 @@ def test_a_tool_that_the_server_does_not_list_is_refused(tmp_path: Path) -> None
     with proxied(tmp_path, stderr=subprocess.PIPE) as gateway:
         gateway.begin()
         gateway.call(1, MARKER)
-        error = gateway.message()["error"]
-        assert error == {"code": -32602, "message": "the server lists no tool of that name"}
+        result = gateway.message()["result"]
+        assert result["isError"] is True
+        assert "the server lists no tool of that name" in result["content"][0]["text"]
         assert gateway.calls() == []
         gateway.leave()
         assert gateway.process.stderr is not None

@@ -20,6 +20,7 @@ from mcp_types import (
 from opentelemetry import context as otel_context
 
 from traced_tools.core.canonical import canonical_text
+from traced_tools.core.conversation import NOT_RUN
 from traced_tools.core.enums import McpTransport
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.state_key import StateKey
@@ -50,6 +51,8 @@ _HAS_MODES: Final = "2025-11-25"
 """The first revision whose elicitations have a mode."""
 _MOST_HELD: Final = 1000
 """How many calls that wait for an approval can keep the inputs that they had for the server."""
+_UNKNOWN: Final = f"{NOT_RUN}the server lists no tool of that name."
+"""What a model reads, as servers tell it: in a result, and not by an error of the protocol."""
 
 
 class ConnectionLost(Exception):
@@ -234,11 +237,10 @@ class _Call:
             raise MCPError(INVALID_PARAMS, "Invalid or expired requestState")
         if approver.cannot_ask and self._facts.is_modern:
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, result.content, NEEDS_FORMS)
-        if result.decision == "unknown_tool":
-            raise MCPError(INVALID_PARAMS, "the server lists no tool of that name")
         self._scope.tool_failed()
+        text = _UNKNOWN if result.decision == "unknown_tool" else result.content
         kind = {"resultType": "complete"} if self._facts.is_modern else {}
-        return message.result({**kind, "content": [{"type": "text", "text": result.content}], "isError": True})
+        return message.result({**kind, "content": [{"type": "text", "text": text}], "isError": True})
 
     def _record(self, answer: ServerAnswer) -> bytes:
         """Record on the span how the server answered, and return the answer as it came."""
