@@ -32,6 +32,7 @@ from typing import Any
 from tests.bench.bench_audit import audit_sections
 from tests.bench.bench_export import export_section
 from tests.bench.bench_features import feature_sections
+from tests.bench.bench_gateway import gateway_sections
 from tests.bench.bench_manual import manual_section
 from tests.bench.bench_mcp import mcp_sections
 from tests.bench.bench_memory import conversations_section
@@ -280,6 +281,7 @@ def sections(quick: bool) -> list[Section]:
             advisor_section(8 if quick else 60, providers),
             manual_section(8 if quick else 60, providers),
             *mcp_sections(8 if quick else 60, runner),
+            *gateway_sections(8 if quick else 60, runner),
             models_section(3 if quick else 15, providers, runner),
             *feature_sections(8 if quick else 60, providers, runner),
             throughput_section(providers, runner, 1 if quick else 5, 2_000 if quick else MANY_RUNS),

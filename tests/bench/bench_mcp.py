@@ -68,7 +68,7 @@ def _cost(label: str, series: Series) -> Row:
 
 async def _client_costs(transport: Transport, rounds: int) -> dict[str, Series]:
     use_telemetry(current_telemetry(None))
-    with _server("sdk", transport) as target:
+    with server("sdk", transport) as target:
         async with Client(target) as client, _toolset(target) as toolset:
             (echo,) = [tool for tool in await toolset.tool_callbacks() if tool.definition.name == "echo"]
             tool: Any = echo
@@ -81,7 +81,7 @@ async def _client_costs(transport: Transport, rounds: int) -> dict[str, Series]:
                 "McpToolset, asyncio": lambda: tool.acall('{"text": "x"}'),
                 "McpToolset, blocking": blocking,
             }
-            return await _sample(cases, dict.fromkeys(cases, time.process_time), rounds)
+            return await sample(cases, dict.fromkeys(cases, time.process_time), rounds)
 
 
 async def _server_costs(transport: Transport, rounds: int) -> dict[str, Series]:
@@ -89,21 +89,21 @@ async def _server_costs(transport: Transport, rounds: int) -> dict[str, Series]:
         cases: dict[str, Case] = {}
         clocks: dict[str, Callable[[], float]] = {}
         for label, by in ((SDK, "sdk"), ("serve()", "serve")):
-            client = await stack.enter_async_context(Client(stack.enter_context(_server(by, transport))))
+            client = await stack.enter_async_context(Client(stack.enter_context(server(by, transport))))
             cases[label] = lambda client=client: client.call_tool("echo", ARGUMENTS)  # type: ignore[misc]
             content: Any = (await client.call_tool("process_id", {})).content
-            clocks[label] = _cpu_clock(int(content[0].text))
-        return await _sample(cases, clocks, rounds)
+            clocks[label] = cpu_clock(int(content[0].text))
+        return await sample(cases, clocks, rounds)
 
 
-def _cpu_clock(process_id: int) -> Callable[[], float]:
+def cpu_clock(process_id: int) -> Callable[[], float]:
     """Return a function that reads the seconds of CPU time of another process, or the time where that is impossible."""
     clock = (~process_id << 3) | 2  # as `clock_getcpuclockid` makes it on Linux
     return (lambda: time.clock_gettime(clock)) if sys.platform == "linux" else time.perf_counter
 
 
 @contextmanager
-def _server(by: str, transport: Transport) -> Iterator[Any]:
+def server(by: str, transport: Transport) -> Iterator[Any]:
     """Return how to reach a server that runs for the block."""
     command = ["-m", "tests.bench.echo_server", by]
     if transport == "stdio":
@@ -114,12 +114,12 @@ def _server(by: str, transport: Transport) -> Iterator[Any]:
     with subprocess.Popen(
         [sys.executable, *command, str(port)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
-        until(lambda: _answers(url))
+        until(lambda: answers(url))
         yield url
         process.terminate()
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         httpx.get(url, timeout=1)
     except httpx.TransportError:
@@ -133,7 +133,7 @@ def _toolset(target: Any) -> McpToolset:
     return McpToolset.stdio(target.command, *target.args, cwd=target.cwd, name="bench")
 
 
-async def _sample(
+async def sample(
     cases: Mapping[str, Case], clocks: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, Series]:
     """Return the microseconds a call of each round, which begins with another case each time; the first is dropped."""

@@ -135,8 +135,11 @@ class StandardPipes:
         return await self._in_thread(self._read_now)
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`."""
-        await self._in_thread(partial(self._write_now, data))
+        """Write all of `data`: at once if that does not block, else in a thread."""
+        if len(data) <= select.PIPE_BUF and select.select([], [self._output], [], 0)[1]:
+            os.write(self._output, data)
+        else:
+            await self._in_thread(partial(self._write_now, data))
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         future = workers().submit(function, beyond=True)

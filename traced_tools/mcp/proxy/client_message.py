@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_types import (
@@ -55,6 +56,12 @@ class ClientMessage:
     data: bytes = field(repr=False)
     text: str = field(repr=False)
     value: Any = field(repr=False)
+
+    @cached_property
+    def arguments_text(self) -> str:
+        """The text of the arguments of a call; an empty object if there are none."""
+        is_missing = self.params.get("arguments") is None
+        return "{}" if is_missing else text_at(self.text, ("params", "arguments")) or "{}"
 
     @property
     def method(self) -> str | None:

@@ -199,7 +199,7 @@ class _Call:
     async def answer(self) -> bytes:
         """Return the answer; raises `MCPError` for an error that answers the call."""
         message, gate, params = self._message, self._gate, self._message.params
-        name, arguments = params.get("name"), params.get("arguments")
+        name = params.get("name")
         if message.key is None:
             raise MCPError(INVALID_REQUEST, "Invalid Request: the id of a call must be a text or a number")
         if not isinstance(name, str):
@@ -207,11 +207,10 @@ class _Call:
         tools = await gate.catalogue.find(name, self._list_tools)
         self._scope.calls(names.UNKNOWN_TOOL if tools is None else name)
         approver = self._approver()
-        text = "{}" if arguments is None else message.params_text("arguments")
         token = RUN.set(self._run)
         try:
             result = await gate._calls.run(
-                ToolCall(name, text or "{}", id=CallIdAssigner().assign(None)),
+                ToolCall(name, message.arguments_text, id=CallIdAssigner().assign(None)),
                 NO_TOOLS if tools is None else tools,
                 self._peers.principal,
                 client_actors(self._facts.name),
@@ -320,7 +319,7 @@ class _Call:
         changes: dict[str, str | None] = {}
         if self._inputs is not None:  # the approval is the gateway's, and of no use to the server
             changes |= {"inputResponses": None, "requestState": None, **self._inputs}
-        text = message.params_text("arguments") or "{}"
+        text = message.arguments_text
         if arguments != text and canonical_text(json.loads(arguments)) != canonical_text(json.loads(text)):
             changes["arguments"] = arguments
         carrier: dict[str, str] = {}

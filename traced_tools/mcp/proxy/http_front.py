@@ -28,7 +28,7 @@ from traced_tools.mcp.proxy.client_message import (
 )
 from traced_tools.mcp.proxy.gate import ConnectionLost, Gate, ServerAnswer
 from traced_tools.mcp.proxy.relay import CANCELLED, CHANGED, list_all, request_of_gateway
-from traced_tools.mcp.proxy.server_events import ServerEvent, as_event, server_events
+from traced_tools.mcp.proxy.server_events import ServerEvent, as_event, read_end, server_events
 from traced_tools.mcp.proxy.url_server import ACCEPTED, FAILURES, SESSION, answer_to, read_answer
 from traced_tools.mcp.server import principal_of_scope
 from traced_tools.mcp.transports import StreamableHttpTransport
@@ -254,10 +254,12 @@ class Exchange:
                 answer, self._other = self._other, None
                 return ServerAnswer(answer, value)
             await self._begin_stream()
-            async for event in server_events(response.aiter_bytes()):
+            events = server_events(response.aiter_bytes())
+            async for event in events:
                 value = None if event.message is None else answer_to(message, event.message)
                 if value is not None and event.message is not None:
                     self._answer = event.message, event.raw
+                    await read_end(events)
                     return ServerAnswer(event.message, value)
                 if self._app.may_pass(event):
                     await self._write(event.raw)

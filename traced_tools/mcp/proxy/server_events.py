@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+_END_SECONDS: Final = 0.005
 _LONGEST_END: Final = 4
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """The maximum size of one event. A larger one ends the response."""
@@ -41,6 +44,14 @@ async def server_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[ServerEve
         searched = len(buffer)
         if searched > _MOST_BYTES:
             return
+
+
+async def read_end(events: AsyncIterator[ServerEvent]) -> None:
+    """Read the end of a stream after the answer, if it comes at once: else, its connection can't be used again."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in events:
+                pass
 
 
 def _read(raw: bytes) -> ServerEvent:

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.proxy.client_message import ClientMessage, read_client_message, request_key
 from traced_tools.mcp.proxy.gate import ConnectionLost
-from traced_tools.mcp.proxy.server_events import server_events
+from traced_tools.mcp.proxy.server_events import read_end, server_events
 from traced_tools.mcp.transports import HeadersFailed, StreamableHttpTransport
 from traced_tools.observe.names import TOOLS_CALL
 
@@ -183,12 +183,14 @@ class UrlConnection:
         self, message: ClientMessage | None, response: httpx2.Response, last: str | None
     ) -> str | None:
         """Take the messages of a stream, and return the id of its last event; `_ANSWERED` after the answer."""
-        async for event in server_events(response.aiter_bytes()):
+        events = server_events(response.aiter_bytes())
+        async for event in events:
             last = event.event_id or last
             if event.message is None:
                 continue
             if message is not None and (value := answer_to(message, event.message)) is not None:
                 self._put(message, event.message, value)
+                await read_end(events)
                 return _ANSWERED
             self._messages.put_nowait(event.message.translate(_LINE_ENDS).strip())
         return last
