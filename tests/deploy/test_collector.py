@@ -15,11 +15,18 @@ from tests.judges.collector import CONFIGS
 from traced_tools.core.enums import DECISIONS, STOP_REASONS
 from traced_tools.observe import names
 
-SETS = (("agent.yaml",), ("gateway.yaml",), ("gateway.yaml", "audit.yaml"), ("tail.yaml",))
+GATEWAYS = (
+    ("gateway.yaml",),
+    ("gateway.yaml", "audit.yaml"),
+    ("gateway.yaml", "dialects.yaml"),
+    ("gateway.yaml", "audit.yaml", "dialects.yaml"),
+)
+SETS = (("agent.yaml",), *GATEWAYS, ("tail.yaml",))
 """The configurations, each with the files that are merged."""
-GATEWAYS = SETS[1:3]
 KINDS = ("receivers", "processors", "exporters", "connectors", "extensions")
 CLEANING = ["memory_limiter", "redaction", "transform/content"]
+MAPPING = ["memory_limiter", "transform/dialects", "redaction", "transform/content"]
+"""The processors of spans with `dialects.yaml`, which maps attributes that the redaction would remove."""
 
 of_each = pytest.mark.parametrize("files", SETS, ids=" + ".join)
 of_each_gateway = pytest.mark.parametrize("files", GATEWAYS, ids=" + ".join)
@@ -106,8 +113,12 @@ def test_the_memory_limiter_is_first_where_data_comes_in(files: tuple[str, ...])
 
 @of_each_gateway
 def test_the_gateway_removes_content_before_any_exporter_or_connector(files: tuple[str, ...]) -> None:
-    for pipeline in pipelines(merged(files)).values():
-        assert pipeline.get("processors", []) == (CLEANING if "otlp" in pipeline["receivers"] else [])
+    for name, pipeline in pipelines(merged(files)).items():
+        processors = pipeline.get("processors", [])
+        if "otlp" in pipeline["receivers"]:
+            assert processors == (MAPPING if name == "traces" and "dialects.yaml" in files else CLEANING)
+        else:
+            assert not {*processors} & {*MAPPING}
 
 
 @of_each_gateway
@@ -185,6 +196,6 @@ def test_each_address_comes_from_a_variable_and_is_loopback_without_it(files: tu
 
 
 def test_all_collectors_of_one_machine_listen_on_different_ports() -> None:
-    text = "".join((CONFIGS / name).read_text() for (name, *_) in (SETS[0], SETS[1], SETS[3]))
+    text = "".join((CONFIGS / name).read_text() for name in ("agent.yaml", "gateway.yaml", "tail.yaml"))
     ports = re.findall(r"\$\{env:LISTEN_\w+_PORT:-(\d+)}", text)
     assert len(ports) == len(set(ports)) == 11
