@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,16 +50,24 @@ class Exposition:
         prefix, series = prometheus_name(signal.metric), {**self.growing, **self.gauges}
         return any(name.startswith(prefix) and labels <= has and value for (name, has), value in series.items())
 
-    def renamed(self, label: str) -> Exposition:
-        """Return the same with another name of a label."""
+    def renamed(self, renamed: Collection[str]) -> Exposition:
+        """Return the same with other names of some labels."""
 
         def of(series: Mapping[tuple[str, Labels], float]) -> dict[tuple[str, Labels], float]:
             return {
-                (name, frozenset((f"renamed_{key}" if key == label else key, value) for key, value in labels)): number
+                (name, frozenset((f"renamed_{key}" if key in renamed else key, value) for key, value in labels)): number
                 for (name, labels), number in series.items()
             }
 
         return Exposition(of(self.growing), of(self.gauges))
+
+    def of(self, names: Collection[str]) -> Exposition:
+        """Return only the series of these names."""
+
+        def named(series: Mapping[tuple[str, Labels], float]) -> dict[tuple[str, Labels], float]:
+            return {(name, labels): value for (name, labels), value in series.items() if name in names}
+
+        return Exposition(named(self.growing), named(self.gauges))
 
     def lines(self, job: str, end: int) -> Iterator[str]:
         """Yield OpenMetrics text of a service whose counters have grown steadily until a Unix time."""
