@@ -22,9 +22,11 @@ KIT = ("otel", "testing")
 DELETED = {room.name for room in ANNEXES} - {*KIT}
 OF_THE_WHOLE_HOUSE = (
     *("tests.test_package", "tests.test_docs", "tests.test_spine", "tests.test_typing", "tests.observe.test_reference"),
-    *("tests.bench", "tests.cli", "tests.dashboards", "tests.deploy", "tests.judges"),
+    *("tests.test_names", "tests.bench", "tests.cli", "tests.dashboards", "tests.deploy", "tests.judges"),
 )
 """The tests that read each module, page or public name, or what stands beside the package."""
+OF_COSTS = ("tests.test_growth",)
+"""The tests that count what hundreds of iterations cost, which other tests run a few of."""
 FOLDERS = ("advisors", "flow", "loop", "tools")
 """The folders whose tests run, beside those of no folder. They play whole runs, which pass every room of the spine; the
 tests of schemas, observations and providers play parts of them, take long, and have no ties to annexes."""
@@ -64,7 +66,7 @@ def modules_of_the_spine() -> list[Path]:
     left = {
         module
         for module, names in imported.items()
-        if not module.startswith(OF_THE_WHOLE_HOUSE) and not any(map(needs_annex, names))
+        if not module.startswith((*OF_THE_WHOLE_HOUSE, *OF_COSTS)) and not any(map(needs_annex, names))
     }
     while gone := {module for module in left if any(name in paths and name not in left for name in imported[module])}:
         left -= gone
