@@ -1,0 +1,426 @@
+"""Agents of LangChain and LangGraph: a middleware whose model calls and tool calls are those of a run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final, Self, TypeAlias, Unpack
+from uuid import UUID
+
+from traced_tools.core.approval import Approve, PendingCall, Reject
+from traced_tools.core.identity_cache import IdentityCache
+from traced_tools.core.messages import ToolCall
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolMetadata
+from traced_tools.core.tool_input import InputRequest, PendingInput
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.errors import ConfigurationError, InputRequired
+from traced_tools.models.base import ChatChunk
+from traced_tools.observe.manual.iteration import ManualIteration
+from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall
+from traced_tools.observe.manual.run import ManualRun, RunSettings, current_manual_run
+from traced_tools.observe.manual.run import run as new_run
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+    from langchain.agents.middleware.human_in_the_loop import ActionRequest, HITLRequest, HITLResponse, ReviewConfig
+    from langchain.agents.middleware.types import ToolCallRequest
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+    from langchain_core.tools import BaseTool, ToolException
+    from langchain_core.tracers.context import register_configure_hook
+    from langgraph.config import get_config
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
+    from langgraph.types import Command, interrupt
+except ImportError:
+    raise ConfigurationError("agents of LangChain need an extra: pip install 'traced_tools[langchain]'") from None
+
+from traced_tools.integrations.langchain_messages import (
+    chunk_of,
+    definition_of,
+    messages_of,
+    model_of,
+    options_of,
+    response_of,
+    text_of,
+)
+
+Reply: TypeAlias = ToolMessage | Command[Any]
+
+
+class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """A middleware for `create_agent`, whose agent then has the spans, metrics, events and records of a `ChatClient`.
+
+        agent = create_agent(model, tools=[...], middleware=[..., TracedToolsMiddleware("planner", audit=trail)])
+
+    Put it last, so that it sees each call as other middlewares have changed it. Each invocation is a run; within a
+    `with observe.run(...)` block, the agent takes part in that run. A call that waits for approval interrupts the graph
+    as `HumanInTheLoopMiddleware` does, and takes the same decisions. The methods `wrap_tool_call` and `awrap_tool_call`
+    are also for the `ToolNode` of a graph of your own.
+
+    Args:
+        agent: the agent's name in telemetry. It is a metric label, so use a fixed name.
+        settings: those of `observe.run`. The conversation's id is the thread's id by default.
+
+    Raises:
+        TypeError, ValueError: for an invalid argument.
+    """
+
+    def __init__(self, agent: str = "assistant", **settings: Unpack[RunSettings]) -> None:
+        super().__init__()
+        self.tools = []
+        for name in ("advisors", "observers"):
+            if isinstance(items := settings.get(name), Iterable):
+                settings[name] = tuple(items)  # each run reads them
+        new_run(agent, **settings)  # raises for an invalid argument now, and not in the first invocation
+        self._agent = agent
+        self._settings = settings
+        self._tools = IdentityCache(_Tool)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model in an iteration of the run.
+
+        Raises:
+            LoopLimitExceeded: if the run has reached a limit, and its last iteration is over.
+        """
+        graph = self._graph_run(request)
+        with graph.model_call(request) as (call, limited_request):
+            return graph.answered(call, handler(limited_request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Call the model on asyncio; see `wrap_model_call`."""
+        graph = self._graph_run(request)
+        with graph.model_call(request) as (call, limited_request):
+            return graph.answered(call, await handler(limited_request))
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Reply]) -> Reply:
+        """Decide about a call and, if it may run, have the framework run its tool.
+
+        Raises:
+            Exception: what the tool raises, unchanged.
+        """
+        graph, call = self._graph_run(request), _FrameworkCall(request, handler)
+        tools = graph.tools_of(request)
+        with call:
+            result = graph.run.execute(tools, call.requested)
+            if (pending := call.undecided(result)) is not None:
+                result = graph.run.execute(tools, call.requested, decision=ask(pending))
+        return call.reply(result)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Reply]]
+    ) -> Reply:
+        """Decide about a call on asyncio; see `wrap_tool_call`."""
+        graph, call = self._graph_run(request), _FrameworkCall(request, handler)
+        tools = graph.tools_of(request)
+        with call:
+            result = await graph.run.aexecute(tools, call.requested)
+            if (pending := call.undecided(result)) is not None:
+                result = await graph.run.aexecute(tools, call.requested, decision=ask(pending))
+        return call.reply(result)
+
+    def _graph_run(self, request: ModelRequest[Any] | ToolCallRequest) -> _GraphRun:
+        return _GRAPHS.current(partial(self._begin, request))
+
+    def _begin(self, request: ModelRequest[Any] | ToolCallRequest) -> _GraphRun:
+        """Return a run for the graph that runs here, or the run by hand in which it takes part."""
+        run = current_manual_run()
+        if run is not None and not (run.is_in_tool or run.is_in_iteration or _GRAPHS.drive(run)):
+            return _GraphRun(run, self._tools, is_own=False)
+        settings, model, messages = self._settings, ManualModel(), []
+        if isinstance(request, ModelRequest):
+            model, messages = model_of(request.model), _asked(request)
+        info = request.runtime.execution_info
+        if settings.get("conversation_id") is None and info is not None:
+            settings = {**settings, "conversation_id": info.thread_id}
+        run = new_run(self._agent, model=model.model, provider=model.provider, messages=messages, **settings)
+        return _GraphRun(run.begin(), self._tools, is_own=True)
+
+
+class _GraphRun:
+    """The run of one invocation of a graph.
+
+    Args:
+        run: the run.
+        tools: returns a tool of the framework as the run executes it.
+        is_own: whether the run ends with the invocation.
+    """
+
+    def __init__(self, run: ManualRun, tools: IdentityCache[BaseTool, _Tool], *, is_own: bool) -> None:
+        self.run: Final = run
+        self.is_own: Final = is_own
+        self._call: ManualModelCall | None = None
+        self._is_streaming = False
+        self._tools = tools
+        self._offered: list[_Tool] = []
+        self._iteration: ManualIteration | None = None
+        self._task_id: str | None = None
+
+    @contextmanager
+    def model_call(self, request: ModelRequest[Any]) -> Iterator[tuple[ManualModelCall, ModelRequest[Any]]]:
+        """Observe a call of the model; return it with the request, without tools if the run has reached a limit."""
+        if self._next_iteration(request).limit is not None:
+            request = request.override(tools=[], tool_choice=None)
+        self._offered = [self._tools(tool) for tool in request.tools if isinstance(tool, BaseTool)]
+        model = model_of(request.model)
+        with self.run.model_call(
+            model.model,
+            model.provider,
+            messages=_asked(request),
+            tools=self._offered,
+            options=options_of(request.model, request.model_settings, request.tool_choice),
+        ) as call:
+            self._call, self._is_streaming = call, False
+            try:
+                yield call, request
+            finally:
+                self._call = None
+
+    def answered(self, call: ManualModelCall, response: ModelResponse[Any]) -> ModelResponse[Any]:
+        """Record and return the answer of the model, with the results that the framework has for its calls."""
+        for message in response.result:
+            if isinstance(message, AIMessage):
+                call.answered(response_of(message))
+        self._record_results(response.result)
+        return response
+
+    def chunk_arrived(self, read: Callable[[], ChatChunk]) -> None:
+        """Record that a chunk of the answer has arrived."""
+        if self._call is not None:
+            if not self._is_streaming:
+                self._is_streaming = True
+                self._call.streaming()
+            self._call.arrived(read)
+            self._call.delivered()
+
+    def tools_of(self, request: ToolCallRequest) -> list[_Tool]:
+        """Return the tools that a call may name: those that the model was offered, and the one that the call names."""
+        tools = self._offered or [self._tools(tool) for tool in request.runtime.tools]
+        tool = None if request.tool is None else self._tools(request.tool)
+        return tools if tool is None or tool in tools else [*tools, tool]
+
+    def _next_iteration(self, request: ModelRequest[Any]) -> ManualIteration:
+        """Return the iteration of a request; another attempt in the same task belongs to the same iteration."""
+        info = request.runtime.execution_info
+        task_id = None if info is None else info.task_id
+        if self._iteration is None or task_id != self._task_id:
+            self._record_results(request.messages)
+            self._iteration, self._task_id = self.run.advance(), task_id
+        return self._iteration
+
+    def _record_results(self, messages: Iterable[BaseMessage]) -> None:
+        """Record the calls of the last answer that the framework has answered without their tools."""
+        if self._iteration is None or not (calls := self.run.open_calls):
+            return
+        results = {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
+        for call in calls:
+            if call.id in results:
+                self.run.answer(call, text_of(results[call.id]))
+
+
+class _GraphRuns(BaseCallbackHandler):
+    """The runs of the graphs that run now, which end with them: also if the graph fails or is cancelled anywhere."""
+
+    run_inline = True
+    ignore_agent = ignore_chat_model = ignore_custom_event = ignore_retriever = ignore_retry = True
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._runs: dict[UUID, _GraphRun] = {}
+        self._parents: dict[UUID, UUID] = {}
+
+    def current(self, begin: Callable[[], _GraphRun]) -> _GraphRun:
+        """Return the run of the graph to which the current node belongs, and begin it if there is none."""
+        callbacks: Any = get_config()["callbacks"]
+        graph_id = self._graph_of(callbacks.parent_run_id)
+        with self._lock:  # calls of an answer come at once
+            run = self._runs.get(graph_id)
+            if run is None:
+                run = self._runs[graph_id] = begin()
+            return run
+
+    def drive(self, run: ManualRun) -> bool:
+        """Return whether a graph drives the run."""
+        return any(graph.run is run for graph in self._runs.values())
+
+    def on_chain_start(
+        self, serialized: Any, inputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **_: Any
+    ) -> None:
+        """Take note of the graph of a node."""
+        if parent_run_id is not None:
+            self._parents[run_id] = parent_run_id
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **_: Any) -> None:
+        """End the run of a graph."""
+        self._end(run_id, None)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
+        """End the run of a graph that has failed, or that was interrupted inside another graph."""
+        self._end(run_id, None if isinstance(error, GraphBubbleUp) else error)
+
+    def on_llm_new_token(
+        self, token: Any, *, chunk: Any = None, run_id: UUID, parent_run_id: UUID | None = None, **_: Any
+    ) -> None:
+        """Record when a chunk of a streamed answer arrives."""
+        if self._runs and parent_run_id is not None:
+            graph = self._runs.get(self._graph_of(parent_run_id))
+            if graph is not None:
+                graph.chunk_arrived(partial(chunk_of, chunk, token))
+
+    def _graph_of(self, node_id: UUID) -> UUID:
+        return self._parents.get(node_id, node_id)
+
+    def _end(self, run_id: UUID, error: BaseException | None) -> None:
+        self._parents.pop(run_id, None)
+        graph = self._runs.pop(run_id, None)
+        if graph is not None and graph.is_own:
+            graph.run.end(error)
+
+
+_GRAPHS: Final = _GraphRuns()
+_HANDLER: ContextVar[_GraphRuns | None] = ContextVar("traced_tools_graphs", default=_GRAPHS)
+register_configure_hook(_HANDLER, inheritable=True)
+
+
+class _FrameworkCall:
+    """One call whose tool the framework runs, as a `with` block around its execution.
+
+    Args:
+        request: the call, as the framework passes it.
+        handler: runs its tool.
+
+    Attributes:
+        requested: the call, as the run executes it.
+    """
+
+    def __init__(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> None:
+        call = request.tool_call
+        self.requested = ToolCall(call["name"], call["args"], call["id"])
+        self._request = request
+        self._handler = handler
+        self._value: Reply | None = None
+        self._text = ""
+        self._failed: ToolMessage | None = None
+        self._signal: GraphBubbleUp | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _CALL.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CALL.reset(self._token)
+
+    def run(self, arguments: str) -> str:
+        """Have the framework run the tool with JSON text, and return what the model reads."""
+        try:
+            return self._text_of(self._handler(self._request_with(arguments)))
+        except GraphBubbleUp as signal:
+            self._signal = signal
+        return self._signalled()
+
+    async def arun(self, arguments: str) -> str:
+        """Have the framework run the tool on asyncio; see `run`."""
+        try:
+            return self._text_of(await self._handler(self._request_with(arguments)))
+        except GraphBubbleUp as signal:
+            self._signal = signal
+        return self._signalled()
+
+    def undecided(self, result: ToolResult) -> PendingCall | None:
+        """Return the call if nobody has decided about it, and its tool has not begun."""
+        return None if result.pending is None or result.pending.has_begun else result.pending
+
+    def reply(self, result: ToolResult) -> Reply:
+        """Return the result to the framework: what its tool returned or raised, or why the call was refused."""
+        if self._signal is not None and (result.ok or result.pending is not None):
+            raise self._signal
+        if result.error is not None and result.outcome is not None:
+            if self._failed is not None:
+                return self._failed
+            raise result.error
+        part = result.part()
+        is_own = result.ok and result.edited is None and (result.cut or result.content == self._text)
+        if is_own and self._value is not None:
+            return self._value
+        status: Any = "error" if part.is_error else "success"
+        return ToolMessage(part.content, name=result.tool, tool_call_id=result.call_id, status=status)
+
+    def _request_with(self, text: str) -> ToolCallRequest:
+        call, arguments = self._request.tool_call, json.loads(text)
+        if arguments == call["args"]:
+            return self._request
+        return self._request.override(tool_call={**call, "args": arguments})
+
+    def _text_of(self, value: Reply) -> str:
+        """Return what the model reads of the value; raise an exception if it is the message of a failed tool."""
+        self._value, self._text = value, read_of(value)
+        self._failed = value if isinstance(value, ToolMessage) and value.status == "error" else None
+        if self._failed is not None:
+            raise ToolException(self._text)
+        return self._text
+
+    def _signalled(self) -> str:
+        """Raise what makes the run wait if the tool has interrupted the graph; another signal ends the tool."""
+        if isinstance(self._signal, GraphInterrupt):
+            question = InputRequest(key="interrupt", method="elicitation/create", params={})
+            raise InputRequired(PendingInput(requests=(question,)))
+        return ""
+
+
+_CALL: ContextVar[_FrameworkCall] = ContextVar("traced_tools_framework_call")
+
+
+class _Tool:
+    """A tool of the framework as a run executes it, in the block of a `_FrameworkCall`."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        self.definition: Final = definition_of(tool)
+        self.metadata: Final = ToolMetadata()
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Have the framework run the tool."""
+        return _CALL.get().run(tool_input)
+
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Have the framework run the tool on asyncio."""
+        return await _CALL.get().arun(tool_input)
+
+
+def read_of(value: Any) -> str:
+    """Return the text that the model reads of what the framework returned for a call."""
+    if isinstance(value, ToolMessage):
+        return text_of(value)
+    if isinstance(value, Command):
+        messages = value.update.get("messages", ()) if isinstance(value.update, Mapping) else ()
+        return "\n".join(text_of(message) for message in messages if isinstance(message, ToolMessage))
+    return "\n".join(map(read_of, value)) if isinstance(value, list) else ""
+
+
+def ask(pending: PendingCall) -> Approve | Reject:
+    """Interrupt the graph until a person has decided about a call, and return the decision."""
+    review: ReviewConfig = {"action_name": pending.tool, "allowed_decisions": ["approve", "edit", "reject"]}
+    action: ActionRequest = {"name": pending.tool, "args": pending.args, "description": pending.reason or ""}
+    response: HITLResponse = interrupt(HITLRequest(action_requests=[action], review_configs=[review]))
+    (decision,) = response["decisions"]
+    match decision["type"]:
+        case "approve":
+            return Approve()
+        case "edit":
+            return Approve(arguments=decision["edited_action"]["args"])
+        case "reject":
+            return Reject(decision.get("message") or "A person has rejected the call.")
+    raise ValueError("the decision must be 'approve', 'edit' or 'reject'")
+
+
+def _asked(request: ModelRequest[Any]) -> list[Any]:
+    """Return what the model is asked, with its instructions."""
+    system = () if request.system_message is None else (request.system_message,)
+    return messages_of([*system, *request.messages])
