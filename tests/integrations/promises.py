@@ -26,3 +26,37 @@ LANGCHAIN_DIFFERENCES: Final[Mapping[str, str]] = {
     "log-based events exception.stacktrace": "LangChain calls the tool",
 }
 """The fields in which a run of the small agent on LangChain differs from one in our loop, and why."""
+STRANDS: Final[Mapping[str, str]] = {
+    "iteration spans": "yes",
+    "model calls": "without the model that answers and the id of its answer, which strands does not pass on",
+    "tokens": "yes",
+    "refused calls": "yes",
+    "unknown tool": "yes",
+    "intent before action": "yes",
+    "policy can deny": "yes",
+    "approval can wait": "yes",
+    "limits": "yes",
+    "sub-agents": "yes",
+    "streaming": "yes",
+}
+STRANDS_DIFFERENCES: Final[Mapping[str, str]] = {
+    "spans gen_ai.tool.definitions": "strands makes the schemas of tools",
+    "log-based events gen_ai.tool.definitions": "strands makes the schemas of tools",
+    "spans traced_tools.agent.tools.digest": "the digest of these schemas",
+    "records definition_digest": "the digest of these schemas",
+    "log-based events exception.stacktrace": "strands calls the tool",
+    "spans gen_ai.input.messages": "strands writes what the model reads of a failed tool",
+    "log-based events gen_ai.input.messages": "strands writes what the model reads of a failed tool",
+    "spans gen_ai.response.id": "strands does not pass it on",
+    "log-based events gen_ai.response.id": "strands does not pass it on",
+    "records response_id": "strands does not pass it on",
+    "spans gen_ai.response.model": "strands does not pass it on",
+    "log-based events gen_ai.response.model": "strands does not pass it on",
+    "events model": "strands does not pass on which model has answered",
+    "metrics gen_ai.client.inference.duration": "the label of the model that has answered",
+    "metrics gen_ai.client.inference.operation.input_tokens": "the label of the model that has answered",
+    "metrics gen_ai.client.inference.operation.output_tokens": "the label of the model that has answered",
+    "metrics gen_ai.client.inference.usage.input_tokens": "the label of the model that has answered",
+    "metrics gen_ai.client.inference.usage.output_tokens": "the label of the model that has answered",
+}
+"""The same for strands."""

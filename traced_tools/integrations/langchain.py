@@ -8,17 +8,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Self, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 from uuid import UUID
 
 from traced_tools.core.approval import Approve, PendingCall, Reject
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import ToolCall
-from traced_tools.core.tool_context import ToolContext
-from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError, InputRequired
+from traced_tools.integrations.handled_tools import HandledCall, HandledTool
 from traced_tools.models.base import ChatChunk
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall
@@ -79,7 +78,7 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         new_run(agent, **settings)  # raises for an invalid argument now, and not in the first invocation
         self._agent = agent
         self._settings = settings
-        self._tools = IdentityCache(_Tool)
+        self._tools = IdentityCache(_handled)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -154,13 +153,13 @@ class _GraphRun:
         is_own: whether the run ends with the invocation.
     """
 
-    def __init__(self, run: ManualRun, tools: IdentityCache[BaseTool, _Tool], *, is_own: bool) -> None:
+    def __init__(self, run: ManualRun, tools: IdentityCache[BaseTool, HandledTool], *, is_own: bool) -> None:
         self.run: Final = run
         self.is_own: Final = is_own
         self._call: ManualModelCall | None = None
         self._is_streaming = False
         self._tools = tools
-        self._offered: list[_Tool] = []
+        self._offered: list[HandledTool] = []
         self._iteration: ManualIteration | None = None
         self._task_id: str | None = None
 
@@ -201,11 +200,12 @@ class _GraphRun:
             self._call.arrived(read)
             self._call.delivered()
 
-    def tools_of(self, request: ToolCallRequest) -> list[_Tool]:
+    def tools_of(self, request: ToolCallRequest) -> list[HandledTool]:
         """Return the tools that a call may name: those that the model was offered, and the one that the call names."""
-        tools = self._offered or [self._tools(tool) for tool in request.runtime.tools]
-        tool = None if request.tool is None else self._tools(request.tool)
-        return tools if tool is None or tool in tools else [*tools, tool]
+        tools, name = self._offered or [self._tools(tool) for tool in request.runtime.tools], request.tool_call["name"]
+        if request.tool is None or any(tool.definition.name == name for tool in tools):
+            return tools
+        return [*tools, HandledTool(definition_of(request.tool).replace(name=name))]
 
     def _next_iteration(self, request: ModelRequest[Any]) -> ManualIteration:
         """Return the iteration of a request; another attempt in the same task belongs to the same iteration."""
@@ -290,8 +290,8 @@ _HANDLER: ContextVar[_GraphRuns | None] = ContextVar("traced_tools_graphs", defa
 register_configure_hook(_HANDLER, inheritable=True)
 
 
-class _FrameworkCall:
-    """One call whose tool the framework runs, as a `with` block around its execution.
+class _FrameworkCall(HandledCall):
+    """One call whose tool LangGraph runs.
 
     Args:
         request: the call, as the framework passes it.
@@ -310,13 +310,6 @@ class _FrameworkCall:
         self._text = ""
         self._failed: ToolMessage | None = None
         self._signal: GraphBubbleUp | None = None
-
-    def __enter__(self) -> Self:
-        self._token = _CALL.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _CALL.reset(self._token)
 
     def run(self, arguments: str) -> str:
         """Have the framework run the tool with JSON text, and return what the model reads."""
@@ -375,23 +368,8 @@ class _FrameworkCall:
         return ""
 
 
-_CALL: ContextVar[_FrameworkCall] = ContextVar("traced_tools_framework_call")
-
-
-class _Tool:
-    """A tool of the framework as a run executes it, in the block of a `_FrameworkCall`."""
-
-    def __init__(self, tool: BaseTool) -> None:
-        self.definition: Final = definition_of(tool)
-        self.metadata: Final = ToolMetadata()
-
-    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Have the framework run the tool."""
-        return _CALL.get().run(tool_input)
-
-    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Have the framework run the tool on asyncio."""
-        return await _CALL.get().arun(tool_input)
+def _handled(tool: BaseTool) -> HandledTool:
+    return HandledTool(definition_of(tool))
 
 
 def read_of(value: Any) -> str:

@@ -1,0 +1,55 @@
+"""Tools that a framework runs, each call by a handler that the framework passes for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextvars import ContextVar
+from typing import Final, Self
+
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+
+
+class HandledCall(ABC):
+    """One call whose tool a framework runs, as a `with` block around its execution."""
+
+    def __enter__(self) -> Self:
+        self._token = _CALL.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CALL.reset(self._token)
+
+    @abstractmethod
+    def run(self, arguments: str) -> str:
+        """Have the framework run the tool with JSON text, and return what the model reads."""
+
+    @abstractmethod
+    async def arun(self, arguments: str) -> str:
+        """Have the framework run the tool on asyncio; see `run`."""
+
+
+_CALL: ContextVar[HandledCall] = ContextVar("traced_tools_handled_call")
+
+
+class HandledTool:
+    """A tool of a framework as a run executes it, in the block of a `HandledCall`.
+
+    Args:
+        definition: the tool as the model sees it.
+    """
+
+    def __init__(self, definition: ToolDefinition) -> None:
+        self.definition: Final = definition
+        self.metadata: Final = ToolMetadata()
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Have the framework run the tool."""
+        return _CALL.get().run(tool_input)
+
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Have the framework run the tool on asyncio."""
+        return await _CALL.get().arun(tool_input)
+
+    def __repr__(self) -> str:
+        return f"<HandledTool {self.definition.name}>"
