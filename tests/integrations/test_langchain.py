@@ -582,6 +582,58 @@ def test_a_tool_that_another_middleware_adds_is_known(mode: str) -> None:
     assert decisions(seen) == ["allowed", "ok"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_command_keeps_its_updates_if_other_arguments_were_approved(mode: str) -> None:
+    seen = Run()
+
+    @langchain_tool
+    def pay(amount: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Pay an amount."""
+        return Command(update={"messages": [ToolMessage(f"paid {amount}", tool_call_id=tool_call_id, artifact=amount)]})
+
+    approver = ApprovalAdvisor(lambda request: Approve(arguments={"amount": 2}))
+    advisors = [PolicyAdvisor(ASKS), approver]
+    state = run(mode, agent_of(seen, [pay], asks_for(("pay", {"amount": 90})), AIMessage("Done."), advisors=advisors))
+    (message,) = [message for message in state["messages"] if isinstance(message, ToolMessage)]
+    assert message.text.endswith("paid 2")
+    assert message.artifact == 2
+
+
+@pytest.mark.parametrize("mode", ["invoke", "ainvoke"])
+def test_a_call_of_an_agent_that_a_tool_asks_can_wait_for_approval(mode: str) -> None:
+    seen = Run()
+    inner = agent_of(
+        seen,
+        [pay],
+        asks_for(("pay", {"amount": 90})),
+        AIMessage("It is paid."),
+        agent="payer",
+        advisors=[PolicyAdvisor(ASKS)],
+    )
+
+    def ask(question: str) -> str:
+        """Ask the payer."""
+        return str(inner.invoke({"messages": question})["messages"][-1].text)
+
+    options = {"checkpointer": InMemorySaver()}
+    outer = agent_of(seen, [ask], asks_for(("ask", {"question": "Pay."})), AIMessage("Done."), options=options)
+    run(mode, outer, config=THREAD)
+    reasons = {
+        span.name: (span.attributes or {})[names.LOOP_STOP_REASON] for span in seen.telemetry.named("invoke_agent")
+    }
+    assert reasons == {"invoke_agent desk": "awaiting_input", "invoke_agent payer": "awaiting_approval"}
+    state = run(mode, outer, Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
+    assert texts(state) == ["It is paid."]
+
+
+def test_a_conversation_that_cannot_be_converted_is_lost_telemetry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Run()
+    monkeypatch.setattr("traced_tools.integrations.langchain.messages_of", lambda messages: 1 / 0)
+    monkeypatch.setattr("traced_tools.integrations.langchain.response_of", lambda message: 1 / 0)
+    assert texts(run("invoke", agent_of(seen, [add], asks_for(("add", {"a": 1, "b": 2})), AIMessage("3")))) == ["3"]
+    assert decisions(seen) == ["allowed", "ok"]
+
+
 # Contents, settings.
 
 

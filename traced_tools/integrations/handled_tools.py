@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+from traced_tools.observe.manual.run import ManualRun
+
+V = TypeVar("V")
 
 
 class HandledCall(ABC):
@@ -53,3 +57,19 @@ class HandledTool:
 
     def __repr__(self) -> str:
         return f"<HandledTool {self.definition.name}>"
+
+
+def guarded(run: ManualRun | None, convert: Callable[[], V], otherwise: V) -> V:
+    """Return a framework's object as telemetry has it; if the conversion fails, return `otherwise`.
+
+    Args:
+        run: counts the failure; None for a run that is about to begin.
+        convert: converts the object.
+        otherwise: what takes its place.
+    """
+    try:
+        return convert()
+    except Exception as error:
+        if run is not None:
+            run.telemetry_failed(error, "a conversion of an integration")
+        return otherwise

@@ -7,18 +7,19 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 from uuid import UUID
 
 from traced_tools.core.approval import Approve, PendingCall, Reject
 from traced_tools.core.identity_cache import IdentityCache
-from traced_tools.core.messages import ToolCall
+from traced_tools.core.messages import AssistantMessage, Message, ToolCall
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError, InputRequired
-from traced_tools.integrations.handled_tools import HandledCall, HandledTool
-from traced_tools.models.base import ChatChunk
+from traced_tools.integrations.handled_tools import HandledCall, HandledTool, guarded
+from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall
 from traced_tools.observe.manual.run import ManualRun, RunSettings, current_manual_run
@@ -134,12 +135,13 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         run = current_manual_run()
         if run is not None and not (run.is_in_tool or run.is_in_iteration or _GRAPHS.drive(run)):
             return _GraphRun(run, self._tools, is_own=False)
-        settings, model, messages = self._settings, ManualModel(), []
-        if isinstance(request, ModelRequest):
-            model, messages = model_of(request.model), _asked(request)
-        info = request.runtime.execution_info
+        settings, info = self._settings, request.runtime.execution_info
         if settings.get("conversation_id") is None and info is not None:
             settings = {**settings, "conversation_id": info.thread_id}
+        model = ManualModel()
+        messages: list[Message] = []
+        if isinstance(request, ModelRequest):
+            model, messages = model_of(request.model), guarded(None, partial(_asked, request), [])
         run = new_run(self._agent, model=model.model, provider=model.provider, messages=messages, **settings)
         return _GraphRun(run.begin(), self._tools, is_own=True)
 
@@ -173,9 +175,9 @@ class _GraphRun:
         with self.run.model_call(
             model.model,
             model.provider,
-            messages=_asked(request),
+            messages=guarded(self.run, partial(_asked, request), []),
             tools=self._offered,
-            options=options_of(request.model, request.model_settings, request.tool_choice),
+            options=options_of(request),
         ) as call:
             self._call, self._is_streaming = call, False
             try:
@@ -187,7 +189,7 @@ class _GraphRun:
         """Record and return the answer of the model, with the results that the framework has for its calls."""
         for message in response.result:
             if isinstance(message, AIMessage):
-                call.answered(response_of(message))
+                call.answered(guarded(self.run, partial(response_of, message), ChatResponse(AssistantMessage())))
         self._record_results(response.result)
         return response
 
@@ -340,11 +342,11 @@ class _FrameworkCall(HandledCall):
                 return self._failed
             raise result.error
         part = result.part()
-        is_own = result.ok and result.edited is None and (result.cut or result.content == self._text)
-        if is_own and self._value is not None:
-            return self._value
+        if result.ok and self._value is not None:
+            is_own = result.edited is None and (result.cut or result.content == self._text)
+            return self._value if is_own else with_text(self._value, part.content)
         status: Any = "error" if part.is_error else "success"
-        return ToolMessage(part.content, name=result.tool, tool_call_id=result.call_id, status=status)
+        return ToolMessage(part.content, name=result.tool, tool_call_id=self._request.tool_call["id"], status=status)
 
     def _request_with(self, text: str) -> ToolCallRequest:
         call, arguments = self._request.tool_call, json.loads(text)
@@ -382,6 +384,19 @@ def read_of(value: Any) -> str:
     return "\n".join(map(read_of, value)) if isinstance(value, list) else ""
 
 
+def with_text(value: Reply, text: str) -> Reply:
+    """Return what the framework returned for a call, with another text for the model."""
+    if isinstance(value, ToolMessage):
+        return value.model_copy(update={"content": text})
+    if isinstance(value, Command) and isinstance(value.update, Mapping):
+        messages = [
+            with_text(message, text) if isinstance(message, ToolMessage) else message
+            for message in value.update.get("messages", ())
+        ]
+        return replace(value, update={**value.update, "messages": messages})
+    return value
+
+
 def ask(pending: PendingCall) -> Approve | Reject:
     """Interrupt the graph until a person has decided about a call, and return the decision."""
     review: ReviewConfig = {"action_name": pending.tool, "allowed_decisions": ["approve", "edit", "reject"]}
@@ -398,7 +413,7 @@ def ask(pending: PendingCall) -> Approve | Reject:
     raise ValueError("the decision must be 'approve', 'edit' or 'reject'")
 
 
-def _asked(request: ModelRequest[Any]) -> list[Any]:
+def _asked(request: ModelRequest[Any]) -> list[Message]:
     """Return what the model is asked, with its instructions."""
     system = () if request.system_message is None else (request.system_message,)
     return messages_of([*system, *request.messages])

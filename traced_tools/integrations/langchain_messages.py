@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from langchain.agents.middleware import ModelRequest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.messages import SystemMessage as LangChainSystemMessage
@@ -65,15 +66,9 @@ def model_of(model: BaseChatModel) -> ManualModel:
     return ManualModel(name if isinstance(name, str) else "", _PROVIDERS.get(provider, provider))
 
 
-def options_of(model: BaseChatModel, settings: Mapping[str, Any], tool_choice: object) -> ChatOptions:
-    """Return the options of a request.
-
-    Args:
-        model: the model, with its own options.
-        settings: those of the request, which override them.
-        tool_choice: the tool that the model must call.
-    """
-    facts = _facts_of(model)
+def options_of(request: ModelRequest[Any]) -> ChatOptions:
+    """Return the options of a request: those of the model, which the settings of the request override."""
+    facts, settings = _facts_of(request.model), request.model_settings
     options: dict[str, Any] = {}
     temperature = settings.get("temperature", facts.get("ls_temperature"))
     if isinstance(temperature, int | float):
@@ -81,8 +76,8 @@ def options_of(model: BaseChatModel, settings: Mapping[str, Any], tool_choice: o
     max_tokens = settings.get("max_tokens", facts.get("ls_max_tokens"))
     if isinstance(max_tokens, int) and max_tokens > 0:
         options["max_tokens"] = max_tokens
-    if isinstance(tool_choice, str):
-        options["tool_choice"] = tool_choice
+    if isinstance(request.tool_choice, str):
+        options["tool_choice"] = request.tool_choice
     return ChatOptions(**options)
 
 

@@ -9,16 +9,18 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, TypeAlias, Unpack
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from traced_tools.core.approval import Approve, PendingCall, Reject
+from traced_tools.core.messages import AssistantMessage
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError, InputRequired
-from traced_tools.integrations.handled_tools import HandledCall, HandledTool
+from traced_tools.integrations.handled_tools import HandledCall, HandledTool, guarded
 from traced_tools.integrations.strands_messages import (
     call_of,
     chunk_of,
@@ -28,6 +30,7 @@ from traced_tools.integrations.strands_messages import (
     response_of,
     text_of,
 )
+from traced_tools.models.base import ChatResponse
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.run import ManualRun, RunSettings, current_manual_run
 from traced_tools.observe.manual.run import run as new_run
@@ -97,7 +100,7 @@ class TracedToolsPlugin(Plugin):  # type: ignore[misc]  # strands is not install
         call = invocation.run.model_call(
             model.model,
             model.provider,
-            messages=conversation_of(context.system_prompt, context.messages),
+            messages=guarded(invocation.run, partial(conversation_of, context.system_prompt, context.messages), []),
             tools=invocation.tools,
         )
 
@@ -109,11 +112,11 @@ class TracedToolsPlugin(Plugin):  # type: ignore[misc]  # strands is not install
                     if isinstance(event, ModelStopReason):
                         stop = event
                     elif "event" in event:
-                        call.arrived(lambda chunk=event["event"]: chunk_of(chunk))  # type: ignore[misc]
+                        call.arrived(partial(guarded, invocation.run, partial(chunk_of, event["event"]), None))
                         call.delivered()
                     emit(event)
                 if stop is not None:
-                    call.answered(response_of(stop))
+                    call.answered(guarded(invocation.run, partial(response_of, stop), ChatResponse(AssistantMessage())))
 
         async for event in _events(work):
             yield event
@@ -163,8 +166,14 @@ class TracedToolsPlugin(Plugin):  # type: ignore[misc]  # strands is not install
         if run is not None and not (run.is_in_tool or run.is_in_iteration or is_driven):
             return _Invocation(run, state, is_own=False)
         model = model_of(context.agent.model)
-        messages = conversation_of(context.agent.system_prompt, context.agent.messages)
-        own_run = new_run(self._agent, model=model.model, provider=model.provider, messages=messages, **self._settings)
+        conversation = partial(conversation_of, context.agent.system_prompt, context.agent.messages)
+        own_run = new_run(
+            self._agent,
+            model=model.model,
+            provider=model.provider,
+            messages=guarded(None, conversation, []),
+            **self._settings,
+        )
         with _place_of_tool() if run is not None and run.is_in_tool else nullcontext():
             own_run.begin()
         return _Invocation(own_run, state, is_own=True, is_alone=is_alone)

@@ -278,6 +278,10 @@ class ManualRun:
         call = current_call()
         return call is not None and call.run_id == self.id
 
+    def telemetry_failed(self, error: Exception, what: str) -> None:
+        """Count telemetry that is lost because `what` raised an error."""
+        self._run.telemetry.telemetry_failed(error, what)
+
     def __enter__(self) -> Self:
         if self._state != "new":
             raise RuntimeError("the run has begun before: call observe.run(...) for another one")
