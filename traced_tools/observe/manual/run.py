@@ -282,6 +282,11 @@ class ManualRun:
         """Count telemetry that is lost because `what` raised an error."""
         self._run.telemetry.telemetry_failed(error, what)
 
+    @property
+    def has_approvers(self) -> bool:
+        """Whether an advisor of the run is asked about calls that require approval."""
+        return bool(self._run.approvers)
+
     def __enter__(self) -> Self:
         if self._state != "new":
             raise RuntimeError("the run has begun before: call observe.run(...) for another one")
@@ -533,7 +538,7 @@ class ManualRun:
         for advisor in reviewing(self._advisors):
             advisor.review_tools(run, tools.names_by_source)
         self._observed.calls(model)
-        self._observed.began(ManualQuestion(self._messages or question.messages, tools))
+        self._observed.began(ManualQuestion(question.messages or self._messages, tools))
         if run.telemetry.enabled:
             run.telemetry.guarded(self._identify_agent, question)
 
