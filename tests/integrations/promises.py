@@ -60,3 +60,48 @@ STRANDS_DIFFERENCES: Final[Mapping[str, str]] = {
     "metrics gen_ai.client.inference.usage.output_tokens": "the label of the model that has answered",
 }
 """The same for strands."""
+
+PYDANTIC_AI: Final[Mapping[str, str]] = {
+    "iteration spans": "yes",
+    "model calls": "yes",
+    "tokens": "yes",
+    "refused calls": "yes",
+    "unknown tool": "yes",
+    "intent before action": "yes",
+    "policy can deny": "yes",
+    "approval can wait": "yes",
+    "limits": "yes",
+    "sub-agents": "yes",
+    "streaming": "yes",
+}
+PYDANTIC_AI_DIFFERENCES: Final[Mapping[str, str]] = {
+    "events conversation_id": "pydantic-ai identifies each conversation",
+    "spans gen_ai.conversation.id": "pydantic-ai identifies each conversation",
+    "log-based events gen_ai.conversation.id": "pydantic-ai identifies each conversation",
+    "log-based events exception.stacktrace": "pydantic-ai calls the tool",
+}
+"""The fields in which a run of the small agent on pydantic-ai differs from one in our loop, and why."""
+
+OPENAI_AGENTS: Final[Mapping[str, str]] = {
+    "iteration spans": "yes",
+    "model calls": "yes",
+    "tokens": "yes",
+    "refused calls": "yes",
+    "unknown tool": "yes",
+    "intent before action": "yes",
+    "policy can deny": "yes; a denied handoff fails the run",
+    "approval can wait": "inline, and for a tool with `needs_approval`",
+    "limits": "yes",
+    "sub-agents": "yes",
+    "streaming": "yes",
+}
+OPENAI_AGENTS_DIFFERENCES: Final[Mapping[str, str]] = {
+    "log-based events exception.stacktrace": "the SDK calls the tool",
+    "spans gen_ai.tool.definitions": "the SDK makes the schemas of tools",
+    "log-based events gen_ai.tool.definitions": "the SDK makes the schemas of tools",
+    "spans traced_tools.agent.tools.digest": "the digest of these schemas",
+    "records definition_digest": "the digest of these schemas",
+    "spans gen_ai.input.messages": "the model reads the SDK's text about a tool that failed",
+    "log-based events gen_ai.input.messages": "the model reads the SDK's text about a tool that failed",
+}
+"""The fields in which a run of the small agent on the OpenAI Agents SDK differs from one in our loop, and why."""
