@@ -1,0 +1,306 @@
+"""Clients of SDKs in runs and outside of them: what each request becomes, and what an application never notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.captured import Telemetry
+from tests.integrations import anthropic_api, openai_apis
+from tests.integrations.sdk_agent import ask_sdk, serving
+from tests.integrations.small_agent import AGENT, TURNS, Run
+from tests.modes import ALL_MODES
+from tests.waiting import patiently
+from traced_tools import LoopLimits, ToolCall, ToolResult, observe
+from traced_tools.errors import LoopLimitExceeded
+from traced_tools.integrations import anthropic, openai
+from traced_tools.observe import names
+from traced_tools.testing import ReplayServer, Reply
+
+APIS = {**openai_apis.APIS, **anthropic_api.APIS}
+TRACED: dict[str, Callable[..., Any]] = {
+    "chat": openai.traced,
+    "responses": openai.traced,
+    "messages": anthropic.traced,
+}
+SECRET = "marker-of-the-prompt"
+both = pytest.mark.parametrize("api", APIS)
+
+
+def untraced(api: str, url: str, *, on_asyncio: bool = False) -> Any:
+    """Return a client of the SDK of an API."""
+    from anthropic import Anthropic, AsyncAnthropic
+    from openai import AsyncOpenAI, OpenAI
+
+    if api == "messages":
+        return (AsyncAnthropic if on_asyncio else Anthropic)(base_url=url, **anthropic_api.SETTINGS)
+    return (AsyncOpenAI if on_asyncio else OpenAI)(base_url=url, **openai_apis.SETTINGS)
+
+
+def whole(api: str, *turns: Any) -> list[Reply]:
+    return [Reply.json(APIS[api].whole(number, turn)) for number, turn in enumerate(turns)]
+
+
+def streamed(api: str, *turns: Any, cut: bool = False) -> list[Reply]:
+    return [Reply.sse([*APIS[api].events(number, turn)], cut=cut) for number, turn in enumerate(turns)]
+
+
+def emitted_text(telemetry: Telemetry) -> str:
+    """Return all that was emitted, for searches."""
+    return " ".join([*(span.to_json() for span in telemetry.spans), repr(telemetry.events), repr(telemetry.metrics)])
+
+
+def names_of(telemetry: Telemetry) -> list[str]:
+    return sorted(span.name for span in telemetry.spans)
+
+
+@pytest.fixture
+def telemetry() -> Iterator[Telemetry]:
+    with Telemetry() as captured:
+        yield captured
+
+
+@both
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_a_run_without_blocks_for_iterations_has_the_same_iterations(api: str, mode: str) -> None:
+    asked = APIS[api]
+    with serving(asked, mode) as server:
+        with_blocks, without = (ask_sdk(asked, server.url, mode, blocks=blocks) for blocks in (True, False))
+    last = ("invoke_agent desk ", "iteration 4", "chat m 4")  # the application does not know of the limit
+    spans = [[span for span in run.seen()["spans"] if span[0] != last] for run in (with_blocks, without)]
+    assert spans[0] == spans[1]
+
+
+@both
+def test_a_call_that_the_application_answers_or_leaves_is_recorded(api: str) -> None:
+    asked, run = APIS[api], Run()
+    with ReplayServer(whole(api, TURNS[0], TURNS[1], "Done.")) as server:
+        client, messages = asked.blocking(server.url), asked.begin()
+        with observe.run(AGENT, observers=[run.watching], telemetry=run.telemetry.options) as manual:
+            asked.create(client, messages, asked.tools, False)
+            assert [call.id for call in manual.open_calls] == ["c1", "c2"]
+            messages += asked.go_on(TURNS[0], [ToolResult("c1", "add", "42"), ToolResult("c2", "look_up", "none")])
+            asked.create(client, messages, asked.tools, False)
+            assert not [call for call in manual.open_calls if call.id in ("c1", "c2")]
+            asked.create(client, asked.begin(), asked.tools, False)
+    decisions = {
+        (span.attributes or {}).get(names.TOOL_CALL_ID): (span.attributes or {}).get(names.TOOL_DECISION)
+        for span in run.telemetry.spans
+        if names.TOOL_CALL_ID in (span.attributes or {})
+    }
+    assert decisions == {"c1": "answered", "c2": "answered", "c3": None, "c4": None}
+    assert len(run.telemetry.named("refuse_tool add")) == 1
+    assert [result.content for result in manual.tool_results] == ["42", "none"]
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_request_outside_of_a_run_is_a_run(api: str, is_streamed: bool, telemetry: Telemetry) -> None:
+    replies = streamed(api, "Hello.") if is_streamed else whole(api, "Hello.")
+    with ReplayServer(replies) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client, "greeter", telemetry=telemetry.options)
+        answer = APIS[api].create(traced, APIS[api].begin(), (), is_streamed)
+        events = [*answer] if is_streamed else []
+    assert bool(events) == is_streamed
+    assert names_of(telemetry) == ["chat m", "invoke_agent greeter", "iteration"]
+    (run,) = telemetry.named("invoke_agent greeter")
+    assert run.attributes is not None
+    assert run.attributes[names.USAGE_INPUT_TOKENS] == 10
+
+
+@both
+def test_the_client_of_the_application_stays_as_it_is(api: str, telemetry: Telemetry) -> None:
+    with ReplayServer(whole(api, "a", "b")) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client, telemetry=telemetry.options)
+        APIS[api].create(client, APIS[api].begin(), (), False)
+        assert names_of(telemetry) == []
+        assert isinstance(traced, type(client))
+        assert type(traced).__name__ == type(client).__name__
+        APIS[api].create(traced.with_options(timeout=5).copy(max_retries=0), APIS[api].begin(), (), False)
+    assert names_of(telemetry) == ["chat m", "invoke_agent assistant", "iteration"]
+
+
+@both
+def test_a_client_is_traced_once(api: str) -> None:
+    with untraced(api, "http://127.0.0.1:1") as client, pytest.raises(TypeError, match="traced already"):
+        TRACED[api](TRACED[api](client))
+    with pytest.raises(TypeError, match="client must be"):
+        TRACED[api](object())
+    with untraced(api, "http://127.0.0.1:1") as client, pytest.raises(TypeError, match="limits"):
+        TRACED[api](client, limits=3)
+
+
+@both
+def test_a_request_in_a_tool_is_a_nested_run(api: str, telemetry: Telemetry) -> None:
+    asked = APIS[api]
+    with ReplayServer(whole(api, [ToolCall("sub", {}, id="c1")], "inner", "outer")) as server:
+        with untraced(api, server.url) as client:
+            traced = TRACED[api](client, "inner", telemetry=telemetry.options)
+
+            def sub() -> str:
+                """Ask the sub-agent."""
+                asked.create(traced, asked.begin(), (), False)
+                return "done"
+
+            with observe.run(AGENT, telemetry=telemetry.options) as run:
+                asked.create(traced, asked.begin(), asked.tools, False)
+                assert run.response is not None
+                (call,) = run.response.tool_calls
+                assert run.execute([sub], call).content == "done"
+                asked.create(traced, asked.begin(), asked.tools, False)
+    (nested,) = telemetry.named("invoke_agent inner")
+    (tool,) = telemetry.named("execute_tool sub")
+    assert nested.parent is not None
+    assert tool.context is not None
+    assert nested.parent.span_id == tool.context.span_id
+    assert len(telemetry.named("iteration")) == 3
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_requests_side_by_side_share_an_iteration(api: str, is_streamed: bool, telemetry: Telemetry) -> None:
+    asked = APIS[api]
+
+    async def ask(client: Any) -> None:
+        answer = await asked.create(client, asked.begin(), (), is_streamed)
+        if is_streamed:
+            async for _ in answer:
+                pass
+
+    async def ask_both(url: str) -> None:
+        async with untraced(api, url, on_asyncio=True) as client:
+            traced = TRACED[api](client, telemetry=telemetry.options)
+            with observe.run(AGENT, telemetry=telemetry.options):
+                await asyncio.gather(ask(traced), ask(traced))
+
+    replies = streamed(api, "a", "b") if is_streamed else whole(api, "a", "b")
+    with ReplayServer(replies) as server:
+        asyncio.run(patiently(ask_both(server.url)))
+    assert names_of(telemetry) == ["chat m", "chat m", "invoke_agent desk", "iteration"]
+
+
+@both
+def test_a_refused_request_ends_its_run_with_the_error_of_the_sdk(api: str, telemetry: Telemetry) -> None:
+    with ReplayServer([Reply.json({"error": {"message": SECRET}}, 400)]) as server:
+        with untraced(api, server.url) as client:
+            traced = TRACED[api](client, telemetry=telemetry.options)
+            with pytest.raises(Exception, match=SECRET) as raised:
+                APIS[api].create(traced, APIS[api].begin(), (), False)
+    (chat,) = telemetry.named("chat m")
+    assert chat.attributes is not None
+    assert chat.attributes[names.ERROR_TYPE] == f"{type(raised.value).__module__}.BadRequestError"
+    assert names_of(telemetry) == ["chat m", "invoke_agent assistant", "iteration"]
+    assert SECRET not in emitted_text(telemetry)
+
+
+@both
+@pytest.mark.parametrize("left", ["closed", "dropped"])
+def test_a_stream_that_is_left_ends_its_run(api: str, left: str, telemetry: Telemetry) -> None:
+    with ReplayServer(streamed(api, "Hello.")) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client, telemetry=telemetry.options)
+        stream = APIS[api].create(traced, APIS[api].begin(), (), True)
+        next(stream)
+        if left == "closed":
+            stream.close()
+        del stream
+        gc.collect()
+        (run,) = telemetry.named("invoke_agent assistant")
+    assert run.attributes is not None
+    assert run.attributes[names.LOOP_STOP_REASON] == "cancelled"
+
+
+@both
+def test_a_stream_that_is_closed_after_its_last_event_has_its_answer(api: str, telemetry: Telemetry) -> None:
+    with ReplayServer(streamed(api, "Hello.")) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client, telemetry=telemetry.options)
+        with APIS[api].create(traced, APIS[api].begin(), (), True) as stream:
+            for event in stream:
+                if _is_last(event):
+                    break
+    (run,) = telemetry.named("invoke_agent assistant")
+    assert run.attributes is not None
+    assert run.attributes[names.LOOP_STOP_REASON] == "answered"
+
+
+def _is_last(event: Any) -> bool:
+    kind = getattr(event, "type", None)
+    return kind in ("response.completed", "message_stop") or (kind is None and not event.choices)
+
+
+@both
+def test_a_raw_answer_has_its_model_call(api: str, telemetry: Telemetry) -> None:
+    with ReplayServer([*whole(api, "a"), *streamed(api, "b"), *whole(api, "c")]) as server:
+        with untraced(api, server.url) as client:
+            raw = _raw(TRACED[api](client, telemetry=telemetry.options))
+            answer = APIS[api].create(raw, APIS[api].begin(), (), False)
+            assert answer.parse().model == "m"
+            assert len([*APIS[api].create(raw, APIS[api].begin(), (), True).parse()]) > 2
+    assert [span.attributes[names.RESPONSE_ID] for span in telemetry.named("chat m") if span.attributes] == [
+        "r0",
+        "r0",
+    ]
+
+
+def _raw(client: Any) -> Any:
+    """Return a client whose requests return raw answers."""
+    if hasattr(client, "messages"):
+        return SimpleNamespace(messages=client.messages.with_raw_response)
+    chat = SimpleNamespace(completions=client.chat.completions.with_raw_response)
+    return SimpleNamespace(chat=chat, responses=client.responses.with_raw_response)
+
+
+@both
+def test_a_limit_of_the_run_reaches_the_application(api: str, telemetry: Telemetry) -> None:
+    asked = APIS[api]
+    with ReplayServer(whole(api, "a", "b", "c")) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client)
+        with observe.run(AGENT, limits=LoopLimits(max_iterations=1), telemetry=telemetry.options):
+            for _ in range(2):
+                asked.create(traced, asked.begin(), (), False)
+            with pytest.raises(LoopLimitExceeded):
+                asked.create(traced, asked.begin(), (), False)
+        assert len(server.requests) == 2
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_prompts_stay_out_of_telemetry_without_capture(api: str, is_streamed: bool, telemetry: Telemetry) -> None:
+    asked = APIS[api]
+    call = [ToolCall("add", {"a": 1, "b": SECRET}, id="c1")]
+    with ReplayServer([*(streamed if is_streamed else whole)(api, call, SECRET)]) as server:
+        with untraced(api, server.url) as client:
+            traced = TRACED[api](client, telemetry=telemetry.options)
+            with observe.run(AGENT, telemetry=telemetry.options) as run:
+                for _ in range(2):
+                    answer = asked.create(traced, [{"role": "user", "content": SECRET}], asked.tools, is_streamed)
+                    for _ in answer if is_streamed else ():
+                        pass
+    assert run.content == SECRET
+    assert SECRET not in emitted_text(telemetry)
+    assert SECRET not in repr(run)
+
+
+@both
+def test_what_fails_in_the_integration_is_counted_and_the_answer_returned(
+    api: str, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(SECRET)
+
+    asked = APIS[api]
+    from traced_tools.integrations import sdk_client
+
+    for target in ("RequestObserver._begin", "RequestObserver._tool_set", "ObservedRequest._report", "ChatOptions"):
+        with ReplayServer(whole(api, "a")) as server, untraced(api, server.url) as client:
+            traced = TRACED[api](client, telemetry=telemetry.options)
+            with monkeypatch.context() as patched:
+                patched.setattr(f"{sdk_client.__name__}.{target}", fail)
+                answer = asked.create(traced, asked.begin(), asked.tools, False)
+        assert answer.model == "m", target
+    assert sum(point.value for point in telemetry.metric("traced_tools.telemetry.failures")) >= 3
+    assert SECRET not in caplog.text
