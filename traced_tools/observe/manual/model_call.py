@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from opentelemetry import context as otel_context
+
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import AssistantMessage, Message
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.models.base import ChatResponse
+from traced_tools.observe.manual.place import RunPlace
 from traced_tools.observe.observations import observe_model_call
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
-    from traced_tools.observe.manual.place import RunPlace
     from traced_tools.observe.stages.subjects import ModelChunk
     from traced_tools.run.context import RunContext
 
@@ -103,6 +106,23 @@ class ManualModelCall:
         self._report(response, self._question.tools)
         self._observed.answered(response, cost)
         return response
+
+    def begin(self) -> Self:
+        """Begin the call without making it current here, for code that calls `end` in another context."""
+        copy_context().run(self._enter)
+        return self
+
+    def _enter(self) -> None:
+        self.__enter__()
+        self._context = otel_context.get_current()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End a call that `begin` has begun; with an error, as failed."""
+        copy_context().run(self.__exit__, None if error is None else type(error), error, None)
+
+    def place(self) -> AbstractContextManager[object]:
+        """Return a `with` block whose code belongs to a call that `begin` has begun, such as the request."""
+        return RunPlace(self._run, self._context)
 
     def chunks(self, stream: Iterator[C], *, read: Callable[[C], ModelChunk | None] | None = None) -> Iterator[C]:
         """Yield the chunks of a streamed answer, and record when each arrives.

@@ -278,6 +278,11 @@ class ManualRun:
         call = current_call()
         return call is not None and call.run_id == self.id
 
+    @property
+    def may_capture(self) -> bool:
+        """Whether contents of the run may be captured. If not, nothing reads the messages of a model call."""
+        return self._run.telemetry.content is not None
+
     def telemetry_failed(self, error: Exception, what: str) -> None:
         """Count telemetry that is lost because `what` raised an error."""
         self._run.telemetry.telemetry_failed(error, what)
