@@ -13,8 +13,7 @@ from tests.captured import Telemetry
 from tests.fixtures import Exchange, exchanges, wire_cases
 from tests.integrations.anthropic_api import MESSAGES_API, SETTINGS, blocking_client
 from tests.integrations.sdk_agent import ask_ours, ask_sdk, serving, with_sorted_json
-from tests.integrations.small_agent import TURNS
-from tests.integrations.test_by_hand import without_our_loop
+from tests.integrations.small_agent import TURNS, without_our_loop
 from tests.models.anthropic import test_recorded as own_recorded
 from tests.models.recorded import without_made_up_ids
 from tests.modes import ALL_MODES

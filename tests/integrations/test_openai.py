@@ -16,8 +16,7 @@ from tests.captured import Telemetry
 from tests.fixtures import Exchange, exchanges, wire_cases
 from tests.integrations.openai_apis import APIS, CHAT, RESPONSES, SETTINGS, blocking_client
 from tests.integrations.sdk_agent import ask_ours, ask_sdk, serving, with_sorted_json
-from tests.integrations.small_agent import TURNS
-from tests.integrations.test_by_hand import without_our_loop
+from tests.integrations.small_agent import TURNS, without_our_loop
 from tests.models.openai import test_chat_recorded as chat_recorded
 from tests.models.openai import test_responses_recorded as responses_recorded
 from tests.models.recorded import without_made_up_ids
