@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -331,6 +331,10 @@ class ManualRun:
     def end(self, error: BaseException | None = None) -> None:
         """End a run that `begin` has begun; with an error, as failed."""
         copy_context().run(self.__exit__, None if error is None else type(error), error, None)
+
+    def place(self) -> AbstractContextManager[object]:
+        """Return a `with` block whose code belongs to a run that `begin` has begun."""
+        return RunPlace(self._run, self._context)
 
     def __del__(self) -> None:
         if self._state == "under way":  # a framework that is cancelled may call none of its hooks again
