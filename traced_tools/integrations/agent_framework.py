@@ -26,7 +26,7 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
-from traced_tools.errors import ConfigurationError
+from traced_tools.errors import ConfigurationError, ToolExecutionError
 from traced_tools.integrations.sdk_messages import Conversation, image_of, user_message
 from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
@@ -174,7 +174,7 @@ class _ModelCalls(maf.ChatMiddleware):
                 await call_next()
                 if isinstance(context.result, maf.ChatResponse):
                     model_call.answered(_response(context.result))
-            await _refuse_unknown(of_run, model_call, tools)
+            await _record_unhooked(of_run, model_call, tools)
             return
         answer = _StreamedAnswer(of_run, model_call.begin(), tools)
         context.stream_transform_hooks.append(answer.arrived)
@@ -187,7 +187,7 @@ class _ModelCalls(maf.ChatMiddleware):
             raise
         if isinstance(context.result, maf.ResponseStream):
             _observe_stream(context.result, model_call, answer.end)
-            context.stream_result_hooks.append(answer.refuse_unknown)
+            context.stream_result_hooks.append(answer.record_unhooked)
         else:
             model_call.end()
 
@@ -229,9 +229,9 @@ class _StreamedAnswer:
         finally:
             self._call.end(error)
 
-    async def refuse_unknown(self, response: maf.ChatResponse[Any]) -> maf.ChatResponse[Any]:
-        """Record the calls of tools that don't exist, which the framework answers."""
-        await _refuse_unknown(self._run, self._call, self._tools)
+    async def record_unhooked(self, response: maf.ChatResponse[Any]) -> maf.ChatResponse[Any]:
+        """Record the calls that reach no hook."""
+        await _record_unhooked(self._run, self._call, self._tools)
         return response
 
 
@@ -251,7 +251,7 @@ class _FunctionCalls(maf.FunctionMiddleware):
         try:
             result = await of_run.aexecute([tool], call, decision=decision)
         except Exception as error:
-            if tool.failure is not None:
+            if tool.failure is not None and not isinstance(error, ToolExecutionError):
                 raise tool.failure from None
             raise maf.MiddlewareFailure("the call could not be executed") from error  # the framework ends its run
         tool.deliver(result)
@@ -301,12 +301,17 @@ class _FunctionOfFramework:
         if self.failure is not None and result.outcome != "ok":
             raise self.failure
         if result.pending is not None:  # the framework asks the application
-            call = maf.Content.from_function_call(
-                call_id=result.call_id, name=self._call.name, arguments=self._call.arguments
-            )
-            self._context.result = maf.Content.from_function_approval_request(id=result.call_id, function_call=call)
+            self._context.result = self._approval_request()
         elif result.outcome != "ok" or result.edited is not None or result.content != self._content:
             self._context.result = [maf.Content.from_text(result.part().content)]
+
+    def _approval_request(self) -> maf.Content:
+        call_id = self._call.id or ""
+        occurrence = self._context.metadata.get("function_call_occurrence_id")
+        requested = maf.Content.from_function_call(
+            call_id=call_id, name=self._call.name, arguments=self._call.arguments, id=occurrence
+        )
+        return maf.Content.from_function_approval_request(id=occurrence or call_id, function_call=requested)
 
 
 def _model_call(of_run: ManualRun, context: maf.ChatContext) -> ManualModelCall:
@@ -336,14 +341,19 @@ def _answer_calls(of_run: ManualRun, messages: Iterable[maf.Message]) -> None:
             of_run.answer(call, _text_of_result(content.result))
 
 
-async def _refuse_unknown(of_run: ManualRun, model_call: ManualModelCall, tools: Sequence[maf.FunctionTool]) -> None:
-    """Record the calls of tools that don't exist: the framework answers them without a hook."""
+async def _record_unhooked(of_run: ManualRun, model_call: ManualModelCall, tools: Sequence[maf.FunctionTool]) -> None:
+    """Record the calls that reach no hook: those of unknown functions, and those that the framework lets wait.
+
+    If the run has an approver, such a call is left: the tool of the framework could not run here if it was approved.
+    """
     if model_call.response is None:
         return
-    names = {tool.name for tool in tools}
+    by_name = {tool.name: _Declared(tool) for tool in tools}
     for call in model_call.response.tool_calls:
-        if call.name not in names and call in of_run.open_calls:
-            await of_run.aexecute([_Declared(tool) for tool in tools], call)
+        tool = by_name.get(call.name)
+        waits = tool is not None and tool.metadata.requires_approval is True and not of_run.has_approvers
+        if (tool is None or waits) and call in of_run.open_calls:
+            await of_run.aexecute([*by_name.values()], call)
 
 
 class _Declared:
@@ -351,7 +361,7 @@ class _Declared:
 
     def __init__(self, tool: maf.FunctionTool) -> None:
         self.definition = _definition(tool)
-        self.metadata = ToolMetadata()
+        self.metadata = ToolMetadata(requires_approval=tool.approval_mode == "always_require")
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Raise `RuntimeError`: the framework runs the function."""

@@ -279,6 +279,11 @@ class ManualRun:
         return call is not None and call.run_id == self.id
 
     @property
+    def has_approvers(self) -> bool:
+        """Whether an advisor of the run decides about calls that require approval, so that none of them waits."""
+        return bool(self._run.approvers)
+
+    @property
     def may_capture(self) -> bool:
         """Whether contents of the run may be captured. If not, nothing reads the messages of a model call."""
         return self._run.telemetry.content is not None
