@@ -27,7 +27,7 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.errors import ConfigurationError, ToolExecutionError
-from traced_tools.integrations.sdk_messages import Conversation, image_of, user_message
+from traced_tools.integrations.sdk_messages import RequestMessages, image_of, user_message
 from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.parsing import to_json
@@ -38,8 +38,7 @@ try:
     import agent_framework as maf
 except ImportError as error:
     raise ConfigurationError(
-        "traced_tools.integrations.agent_framework needs Microsoft Agent Framework: "
-        "pip install 'traced_tools[agent-framework]'"
+        "the integration needs Microsoft Agent Framework: pip install 'traced_tools[agent-framework]'"
     ) from error
 
 if TYPE_CHECKING:
@@ -109,14 +108,15 @@ class _AgentRuns(maf.AgentMiddleware):
 
     def _new_run(self, context: maf.AgentContext) -> ManualRun:
         client, options = getattr(context.agent, "client", None), getattr(context.agent, "default_options", {})
-        name, model = (
-            context.agent.name or "assistant",
-            _model_of(client, options),
-        )
-        new_run = run(name, model=model, provider=_provider_of(client), **self._settings)
+        name, model, provider = context.agent.name or "assistant", _model_of(client, options), _provider_of(client)
+        new_run = run(name, model=model, provider=provider, **self._settings)
         if new_run.may_capture:
-            messages = _messages(context.messages, options)
-            new_run = run(name, model=model, provider=_provider_of(client), messages=messages, **self._settings)
+            try:
+                messages = _messages(context.messages, options)
+            except Exception as error:
+                new_run.telemetry_failed(error, _WHAT)
+            else:
+                new_run = run(name, model=model, provider=provider, messages=messages, **self._settings)
         return new_run
 
 
@@ -173,7 +173,7 @@ class _ModelCalls(maf.ChatMiddleware):
             with model_call:
                 await call_next()
                 if isinstance(context.result, maf.ChatResponse):
-                    model_call.answered(_response(context.result))
+                    _report(of_run, model_call, context.result)
             await _record_unhooked(of_run, model_call, tools)
             return
         answer = _StreamedAnswer(of_run, model_call.begin(), tools)
@@ -223,9 +223,7 @@ class _StreamedAnswer:
             if self._is_read:
                 self._call.delivered()
             if error is None:
-                self._call.answered(_response(maf.ChatResponse.from_updates(self._updates)))
-        except Exception as problem:
-            self._run.telemetry_failed(problem, _WHAT)
+                _report(self._run, self._call, maf.ChatResponse.from_updates(self._updates))
         finally:
             self._call.end(error)
 
@@ -333,6 +331,16 @@ def _model_call(of_run: ManualRun, context: maf.ChatContext) -> ManualModelCall:
     )
 
 
+def _report(of_run: ManualRun, model_call: ManualModelCall, answer: maf.ChatResponse[Any]) -> None:
+    """Record an answer; one that can't be read is lost for telemetry, not for the framework."""
+    try:
+        response = _response(answer)
+    except Exception as error:
+        of_run.telemetry_failed(error, _WHAT)
+    else:
+        model_call.answered(response)
+
+
 def _answer_calls(of_run: ManualRun, messages: Iterable[maf.Message]) -> None:
     """Record the calls of the last answer that the framework has answered itself."""
     open_calls = {call.id: call for call in of_run.open_calls}
@@ -395,7 +403,7 @@ def _instructions(options: Mapping[str, Any]) -> list[Message]:
 
 def _messages(messages: Iterable[maf.Message], options: Mapping[str, Any] | None) -> list[Message]:
     """Return the conversation that a model is sent."""
-    conversation = Conversation()
+    conversation = RequestMessages()
     conversation.add(*_instructions(options or {}))
     for message in messages:
         match message.role:

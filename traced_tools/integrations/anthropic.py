@@ -11,15 +11,15 @@ from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError
 from traced_tools.integrations.sdk_client import (
+    ClientTracing,
     Json,
     ObservedAsyncStream,
     ObservedStream,
     RequestObserver,
-    Tracing,
     body_of,
     trace_client,
 )
-from traced_tools.integrations.sdk_messages import Conversation, image_of, items_of, plain, text_of, user_message
+from traced_tools.integrations.sdk_messages import RequestMessages, image_of, items_of, plain, text_of, user_message
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.parsing import to_json
 from traced_tools.observe.manual.run import RunSettings
@@ -28,7 +28,7 @@ try:
     from anthropic import Anthropic, AsyncAnthropic, AsyncStream, Stream
 except ImportError as error:
     raise ConfigurationError(
-        "traced_tools.integrations.anthropic needs the Anthropic SDK: pip install 'traced_tools[anthropic]'"
+        "the integration needs the Anthropic SDK: pip install 'traced_tools[anthropic]'"
     ) from error
 
 T = TypeVar("T")
@@ -36,11 +36,11 @@ C = TypeVar("C", bound="Anthropic | AsyncAnthropic")
 _PATH: Final = "/v1/messages"
 
 
-class _Stream(ObservedStream[T], Stream[T]):
+class _AnthropicStream(ObservedStream[T], Stream[T]):
     """A stream whose events are observed."""
 
 
-class _AsyncStream(ObservedAsyncStream[T], AsyncStream[T]):
+class _AsyncAnthropicStream(ObservedAsyncStream[T], AsyncStream[T]):
     """A stream on asyncio whose events are observed."""
 
 
@@ -62,7 +62,7 @@ def traced(client: C, agent: str = "assistant", *, tools: object = (), **setting
     """
     expect("client", client, (Anthropic, AsyncAnthropic), "a client of the Anthropic SDK")
     observer = RequestObserver(agent, "anthropic", {_PATH: _Messages()}, tools, settings)
-    tracing = Tracing(observer, {Stream: _Stream, AsyncStream: _AsyncStream})
+    tracing = ClientTracing(observer, {Stream: _AnthropicStream, AsyncStream: _AsyncAnthropicStream})
     return trace_client(client, tracing, is_async=isinstance(client, AsyncAnthropic))
 
 
@@ -129,7 +129,7 @@ class _Messages:
 
     def messages(self, request: Json) -> list[Message]:
         """Return the conversation."""
-        conversation = Conversation()
+        conversation = RequestMessages()
         if instructions := self.instructions(request):
             conversation.add(SystemMessage(instructions))
         for message in items_of(request.get("messages")):

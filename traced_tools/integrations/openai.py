@@ -13,17 +13,17 @@ from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError
 from traced_tools.integrations.sdk_client import (
+    ClientTracing,
     Json,
     ObservedAsyncStream,
     ObservedStream,
     RequestObserver,
     SdkApi,
-    Tracing,
     body_of,
     trace_client,
 )
 from traced_tools.integrations.sdk_messages import (
-    Conversation,
+    RequestMessages,
     image_of,
     items_of,
     results_at_end,
@@ -39,9 +39,7 @@ from traced_tools.observe.manual.run import RunSettings
 try:
     from openai import AsyncAzureOpenAI, AsyncOpenAI, AsyncStream, AzureOpenAI, OpenAI, Stream
 except ImportError as error:
-    raise ConfigurationError(
-        "traced_tools.integrations.openai needs the OpenAI SDK: pip install 'traced_tools[openai]'"
-    ) from error
+    raise ConfigurationError("the integration needs the OpenAI SDK: pip install 'traced_tools[openai]'") from error
 
 T = TypeVar("T")
 C = TypeVar("C", bound="OpenAI | AsyncOpenAI")
@@ -50,11 +48,11 @@ _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 _INSTRUCTING: Final = ("system", "developer")
 
 
-class _Stream(ObservedStream[T], Stream[T]):
+class _OpenAIStream(ObservedStream[T], Stream[T]):
     """A stream whose events are observed."""
 
 
-class _AsyncStream(ObservedAsyncStream[T], AsyncStream[T]):
+class _AsyncOpenAIStream(ObservedAsyncStream[T], AsyncStream[T]):
     """A stream on asyncio whose events are observed."""
 
 
@@ -79,7 +77,7 @@ def traced(client: C, agent: str = "assistant", *, tools: object = (), **setting
     provider = _AZURE if is_azure else resolve_server(str(client.base_url)).provider
     apis: dict[str, SdkApi] = {"/chat/completions": _ChatCompletions(provider), "/responses": _Responses(provider)}
     observer = RequestObserver(agent, provider, apis, tools, settings)
-    tracing = Tracing(observer, {Stream: _Stream, AsyncStream: _AsyncStream})
+    tracing = ClientTracing(observer, {Stream: _OpenAIStream, AsyncStream: _AsyncOpenAIStream})
     return trace_client(client, tracing, is_async=isinstance(client, AsyncOpenAI))
 
 
@@ -156,7 +154,7 @@ class _ChatCompletions:
 
     def messages(self, request: Json) -> list[Message]:
         """Return the conversation."""
-        conversation = Conversation()
+        conversation = RequestMessages()
         for message in items_of(request.get("messages")):
             match message.get("role"):
                 case "system" | "developer":
@@ -208,7 +206,7 @@ class _Responses:
 
     def messages(self, request: Json) -> list[Message]:
         """Return the conversation, without what only the server has of it."""
-        conversation, items = Conversation(), request.get("input")
+        conversation, items = RequestMessages(), request.get("input")
         if isinstance(request.get("instructions"), str):
             conversation.add(SystemMessage(request["instructions"]))
         if isinstance(items, str):
@@ -222,7 +220,7 @@ class _Responses:
                 self._add_input(item, conversation)
         return conversation.messages
 
-    def _add_input(self, item: Json, conversation: Conversation) -> None:
+    def _add_input(self, item: Json, conversation: RequestMessages) -> None:
         if item.get("type") in _OUTPUTS:
             conversation.add_result(item.get("call_id"), text_of(item.get("output")))
         elif item.get("role") in _INSTRUCTING:

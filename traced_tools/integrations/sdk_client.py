@@ -458,7 +458,7 @@ _STREAMS: Final = (ObservedStream, ObservedAsyncStream)
 
 
 @dataclass(frozen=True)
-class Tracing:
+class ClientTracing:
     """How the clients of an SDK are traced.
 
     Args:
@@ -491,7 +491,7 @@ def _received(request: ObservedRequest, result: Any, observed_class: Any) -> Any
     return result
 
 
-def trace_client(client: C, tracing: Tracing, *, is_async: bool) -> C:
+def trace_client(client: C, tracing: ClientTracing, *, is_async: bool) -> C:
     """Return a copy of an SDK's client whose requests are observed."""
     sdk_class = type(client)
     if hasattr(sdk_class, _TRACED):
@@ -502,8 +502,8 @@ def trace_client(client: C, tracing: Tracing, *, is_async: bool) -> C:
     return traced
 
 
-def _blocking_class(sdk_class: Any, tracing: Tracing) -> type:
-    class Traced(sdk_class):  # type: ignore[misc]  # a class that is not known before
+def _blocking_class(sdk_class: Any, tracing: ClientTracing) -> type:
+    class BlockingClient(sdk_class):  # type: ignore[misc]  # a class that is not known before
         def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
             request = tracing.begin(self, options, stream=stream)
             if request is None:
@@ -517,11 +517,11 @@ def _blocking_class(sdk_class: Any, tracing: Tracing) -> type:
                 raise
             return _received(request, result, observed_class)
 
-    return _finished_class(Traced, sdk_class)
+    return _finished_class(BlockingClient, sdk_class)
 
 
-def _async_class(sdk_class: Any, tracing: Tracing) -> type:
-    class Traced(sdk_class):  # type: ignore[misc]  # a class that is not known before
+def _async_class(sdk_class: Any, tracing: ClientTracing) -> type:
+    class AsyncioClient(sdk_class):  # type: ignore[misc]  # a class that is not known before
         async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
             request = tracing.begin(self, options, stream=stream)
             if request is None:
@@ -537,7 +537,7 @@ def _async_class(sdk_class: Any, tracing: Tracing) -> type:
                 raise
             return _received(request, result, observed_class)
 
-    return _finished_class(Traced, sdk_class)
+    return _finished_class(AsyncioClient, sdk_class)
 
 
 def _finished_class(traced_class: Any, sdk_class: type) -> type:

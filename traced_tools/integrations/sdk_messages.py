@@ -58,7 +58,7 @@ def user_message(parts: Iterable[TextPart | ImagePart | None]) -> UserMessage:
     return UserMessage([part for part in parts if part is not None])
 
 
-class Conversation:
+class RequestMessages:
     """Collects the messages of a request. Results in a row form one message, and each has the name of its tool."""
 
     def __init__(self) -> None:
