@@ -292,11 +292,6 @@ class ManualRun:
         """Count telemetry that is lost because `what` raised an error."""
         self._run.telemetry.telemetry_failed(error, what)
 
-    @property
-    def has_approvers(self) -> bool:
-        """Whether an advisor of the run is asked about calls that require approval."""
-        return bool(self._run.approvers)
-
     def __enter__(self) -> Self:
         if self._state != "new":
             raise RuntimeError("the run has begun before: call observe.run(...) for another one")
