@@ -218,10 +218,7 @@ def test_runs_of_an_agent_side_by_side_are_apart(mode: str) -> None:
         await asyncio.gather(*(arun(mode, runner, agent) for _ in range(10)))
 
     asyncio.run(patiently(ask()))
-    tree = (
-        "invoke_agent desk",
-        [("iteration", ["chat scripted", "execute_tool add"]), ("iteration", ["chat scripted"])],
-    )
+    iterations = [("iteration", ["chat scripted", "execute_tool add"]), ("iteration", ["chat scripted"])]
     assert telemetry.nested_names() == [("invoke_agent desk", iterations)] * 10
     telemetry.check_each_ended_once()
 

@@ -17,7 +17,7 @@ except ImportError:
         "agents of the OpenAI Agents SDK need an extra: pip install 'traced_tools[openai-agents]'"
     ) from None
 
-from traced_tools.integrations.openai_agents_session import Session  # it imports the SDK, too
+from traced_tools.integrations.openai_agents_session import AgentSession  # it imports the SDK, too
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class TracedRunner:
         **options: Unpack[RunOptions[T]],
     ) -> RunResult:
         """Run an agent on asyncio; the arguments are those of `Runner.run`."""
-        with Session(self._settings, starting_agent, input, options) as session:
+        with AgentSession(self._settings, starting_agent, input, options) as session:
             result = await Runner.run(starting_agent, input, **session.options)
             session.record_interruptions(result.interruptions)
         return result
@@ -59,7 +59,7 @@ class TracedRunner:
         **options: Unpack[RunOptions[T]],
     ) -> RunResult:
         """Run an agent, blocking; the arguments are those of `Runner.run_sync`."""
-        with Session(self._settings, starting_agent, input, options) as session:
+        with AgentSession(self._settings, starting_agent, input, options) as session:
             result = Runner.run_sync(starting_agent, input, **session.options)
             session.record_interruptions(result.interruptions)
         return result
@@ -74,7 +74,7 @@ class TracedRunner:
 
         The run ends when the loop of the SDK does, in its task.
         """
-        session = Session(self._settings, starting_agent, input, options)
+        session = AgentSession(self._settings, starting_agent, input, options)
         with session.place():
             result = Runner.run_streamed(starting_agent, input, **session.options)
         assert result.run_loop_task is not None

@@ -76,7 +76,7 @@ NO_ANSWER: Final = ChatResponse(AssistantMessage())
 _NOT_APPROVED: Final = "Tool execution was not approved."
 
 
-class Session:
+class AgentSession:
     """The run of an agent, and the nested ones of the agents that it hands off to.
 
     Args:
@@ -107,7 +107,7 @@ class Session:
         if isinstance(start, RunState):
             self._go_on(start)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> AgentSession:
         self._token = SESSION.set(self)
         return self
 
@@ -202,7 +202,7 @@ class Session:
             context._function_tool_arguments = reader.prepared(text)
             if not tool._is_agent_tool:
                 return await invoke(context, text)
-            with Session(self._settings, tool._agent_instance, options=self._options):
+            with AgentSession(self._settings, tool._agent_instance, options=self._options):
                 return await invoke(context, text)
 
         observed = FrameworkTool(
@@ -280,7 +280,7 @@ class Session:
         return self._refused.pop(call_id, None)
 
 
-SESSION: ContextVar[Session | None] = ContextVar("traced_tools_openai_agents", default=None)
+SESSION: ContextVar[AgentSession | None] = ContextVar("traced_tools_openai_agents", default=None)
 
 
 class _SessionModel(Model):
@@ -363,7 +363,7 @@ class _SessionModel(Model):
 
     def _call(
         self,
-        session: Session,
+        session: AgentSession,
         question: tuple[str | None, str | list[TResponseInputItem]],
         settings: ModelSettings,
         tools: list[Tool],
