@@ -145,6 +145,16 @@ def messages_of(instructions: str | None, items: str | Sequence[TResponseInputIt
     return conversation
 
 
+def input_of(start: object) -> list[Message]:
+    """Return what a run is asked; nothing for the state of a run that goes on."""
+    return messages_of(None, start) if isinstance(start, str | list) else []
+
+
+def instructions_in(items: str | Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
+    """Return the items that are instructions, of which a digest is recorded."""
+    return [] if isinstance(items, str) else [item for item in items if item.get("role") in ("system", "developer")]
+
+
 def text_of(value: Any) -> str:
     """Return what the model reads of a tool's value."""
     text = getattr(value, "text", None)

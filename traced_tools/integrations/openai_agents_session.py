@@ -45,11 +45,13 @@ from traced_tools.core.messages import AssistantMessage, Message, ToolCall
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.integrations.framework_tool import FrameworkTool, never_run
-from traced_tools.integrations.guarding import guarded
+from traced_tools.integrations.handled_tools import guarded
 from traced_tools.integrations.joining import join, leave
 from traced_tools.integrations.openai_agents_messages import (  # it imports the SDK, too
     EventReader,
     definition_of,
+    input_of,
+    instructions_in,
     messages_of,
     metadata_of,
     offer_of,
@@ -102,8 +104,7 @@ class AgentSession:
         _observe_agent(agent)
         self._own_runs: list[ManualRun] = []
         self._outer = join()
-        is_input = isinstance(start, str | list)
-        self.run = self._outer or self._begin(agent, guarded([], messages_of, None, start) if is_input else [])
+        self.run = self._outer or self._begin(agent, guarded(None, partial(input_of, start), []))
         if isinstance(start, RunState):
             self._go_on(start)
 
@@ -182,7 +183,7 @@ class AgentSession:
 
     def answered(self, call: ManualModelCall, answer: ModelResponse | Response, model: str) -> None:
         """Record the answer of a model."""
-        response = call.answered(guarded(NO_ANSWER, response_of, answer, model))
+        response = call.answered(guarded(self.run, partial(response_of, answer, model), NO_ANSWER))
         self._calls = {requested.name: requested for requested in reversed(response.tool_calls)}
 
     async def refuse_unknown(self, tools: list[Tool], handoffs: Handoffs) -> None:
@@ -191,7 +192,8 @@ class AgentSession:
         response = self.run.response
         for call in () if response is None else response.tool_calls:
             if call.name not in tool_names:
-                result = await self.run.aexecute(guarded(NO_TOOLS, offer_of, tools, handoffs), call)
+                offer = guarded(self.run, partial(offer_of, tools, handoffs), NO_TOOLS)
+                result = await self.run.aexecute(offer, call)
                 self._refused[str(call.id)] = result.content
 
     async def invoke(self, tool: FunctionTool, invoke: Invoke, context: ToolContext[Any], arguments: str) -> Any:
@@ -369,11 +371,14 @@ class _SessionModel(Model):
         tools: list[Tool],
         handoffs: Handoffs,
     ) -> ManualModelCall:
-        return session.run.model_call(
+        run, (instructions, items) = session.run, question
+        if not run.may_capture:
+            items = instructions_in(items)
+        return run.model_call(
             *_names_of(self._wrapped),
-            messages=guarded([], messages_of, *question),
-            tools=guarded(NO_TOOLS, offer_of, tools, handoffs),
-            options=guarded(NO_OPTIONS, options_of, settings),
+            messages=guarded(run, partial(messages_of, instructions, items), []),
+            tools=guarded(run, partial(offer_of, tools, handoffs), NO_TOOLS),
+            options=guarded(run, partial(options_of, settings), NO_OPTIONS),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Self, Unpack
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.errors import ConfigurationError, InputRequired
 from traced_tools.integrations.framework_tool import FrameworkTool, never_run
-from traced_tools.integrations.guarding import guarded
+from traced_tools.integrations.handled_tools import guarded
 from traced_tools.integrations.joining import join, lasting, leave
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.manual.model_call import ManualModelCall
@@ -118,7 +119,7 @@ class TracedRuns(AbstractCapability[Any]):
             name or "assistant",
             model=ctx.model.model_name if ctx.model else "",
             provider=ctx.model.system if ctx.model else "",
-            messages=guarded([], input_of, ctx.messages, ctx.prompt),
+            messages=guarded(None, partial(input_of, ctx.messages, ctx.prompt), []),
             **settings,
         ).begin()
         self._under_way = run
@@ -260,7 +261,8 @@ class TracedRuns(AbstractCapability[Any]):
         for part in response.tool_calls:
             if part.tool_name not in tools:
                 functions = [tool.tool_def for tool in tools.values() if tool.tool_def.kind != "output"]
-                result = await self._run.aexecute(guarded(NO_TOOLS, offer_of, functions), call_of(part))
+                offer = guarded(self._run, partial(offer_of, functions), NO_TOOLS)
+                result = await self._run.aexecute(offer, call_of(part))
                 self._refused[part.tool_call_id] = result.content
 
     async def _record_decisions(self, node: CallToolsNode[Any, Any]) -> None:
@@ -290,7 +292,7 @@ class _ObservedModel(WrapperModel):
         """Record a request and its answer."""
         with self._call(messages, model_settings, model_request_parameters) as call:
             response = await super().request(messages, model_settings, model_request_parameters)
-            call.answered(guarded(NO_ANSWER, response_of, response, model_request_parameters))
+            self._answered(call, response, model_request_parameters)
         return response
 
     @asynccontextmanager
@@ -308,21 +310,25 @@ class _ObservedModel(WrapperModel):
             ) as response:
                 _observe_events(response, call)
                 yield response
-                call.answered(guarded(NO_ANSWER, response_of, response.get(), model_request_parameters))
+                self._answered(call, response.get(), model_request_parameters)
 
     def _call(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> ManualModelCall:
         url = urlsplit(self.base_url or "")
+        sent_messages = messages if self._run.may_capture else messages[:1]  # the first one has the instructions
         return self._run.model_call(
             self.model_name,
             self.system,
-            messages=guarded([], messages_of, messages, parameters),
-            tools=guarded(NO_TOOLS, offer_of, parameters.function_tools),
-            options=guarded(NO_OPTIONS, options_of, settings),
+            messages=guarded(self._run, partial(messages_of, sent_messages, parameters), []),
+            tools=guarded(self._run, partial(offer_of, parameters.function_tools), NO_TOOLS),
+            options=guarded(self._run, partial(options_of, settings), NO_OPTIONS),
             server_address=url.hostname,
             server_port=url.port or {"https": 443, "http": 80}.get(url.scheme),
         )
+
+    def _answered(self, call: ManualModelCall, response: ModelResponse, parameters: ModelRequestParameters) -> None:
+        call.answered(guarded(self._run, partial(response_of, response, parameters), NO_ANSWER))
 
 
 def _observe_events(response: StreamedResponse, call: ManualModelCall) -> None:
