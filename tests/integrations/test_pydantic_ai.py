@@ -524,6 +524,16 @@ def test_a_policy_knows_the_server_and_the_hints_of_a_tool(destructive: bool) ->
 # Contents.
 
 
+def test_the_digest_of_the_instructions_does_not_depend_on_capture() -> None:
+    digests = set()
+    for telemetry in (Telemetry(), Telemetry(capture="SPAN_ONLY")):
+        traced = TracedRuns(telemetry=telemetry.options)
+        agent = Agent(scripted("Done."), system_prompt="Be brief.", instructions="Short.", capabilities=[traced])
+        run("run", agent)
+        digests.add((telemetry.one("invoke_agent").attributes or {})[names.INSTRUCTIONS_DIGEST])
+    assert len(digests) == 1
+
+
 def test_a_conversation_is_captured_as_the_model_is_sent_it_without_files() -> None:
     telemetry = Telemetry(capture="SPAN_ONLY")
     traced = TracedRuns(telemetry=telemetry.options)
