@@ -10,7 +10,8 @@ import agent_framework as maf
 import pytest
 
 from tests.captured import Telemetry
-from tests.integrations.differences import differences, everything
+from tests.integrations.contents import everything
+from tests.integrations.differences import differences
 from tests.integrations.promises import DIFFERENCES, PROMISES
 from tests.integrations.scripted_agent_framework import ScriptedClient
 from tests.integrations.small_agent import AGENT, INSTRUCTIONS, LIMITS, QUESTION, TOOLS, TURNS, Run, add
