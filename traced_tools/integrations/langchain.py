@@ -170,7 +170,8 @@ class _GraphRun:
         """Observe a call of the model; return it with the request, without tools if the run has reached a limit."""
         if self._next_iteration(request).limit is not None:
             request = request.override(tools=[], tool_choice=None)
-        self._offered = [self._tools(tool) for tool in request.tools if isinstance(tool, BaseTool)]
+        tools = {tool.name: tool for tool in request.tools if isinstance(tool, BaseTool)}
+        self._offered = [self._tools(tool) for tool in tools.values()]
         model = model_of(request.model)
         with self.run.model_call(
             model.model,
@@ -180,9 +181,11 @@ class _GraphRun:
             options=options_of(request),
         ) as call:
             self._call, self._is_streaming = call, False
+            token = _STREAM.set(self)
             try:
                 yield call, request
             finally:
+                _STREAM.reset(token)
                 self._call = None
 
     def answered(self, call: ManualModelCall, response: ModelResponse[Any]) -> ModelResponse[Any]:
@@ -268,14 +271,11 @@ class _GraphRuns(BaseCallbackHandler):
         """End the run of a graph that has failed, or that was interrupted inside another graph."""
         self._end(run_id, None if isinstance(error, GraphBubbleUp) else error)
 
-    def on_llm_new_token(
-        self, token: Any, *, chunk: Any = None, run_id: UUID, parent_run_id: UUID | None = None, **_: Any
-    ) -> None:
-        """Record when a chunk of a streamed answer arrives."""
-        if self._runs and parent_run_id is not None:
-            graph = self._runs.get(self._graph_of(parent_run_id))
-            if graph is not None:
-                graph.chunk_arrived(partial(chunk_of, chunk, token))
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **_: Any) -> None:
+        """Record when a chunk of a streamed answer arrives, in the context of the call of the model."""
+        graph = _STREAM.get()
+        if graph is not None:
+            graph.chunk_arrived(partial(chunk_of, chunk, token))
 
     def _graph_of(self, node_id: UUID) -> UUID:
         return self._parents.get(node_id, node_id)
@@ -288,6 +288,8 @@ class _GraphRuns(BaseCallbackHandler):
 
 
 _GRAPHS: Final = _GraphRuns()
+_STREAM: ContextVar[_GraphRun | None] = ContextVar("traced_tools_stream", default=None)
+"""The run whose model is called in the current context."""
 _HANDLER: ContextVar[_GraphRuns | None] = ContextVar("traced_tools_graphs", default=_GRAPHS)
 register_configure_hook(_HANDLER, inheritable=True)
 
