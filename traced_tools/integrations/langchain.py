@@ -35,7 +35,7 @@ try:
     from langchain_core.tracers.context import register_configure_hook
     from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp, GraphInterrupt
-    from langgraph.types import Command, interrupt
+    from langgraph.types import Command, TracePolicy, interrupt, omit_payload
 except ImportError:
     raise ConfigurationError("agents of LangChain need an extra: pip install 'traced_tools[langchain]'") from None
 
@@ -69,6 +69,8 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     Raises:
         TypeError, ValueError: for an invalid argument.
     """
+
+    trace_policy = TracePolicy(process_inputs=omit_payload)  # a tracer has the conversation from the model's call
 
     def __init__(self, agent: str = "assistant", **settings: Unpack[RunSettings]) -> None:
         super().__init__()
