@@ -370,6 +370,15 @@ def test_nothing_that_is_said_leaves_the_process_without_capture(mode: str) -> N
     telemetry.check_run("answered")
 
 
+@both
+def test_the_session_is_the_conversation(mode: str) -> None:
+    telemetry, agent = of("Hello.")
+    run(mode, agent, session=agent.create_session(session_id="s1"))
+    attributes = telemetry.one("invoke_agent").attributes
+    assert attributes is not None
+    assert attributes[names.CONVERSATION_ID] == "s1"
+
+
 def test_invalid_settings_raise_at_once() -> None:
     with pytest.raises(TypeError, match="limits"):
         traced(limits=3)  # type: ignore[typeddict-item]

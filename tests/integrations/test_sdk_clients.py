@@ -16,7 +16,7 @@ from tests.integrations.sdk_agent import ask_sdk, serving
 from tests.integrations.small_agent import AGENT, TURNS, Run
 from tests.modes import ALL_MODES
 from tests.waiting import patiently
-from traced_tools import LoopLimits, ToolCall, ToolResult, observe
+from traced_tools import LoopLimits, ToolCall, ToolResult, observe, tool
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.integrations import anthropic, openai
 from traced_tools.observe import names
@@ -246,12 +246,64 @@ def test_a_raw_answer_has_its_model_call(api: str, telemetry: Telemetry) -> None
     ]
 
 
-def _raw(client: Any) -> Any:
+@both
+def test_an_answer_that_the_application_reads_itself_has_a_model_call_without_it(
+    api: str, telemetry: Telemetry
+) -> None:
+    with ReplayServer([*whole(api, "a"), *streamed(api, "b")]) as server, untraced(api, server.url) as client:
+        raw = _raw(TRACED[api](client, telemetry=telemetry.options), "with_streaming_response")
+        with APIS[api].create(raw, APIS[api].begin(), (), False) as answer:
+            assert answer.parse().model == "m"
+        with APIS[api].create(raw, APIS[api].begin(), (), True) as answer:
+            assert len([*answer.parse()]) > 2
+    ids = [span.attributes.get(names.RESPONSE_ID) for span in telemetry.named("chat m") if span.attributes]
+    assert ids == [None, "r0"]
+    assert [run.status.is_ok for run in telemetry.named("invoke_agent")] == [True, True]
+
+
+@both
+def test_a_raw_answer_on_asyncio_has_its_model_call(api: str, telemetry: Telemetry) -> None:
+    async def ask(url: str) -> None:
+        async with untraced(api, url, on_asyncio=True) as client:
+            raw = _raw(TRACED[api](client, telemetry=telemetry.options))
+            await APIS[api].create(raw, APIS[api].begin(), (), False)
+
+    with ReplayServer(whole(api, "a")) as server:
+        asyncio.run(patiently(ask(server.url)))
+    attributes = telemetry.one("chat m").attributes
+    assert attributes is not None
+    assert attributes[names.RESPONSE_ID] == "r0"
+
+
+@both
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_tool_without_capture_stays_out_of_captured_answers(api: str, is_streamed: bool) -> None:
+    @tool(name="add", capture=False)
+    def silent(a: int, b: str) -> str:
+        """Add two numbers."""
+        return b
+
+    call = [ToolCall("add", {"a": 1, "b": SECRET}, id="c1")]
+    with Telemetry("SPAN_AND_EVENT") as telemetry, untraced(api, "http://127.0.0.1:1") as client:
+        with ReplayServer([*(streamed if is_streamed else whole)(api, call)]) as server:
+            client.base_url = server.url
+            traced = TRACED[api](client, tools=[silent])
+            with observe.run(AGENT, telemetry=telemetry.options) as run:
+                answer = APIS[api].create(traced, APIS[api].begin(), APIS[api].tools, is_streamed)
+                for _ in answer if is_streamed else ():
+                    pass
+                assert run.response is not None
+                assert run.execute([silent], run.response.tool_calls[0]).content == SECRET
+        assert SECRET not in emitted_text(telemetry)
+        assert "Be brief." in emitted_text(telemetry) or "Add, look up" in emitted_text(telemetry)
+
+
+def _raw(client: Any, kind: str = "with_raw_response") -> Any:
     """Return a client whose requests return raw answers."""
     if hasattr(client, "messages"):
-        return SimpleNamespace(messages=client.messages.with_raw_response)
-    chat = SimpleNamespace(completions=client.chat.completions.with_raw_response)
-    return SimpleNamespace(chat=chat, responses=client.responses.with_raw_response)
+        return SimpleNamespace(messages=getattr(client.messages, kind))
+    chat = SimpleNamespace(completions=getattr(client.chat.completions, kind))
+    return SimpleNamespace(chat=chat, responses=getattr(client.responses, kind))
 
 
 @both

@@ -109,14 +109,17 @@ class _AgentRuns(maf.AgentMiddleware):
     def _new_run(self, context: maf.AgentContext) -> ManualRun:
         client, options = getattr(context.agent, "client", None), getattr(context.agent, "default_options", {})
         name, model, provider = context.agent.name or "assistant", _model_of(client, options), _provider_of(client)
-        new_run = run(name, model=model, provider=provider, **self._settings)
+        settings = self._settings.copy()
+        if context.session is not None and settings.get("conversation_id") is None:
+            settings["conversation_id"] = context.session.session_id
+        new_run = run(name, model=model, provider=provider, **settings)
         if new_run.may_capture:
             try:
                 messages = _messages(context.messages, options)
             except Exception as error:
                 new_run.telemetry_failed(error, _WHAT)
             else:
-                new_run = run(name, model=model, provider=provider, messages=messages, **self._settings)
+                new_run = run(name, model=model, provider=provider, messages=messages, **settings)
         return new_run
 
 

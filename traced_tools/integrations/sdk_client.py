@@ -333,9 +333,12 @@ class RequestObserver:
         open_calls = {open_call.id: open_call for open_call in of_run.open_calls}
         if not open_calls:
             return
-        for call_id, content in api.results(request):
-            if (answered_call := open_calls.pop(call_id, None)) is not None:
-                of_run.answer(answered_call, content)
+        try:
+            for call_id, content in api.results(request):
+                if (answered_call := open_calls.pop(call_id, None)) is not None:
+                    of_run.answer(answered_call, content)
+        except Exception as error:
+            of_run.telemetry_failed(error, _WHAT)
 
     def _messages(self, of_run: ManualRun, api: SdkApi, request: Json) -> list[Message]:
         """Return the conversation if it may be captured, else the instructions, of which only a digest is recorded."""
@@ -385,11 +388,20 @@ def _run_by_the_application(**_: object) -> None:
 def body_of(answer: Any) -> bytes | None:
     """Return the JSON of an SDK's answer, whole or raw; None if it can't be read here."""
     response = getattr(answer, "http_response", answer)
-    if hasattr(response, "is_closed"):  # an HTTP response, whose body can be a stream that only one reader may read
-        return response.content if response.is_closed and hasattr(response, "_content") else None
+    if hasattr(response, "is_closed"):
+        return _content_of(response)
     if not hasattr(answer, "model_dump_json"):
         return None
     return bytes(answer.model_dump_json(by_alias=True, exclude_unset=True, warnings=False), "utf-8", "surrogatepass")
+
+
+def _content_of(response: Any) -> bytes | None:
+    """Return the body of an HTTP response; None if it is a stream, which only one reader may read."""
+    try:
+        content: bytes = response.content
+    except RuntimeError:  # nobody has read it
+        return None
+    return content
 
 
 class ObservedStream(Generic[C]):
