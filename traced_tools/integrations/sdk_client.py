@@ -367,12 +367,13 @@ class RequestObserver:
             return NO_TOOLS
         try:
             key = json.dumps(plain(request["tools"]), default=repr)
-            if key not in self._tool_sets:
+            tool_set = self._tool_sets.get(key)
+            if tool_set is None:
                 if len(self._tool_sets) >= _MOST_TOOL_SETS:
                     self._tool_sets.clear()
                 by_name = {definition.name: self._tool(definition) for definition in api.tools(request)}
-                self._tool_sets[key] = ToolSet(by_name.values())
-            return self._tool_sets[key]
+                self._tool_sets[key] = tool_set = ToolSet(by_name.values())
+            return tool_set
         except Exception as error:
             of_run.telemetry_failed(error, _WHAT)
             return NO_TOOLS
