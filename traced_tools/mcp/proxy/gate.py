@@ -29,10 +29,10 @@ from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpToolE
 from traced_tools.mcp.client_approver import ClientApprover, answer_in
 from traced_tools.mcp.dispatcher import PROPAGATORS
 from traced_tools.mcp.pinning import PinFile
-from traced_tools.mcp.proxy.catalogue import Catalogue, PinGuard
 from traced_tools.mcp.proxy.client_message import ClientFacts, ClientMessage
 from traced_tools.mcp.proxy.forwarded_tool import RUN
 from traced_tools.mcp.proxy.json_text import with_members
+from traced_tools.mcp.proxy.server_tools import PinGuard, ServerTools
 from traced_tools.mcp.request_states import LIFETIME, RequestStates
 from traced_tools.mcp.scopes import McpEndpoint, McpRequestScope, McpServerScope
 from traced_tools.mcp.sdk_logs import silence_sdk
@@ -121,10 +121,10 @@ class Gate:
         telemetry: TelemetryOptions | None = None,
     ) -> None:
         self.name = name
-        self.catalogue = Catalogue(name, pins)
+        self.tools = ServerTools(name, pins)
         self._endpoint = endpoint
         self._telemetry = telemetry or TelemetryOptions()
-        guards = () if pins is None else (PinGuard(self.catalogue),)
+        guards = () if pins is None else (PinGuard(self.tools),)
         self._calls = CallRunner(name, (*guards, *advisors), self._telemetry)
         self._states = RequestStates(StateKey.configured(None))
         self._held: dict[str, Mapping[str, str | None]] = {}
@@ -160,20 +160,20 @@ class Gate:
             result: the server's result.
             peers: the client, and the way to the server.
         """
-        catalogue, tools = self.catalogue, result.get("tools")
+        tools, descriptions = self.tools, result.get("tools")
         is_whole = request.params.get("cursor") is None and result.get("nextCursor") is None
-        if not isinstance(tools, list):
+        if not isinstance(descriptions, list):
             return None
         try:
-            if catalogue.is_pinned and not is_whole:  # a first page alone would be taken for all tools
-                await catalogue.refresh(lambda: peers.list_tools(request))
-            if catalogue.problem is None or is_whole:
-                catalogue.learn(tools, is_whole=is_whole)
+            if tools.is_pinned and not is_whole:  # a first page alone would be taken for all tools
+                await tools.refresh(lambda: peers.list_tools(request))
+            if tools.problem is None or is_whole:
+                tools.learn(descriptions, is_whole=is_whole)
         except McpError as error:
             return request.error(INTERNAL_ERROR, str(error))
         except ConnectionLost:
             return request.error(INTERNAL_ERROR, "the request failed")
-        return None if catalogue.problem is None else request.error(INTERNAL_ERROR, str(catalogue.problem))
+        return None if tools.problem is None else request.error(INTERNAL_ERROR, str(tools.problem))
 
     def hold(self, state: str, inputs: Mapping[str, str | None]) -> None:
         """Keep the inputs for the server of a call that waits for an approval."""
@@ -204,7 +204,7 @@ class _Call:
             raise MCPError(INVALID_REQUEST, "Invalid Request: the id of a call must be a text or a number")
         if not isinstance(name, str):
             raise MCPError(INVALID_PARAMS, "the name of the tool must be a text")
-        tools = await gate.catalogue.find(name, self._list_tools)
+        tools = await gate.tools.find(name, self._list_tools)
         self._scope.calls(names.UNKNOWN_TOOL if tools is None else name)
         approver = self._approver()
         token = RUN.set(self._run)
@@ -215,7 +215,7 @@ class _Call:
                 self._peers.principal,
                 client_actors(self._facts.name),
                 approver,
-                names=gate.catalogue.names,
+                names=gate.tools.names,
             )
         finally:
             RUN.reset(token)
@@ -330,10 +330,10 @@ class _Call:
         }
         if not changes and not meta:
             return message.data
-        changed = with_members(message.text, ("params",), changes)
+        text = with_members(message.text, ("params",), changes)
         if isinstance(message.params.get("_meta", {}), dict):
-            changed = with_members(changed, ("params", "_meta"), meta)
-        return changed.encode("utf-8", "surrogatepass")
+            text = with_members(text, ("params", "_meta"), meta)
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _error_code(answer: Mapping[str, Any]) -> int | None:

@@ -27,7 +27,7 @@ from traced_tools.mcp.proxy.client_message import (
     request_key,
 )
 from traced_tools.mcp.proxy.gate import ConnectionLost, Gate, ServerAnswer
-from traced_tools.mcp.proxy.relay import CANCELLED, CHANGED, list_all, request_of_gateway
+from traced_tools.mcp.proxy.relay import CANCELLED, CHANGED, list_all, request_of_gateway, resolve
 from traced_tools.mcp.proxy.server_events import ServerEvent, as_event, read_end, server_events
 from traced_tools.mcp.proxy.url_server import ACCEPTED, FAILURES, SESSION, answer_to, read_answer
 from traced_tools.mcp.server import principal_of_scope
@@ -128,7 +128,7 @@ class ProxyApp(GuardedApp):
             return
         method, key, session = message.method, message.key, request.headers.get(SESSION)
         if method is None and key in self.questions:
-            self.questions.pop(key).set_result(message.value)
+            resolve(self.questions.pop(key), message.value)
             await _respond(send, 202, {}, b"")
         elif method == names.TOOLS_CALL and "id" not in message.value:  # which a server might run all the same
             await _respond(send, 202, {}, b"")
@@ -176,11 +176,11 @@ class ProxyApp(GuardedApp):
         """Note a change of the tools, and return whether an event may pass: not with tools that aren't compared."""
         value = None if event.message is None else read_answer(event.message)
         if not isinstance(value, dict):
-            return event.message is None or not self.gate.catalogue.is_pinned
+            return event.message is None or not self.gate.tools.is_pinned
         if value.get("method") == CHANGED:
-            self.gate.catalogue.is_stale = True
+            self.gate.tools.is_stale = True
         result = value.get("result")
-        return not (self.gate.catalogue.is_pinned and isinstance(result, dict) and "tools" in result)
+        return not (self.gate.tools.is_pinned and isinstance(result, dict) and "tools" in result)
 
 
 class Exchange:

@@ -73,7 +73,7 @@ def proxy_stdio(gate: Gate, server: ProxiedServer) -> int | None:
 async def _relay(gate: Gate, server: ProxiedServer) -> int | None:
     OURS.set(True)
     with StandardPipes() as pipes:
-        async with server.open(gate.catalogue.schema_of) as connection:
+        async with server.open(gate.tools.schema_of) as connection:
             has_server_left = await _Session(gate, pipes, connection).run()
         return connection.exit_status if has_server_left else None
 

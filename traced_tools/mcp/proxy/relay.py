@@ -96,7 +96,7 @@ class Relay:
         elif method == CANCELLED:
             await self._cancel(message)
         elif method is None and key in self._questions:
-            self._questions.pop(key).set_result(message.value)
+            resolve(self._questions.pop(key), message.value)
         else:
             if key is not None and method in ("initialize", "tools/list"):
                 self._watched[key] = message
@@ -141,18 +141,19 @@ class Relay:
             value = from_json(data)
         except ValueError:
             value = None
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or ("method" in value and "result" in value):
             if self._may_pass(value):
                 await self._to_client(data)
             return
         key = None if "method" in value else request_key(value.get("id"))
-        if key in self._requests:
-            self._requests.pop(key).set_result(ServerAnswer(data, value))
+        request = self._requests.pop(key, None) if key is not None else None
+        if request is not None and not request.done():  # a call that is cancelled has no use for its answer
+            request.set_result(ServerAnswer(data, value))
         elif key in self._watched:
             await self._answer_watched(self._watched.pop(key), ServerAnswer(data, value))
         else:
             if value.get("method") == CHANGED:
-                self._gate.catalogue.is_stale = True
+                self._gate.tools.is_stale = True
             await self._to_client(data)
 
     def _may_pass(self, value: Any) -> bool:
@@ -160,14 +161,14 @@ class Relay:
         if isinstance(value, list):
             keys = {request_key(member.get("id")) for member in value if isinstance(member, dict)}
             return keys.isdisjoint(self._requests) and keys.isdisjoint(self._watched)
-        return not self._gate.catalogue.is_pinned
+        return not self._gate.tools.is_pinned
 
     async def _answer_watched(self, request: ClientMessage, answer: ServerAnswer) -> None:
         result = answer.value.get("result")
         if request.method == "initialize":
             self.facts.agreed(result)
         elif isinstance(result, dict):
-            if self._gate.catalogue.is_pinned:  # may need requests of its own, whose answers the caller has to read
+            if self._gate.tools.is_pinned:  # may need requests of its own, whose answers the caller has to read
                 task = asyncio.create_task(self._send_checked(request, answer, result))
                 self._lists.add(task)
                 task.add_done_callback(self._lists.discard)
@@ -249,6 +250,12 @@ class Relay:
             _, pending = await asyncio.wait(tasks, timeout=_CLEAN_UP)
             for task in pending:
                 task.cancel()
+
+
+def resolve(question: asyncio.Future[Mapping[str, Any]], answer: Mapping[str, Any]) -> None:
+    """Resolve a question to the client with its answer."""
+    if not question.done():  # the call may be cancelled
+        question.set_result(answer)
 
 
 def request_of_gateway(request_id: str | None, method: str, params: Mapping[str, Any]) -> bytes:

@@ -27,7 +27,7 @@ List = Callable[[], Awaitable[Sequence[Any]]]
 _LOG = logging.getLogger(__name__)
 
 
-class Catalogue:
+class ServerTools:
     """Learns the tools of a server from its lists, and compares them with the pinned ones.
 
     Args:
@@ -95,10 +95,10 @@ class Catalogue:
         tools, unreadable = _read(descriptions)
         changes = self._compare(tools, unreadable)
         learned = {tool.definition.name: tool for tool in self._forwarded(tools, changes)}
-        known = learned if is_whole else {**self._tools, **learned}
         if is_whole:
             self.is_stale = False
-        self._tools, self._sets, self._names = known, {}, None
+        self._tools = learned if is_whole else {**self._tools, **learned}
+        self._sets, self._names = {}, None
 
     def _compare(self, tools: Sequence[Tool], unreadable: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         if self._pins is None:
@@ -144,18 +144,18 @@ class PinGuard(ToolAdvice):
     """Denies all calls while the server has other tools than the pinned ones.
 
     Args:
-        catalogue: the tools of the server.
+        tools: the tools of the server.
     """
 
     name = "pins"
     order = TOOL_LOOP_ORDER + 105  # inside the audit advisor, and around policies
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, tools: ServerTools) -> None:
+        self._tools = tools
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Pass the call on, or deny it."""
-        problem = self._catalogue.problem
+        problem = self._tools.problem
         if problem is not None:
             return call.denied(f"{problem}.", code=MCP_TOOLS_CHANGED)
         return await call_next(call)
