@@ -48,7 +48,9 @@ class OnChange(StrEnum):
 def proxy(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND ARGS...]", help="The server, as a program.", show_default=False),
+        typer.Argument(
+            metavar="COMMAND", help="The server: a program and its arguments, after --.", show_default=False
+        ),
     ] = None,
     url: Annotated[
         str | None,
