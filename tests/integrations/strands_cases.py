@@ -19,7 +19,7 @@ from strands.types.exceptions import EventLoopException
 
 from tests.captured import Telemetry
 from tests.integrations.differences import differences
-from tests.integrations.promises import STRANDS, STRANDS_DIFFERENCES
+from tests.integrations.promises import DIFFERENCES, PROMISES
 from tests.integrations.small_agent import AGENT, INSTRUCTIONS, LIMITS, MODEL, QUESTION, TOOLS, Run, add, answers
 from tests.waiting import patiently
 from traced_tools import ApprovalAdvisor, Approve, AssistantMessage, LoopLimits, ToolCall, observe
@@ -159,7 +159,7 @@ def test_the_small_agent_differs_from_our_loop_in_the_declared_fields_alone(mode
     options = {"system_prompt": INSTRUCTIONS}
     agent = agent_of(seen, TOOLS, *answers(), options=options, advisors=[seen.policy], limits=LIMITS)
     assert str(run(mode, agent)).strip() == "Done."
-    assert differences(seen.seen()) == set(STRANDS_DIFFERENCES)
+    assert differences(seen.seen()) == set(DIFFERENCES["strands"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -474,4 +474,4 @@ PROOFS = {
 
 
 def test_each_promise_has_a_proof() -> None:
-    assert set(PROOFS) == set(STRANDS)
+    assert set(PROOFS) == set(PROMISES)

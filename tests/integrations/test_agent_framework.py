@@ -12,7 +12,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.integrations.contents import everything
 from tests.integrations.differences import differences
-from tests.integrations.promises import DIFFERENCES, PROMISES
+from tests.integrations.promises import DIFFERENCES, HAD
 from tests.integrations.scripted_agent_framework import ScriptedClient
 from tests.integrations.small_agent import AGENT, INSTRUCTIONS, LIMITS, QUESTION, TOOLS, TURNS, Run, add
 from tests.waiting import patiently
@@ -94,7 +94,7 @@ def test_a_run_differs_from_that_of_our_own_loop_only_in_the_declared_fields(mod
 
 
 def test_the_promises_are_kept_as_published() -> None:
-    assert {promise for promise, had in PROMISES[FRAMEWORK].items() if had != "yes"} == {"unknown tool", "streaming"}
+    assert {promise for promise, had in HAD[FRAMEWORK].items() if had != "yes"} == {"unknown tool", "streaming"}
 
 
 # Runs.

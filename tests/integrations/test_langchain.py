@@ -33,7 +33,7 @@ from pydantic import BaseModel
 
 from tests.captured import Telemetry
 from tests.integrations.differences import differences
-from tests.integrations.promises import LANGCHAIN, LANGCHAIN_DIFFERENCES
+from tests.integrations.promises import DIFFERENCES, PROMISES
 from tests.integrations.scripted_langchain import MODES, Script, answer, arun, asks_for, run
 from tests.integrations.small_agent import AGENT, INSTRUCTIONS, LIMITS, QUESTION, TOOLS, Run, add, answers
 from tests.waiting import patiently
@@ -110,7 +110,7 @@ def test_the_small_agent_differs_from_our_loop_in_the_declared_fields_alone(mode
     options = {"system_prompt": INSTRUCTIONS}
     agent = agent_of(seen, TOOLS, *script, others=[forgiving], options=options, advisors=[seen.policy], limits=LIMITS)
     assert run(mode, agent)["messages"][-1].text == "Done."
-    assert differences(seen.seen()) == set(LANGCHAIN_DIFFERENCES)
+    assert differences(seen.seen()) == set(DIFFERENCES["LangChain"])
 
 
 def test_a_stream_of_messages_records_when_chunks_arrive_and_passes_them_on() -> None:
@@ -687,4 +687,4 @@ PROOFS = {
 
 
 def test_each_promise_has_a_proof() -> None:
-    assert {promise for promise, answered in LANGCHAIN.items() if answered == "yes"} == set(PROOFS)
+    assert set(PROMISES) == set(PROOFS)

@@ -21,7 +21,7 @@ from tests.events.watching import Watching
 from tests.integrations.blocking import blocking
 from tests.integrations.contents import everything
 from tests.integrations.differences import differences
-from tests.integrations.promises import OPENAI_AGENTS_DIFFERENCES
+from tests.integrations.promises import DIFFERENCES
 from tests.integrations.small_agent import (
     AGENT,
     INSTRUCTIONS,
@@ -131,7 +131,7 @@ def test_a_run_differs_from_that_of_our_own_loop_only_in_the_declared_fields(mod
         "events model": "a streamed answer names the model",
         "records model": "a streamed answer names the model",
     }
-    declared = set(OPENAI_AGENTS_DIFFERENCES) | (set(streamed) if mode == "run_streamed" else set())
+    declared = set(DIFFERENCES["OpenAI Agents SDK"]) | (set(streamed) if mode == "run_streamed" else set())
     found = {kind for kind in differences(small_run(mode).seen()) if "response.model" not in kind}
     if mode == "run_streamed":
         found = {kind for kind in found if not kind.startswith("metrics")}  # the model is a label

@@ -38,7 +38,7 @@ from tests.events.watching import Watching
 from tests.integrations.blocking import blocking
 from tests.integrations.contents import everything
 from tests.integrations.differences import differences
-from tests.integrations.promises import PYDANTIC_AI_DIFFERENCES
+from tests.integrations.promises import DIFFERENCES
 from tests.integrations.small_agent import (
     AGENT,
     INSTRUCTIONS,
@@ -197,7 +197,7 @@ PAUSING = [str, DeferredToolRequests]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_differs_from_that_of_our_own_loop_only_in_the_declared_fields(mode: str) -> None:
-    assert differences(small_run(mode).seen()) == set(PYDANTIC_AI_DIFFERENCES)
+    assert differences(small_run(mode).seen()) == set(DIFFERENCES["pydantic-ai"])
 
 
 # Runs.
