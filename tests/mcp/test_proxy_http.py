@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.mcp.serving import listening
+from tests.waiting import in_time
 from traced_tools import Policy, PolicyAdvisor, Rule
 from traced_tools.errors import ConfigurationError
 from traced_tools.mcp.pinning import PinFile
@@ -43,6 +45,8 @@ class Server:
             tools = [{"name": "echo", "description": self.description, "inputSchema": {"type": "object"}}]
             request_id = json.loads(body)["id"]
             return Response(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"tools": tools}}), 200, JSON)
+        if b'"wait"' in body:
+            return StreamingResponse(endless(), media_type="text/event-stream")
         if method == "tools/call":
             stream = {"content-type": "text/event-stream"}
             return Response(EVENTS + b"event: message\ndata: %s\n\n" % ANSWER, 200, stream)
@@ -52,6 +56,11 @@ class Server:
 
     def bodies(self) -> list[bytes]:
         return [body for _, _, body in self.requests]
+
+
+async def endless() -> AsyncIterator[bytes]:
+    yield EVENTS
+    await asyncio.sleep(600)
 
 
 JSON = {"content-type": "application/json"}
@@ -96,6 +105,16 @@ def test_the_stream_of_a_call_passes_as_it_came(server: Server) -> None:
     assert response.headers["content-type"] == "text/event-stream"
     assert response.content == EVENTS + b"event: message\ndata: %s\n\n" % ANSWER
     assert server.bodies()[-1] == call("a")
+
+
+def test_a_call_that_is_cancelled_ends_here_and_its_cancellation_reaches_the_server(server: Server) -> None:
+    cancellation = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
+    with proxying(server) as url, httpx.stream("POST", url, content=call("wait")) as response:
+        chunks = response.iter_raw()
+        assert next(chunks)
+        httpx.post(url, content=cancellation)
+        assert in_time(lambda: list(chunks)) is not None
+    assert server.bodies()[-1] == cancellation
 
 
 def test_a_denied_call_never_reaches_the_server(server: Server) -> None:

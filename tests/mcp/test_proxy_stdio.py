@@ -92,6 +92,14 @@ def test_a_cancellation_reaches_the_server_and_other_calls_go_on(tmp_path: Path)
         assert gateway.message()["result"]["content"][0]["text"] == "again, with the same id"
 
 
+def test_a_call_with_the_id_of_one_that_waits_is_refused(tmp_path: Path) -> None:
+    with proxied(tmp_path) as gateway:
+        gateway.begin()
+        gateway.call(1, "wait")
+        gateway.call("1", "echo", "x")
+        assert gateway.message()["error"]["code"] == -32600
+
+
 def test_a_call_that_waits_does_not_hold_up_others(tmp_path: Path) -> None:
     with proxied(tmp_path) as gateway:
         gateway.begin()
