@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.trace import SpanKind
 
 from tests.captured import Telemetry, context_of
 from tests.markers import MARKER
+from tests.mcp.proxied import proxied
 from tests.observe.closed_list import assert_consistent
+from tests.otel.collector import collecting
 from tests.waiting import patiently
 from traced_tools.mcp.proxy.gate import Gate
 from traced_tools.mcp.proxy.relay import Relay
@@ -114,3 +117,21 @@ def test_failures_are_on_the_spans_with_their_code_and_no_text() -> None:
     ]
     assert MARKER not in str([(span.name, span.attributes, span.events) for span in telemetry.spans])
     assert_consistent(telemetry)
+
+
+def test_the_command_exports_telemetry_and_joins_the_trace_of_the_client(tmp_path: Path) -> None:
+    with collecting() as collector:
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        with proxied(tmp_path, "--name", "shop", env=env) as gateway:
+            gateway.begin()
+            gateway.call(1, "echo", MARKER, _meta=TRACE)
+            gateway.message()
+            assert gateway.leave() == 0
+        assert collector.span_names() == {"tools/call echo", "execute_tool echo"}
+        assert {span.trace_id.hex() for span in collector.spans()} == {"0af7651916cd43dd8448eb211c80319c"}
+        assert "mcp.server.operation.duration" in collector.metric_names()
+        assert collector.resource()["service.name"] == "shop"
+        assert not any(MARKER.encode() in body for bodies in collector.bodies.values() for body in bodies)
+    (call,) = gateway.calls()
+    assert call["_meta"]["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c-")
+    assert call["_meta"]["traceparent"] != TRACE["traceparent"]
