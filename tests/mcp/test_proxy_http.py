@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.mcp.serving import listening
-from tests.waiting import in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools import Policy, PolicyAdvisor, Rule
 from traced_tools.errors import ConfigurationError
 from traced_tools.mcp.pinning import PinFile
@@ -36,6 +37,7 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.description = "Echoes."
+        self.over = threading.Event()
 
     async def answer(self, request: Request) -> Response:
         body = await request.body()
@@ -46,7 +48,7 @@ class Server:
             request_id = json.loads(body)["id"]
             return Response(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"tools": tools}}), 200, JSON)
         if b'"wait"' in body:
-            return StreamingResponse(endless(), media_type="text/event-stream")
+            return StreamingResponse(endless(self.over), media_type="text/event-stream")
         if method == "tools/call":
             stream = {"content-type": "text/event-stream"}
             return Response(EVENTS + b"event: message\ndata: %s\n\n" % ANSWER, 200, stream)
@@ -58,9 +60,12 @@ class Server:
         return [body for _, _, body in self.requests]
 
 
-async def endless() -> AsyncIterator[bytes]:
+async def endless(over: threading.Event) -> AsyncIterator[bytes]:
     yield EVENTS
-    await asyncio.sleep(600)
+    try:
+        await asyncio.sleep(600)
+    finally:
+        over.set()
 
 
 JSON = {"content-type": "application/json"}
@@ -115,6 +120,15 @@ def test_a_call_that_is_cancelled_ends_here_and_its_cancellation_reaches_the_ser
         httpx.post(url, content=cancellation)
         assert in_time(lambda: list(chunks)) is not None
     assert server.bodies()[-1] == cancellation
+
+
+def test_a_client_of_the_newer_era_cancels_a_call_by_leaving(server: Server) -> None:
+    body = json.loads(call("wait"))
+    body["params"]["_meta"] = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    with proxying(server) as url:
+        with httpx.stream("POST", url, json=body) as response:
+            assert next(response.iter_raw())
+        assert server.over.wait(PATIENCE)
 
 
 def test_a_denied_call_never_reaches_the_server(server: Server) -> None:

@@ -147,12 +147,17 @@ class ProxyApp(GuardedApp):
         task = asyncio.create_task(exchange.call(message))
         if call[1] is not None:
             self.calls[call] = task
+        tasks = [task]
+        if exchange.facts.of(message).is_modern:  # such a client cancels a call by closing its connection
+            tasks.append(asyncio.create_task(exchange.wait_for_disconnect()))
         try:
-            await asyncio.wait([task])
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if self.calls.get(call) is task:
                 del self.calls[call]
-            task.cancel()
+            for pending in tasks:
+                pending.cancel()
+        await asyncio.wait(tasks)
         if task.cancelled():  # by the client, which does not wait for the answer
             await exchange.end()
         else:
@@ -200,6 +205,7 @@ class Exchange:
         self.principal = principal_of_scope(request.scope)
         self.facts = app.facts_of(request.headers.get(SESSION))
         self._app = app
+        self._request = request
         self._headers = headers
         self._send = send
         self._is_stream = False
@@ -217,6 +223,11 @@ class Exchange:
             await _respond(self._send, *self._head, self._other)
         else:
             await self._finish(answer)
+
+    async def wait_for_disconnect(self) -> None:
+        """Wait until the client has closed its connection."""
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
 
     async def watch(self, message: ClientMessage) -> None:
         """Pass a request on whose answer the gateway reads."""
