@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 
 from tests.mcp.proxied import proxied
-from tests.waiting import until
+from tests.waiting import patiently, until
+from traced_tools import Policy, PolicyAdvisor
 from traced_tools.audit import AuditReader
+from traced_tools.mcp.proxy.gate import Gate
+from traced_tools.mcp.proxy.relay import Relay
+from traced_tools.mcp.scopes import McpEndpoint
 
 POLICY = """
 default: allow
@@ -81,20 +86,39 @@ SMUGGLED = {
     "a number that is not JSON": b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":CALL,"x":NaN}',
     "name that is no text": b'{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":["echo"]}}',
     "escaped": b'{"jsonrpc":"2.0","id":9,"method":"tools\\/c\\u0061ll","params":CALL}',
-    "line within a line": b'{"a":\r{"jsonrpc":"2.0","id":9,"method":"tools/call","params":CALL}\r}',
 }
 
 
 @pytest.mark.parametrize("line", SMUGGLED.values(), ids=SMUGGLED)
-def test_no_spelling_of_a_call_passes_by_the_policy(line: bytes, policy: str, tmp_path: Path) -> None:
-    with proxied(tmp_path, "--policy", policy, stderr=subprocess.DEVNULL) as gateway:
-        gateway.begin()
-        gateway.send(line.replace(b"CALL", b'{"name":"echo","arguments":{"text":"secret"}}'))
-        gateway.ask("end", "ping")
-        while gateway.message()["id"] != "end":
-            pass
-        received = [fragment for fragment in gateway.ledger.read_bytes().splitlines() if b"secret" in fragment]
-        assert all(b"tools/call" not in fragment or fragment.startswith(b'{"a":') for fragment in received)
+def test_no_spelling_of_a_call_passes_by_the_policy(line: bytes, policy: str) -> None:
+    received: list[bytes] = []
+    answers: list[bytes] = []
+
+    async def pass_on() -> None:
+        async def to_client(data: bytes) -> None:
+            answers.append(data)
+
+        async def to_server(data: bytes) -> None:
+            received.append(data)
+            tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+            reply = {"jsonrpc": "2.0", "id": json.loads(data)["id"], "result": {"tools": tools}}
+            await relay.from_server(json.dumps(reply).encode())
+
+        gate = Gate("shop", McpEndpoint("shop", "pipe"), advisors=[PolicyAdvisor(Policy.load(policy))])
+        relay = Relay(gate, to_client, to_server, to_server)
+        await relay.from_client(line.replace(b"CALL", b'{"name":"echo","arguments":{"text":"secret"}}'))
+        await asyncio.gather(*(call.task for call in relay._calls.values()))
+
+    asyncio.run(patiently(pass_on()))
+    assert all(json.loads(data)["method"] == "tools/list" for data in received)
+    assert not any(b"result" in answer and b"isError" not in answer for answer in answers)
+
+
+def test_a_call_on_a_line_within_a_message_stays_a_part_of_the_message(tmp_path: Path) -> None:
+    with proxied(tmp_path) as gateway:
+        gateway.send(b'{"a":\r{"jsonrpc":"2.0","id":9,"method":"tools/call"}\r}')
+        until(lambda: gateway.ledger.read_bytes() != b"")
+        assert gateway.ledger.read_bytes() == b'{"a": {"jsonrpc":"2.0","id":9,"method":"tools/call"} }\n'
 
 
 # Approvals.

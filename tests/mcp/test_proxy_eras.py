@@ -86,7 +86,7 @@ def options(tmp_path: Path) -> tuple[str, ...]:
 
 
 @in_each_era
-@pytest.mark.parametrize("way", ["stdio", "url", "http"])
+@pytest.mark.parametrize("way", ["stdio", pytest.param("url", marks=pytest.mark.slow), "http"])
 def test_calls_are_decided_in_each_era_and_way(way: str, era: str, options: tuple[str, ...], tmp_path: Path) -> None:
     user = User()
 
