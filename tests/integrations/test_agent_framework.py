@@ -379,6 +379,17 @@ def test_the_session_is_the_conversation(mode: str) -> None:
     assert attributes[names.CONVERSATION_ID] == "s1"
 
 
+@pytest.mark.parametrize("instructions", ["Be brief.", None])
+def test_the_digest_of_the_instructions_does_not_depend_on_capture(instructions: str | None) -> None:
+    digests = set()
+    asked = [maf.Message("system", ["Be kind."]), maf.Message("user", ["So?"])]
+    for telemetry in (Telemetry(), Telemetry("SPAN_ONLY")):
+        agent = maf.Agent(ScriptedClient("Done."), instructions, middleware=traced(telemetry=telemetry.options))
+        run("run", agent, asked)
+        digests.add((telemetry.one("invoke_agent").attributes or {})[names.INSTRUCTIONS_DIGEST])
+    assert len(digests) == 1
+
+
 def test_invalid_settings_raise_at_once() -> None:
     with pytest.raises(TypeError, match="limits"):
         traced(limits=3)  # type: ignore[typeddict-item]

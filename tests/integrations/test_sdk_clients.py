@@ -338,6 +338,16 @@ def test_prompts_stay_out_of_telemetry_without_capture(api: str, is_streamed: bo
 
 
 @both
+def test_the_digest_of_the_instructions_does_not_depend_on_capture(api: str) -> None:
+    digests = set()
+    for telemetry in (Telemetry(), Telemetry("SPAN_ONLY")):
+        with ReplayServer(whole(api, "a")) as server, untraced(api, server.url) as client:
+            APIS[api].create(TRACED[api](client, telemetry=telemetry.options), APIS[api].begin(), (), False)
+        digests.add((telemetry.one("invoke_agent").attributes or {})[names.INSTRUCTIONS_DIGEST])
+    assert len(digests) == 1
+
+
+@both
 def test_what_fails_in_the_integration_is_counted_and_the_answer_returned(
     api: str, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -318,7 +318,7 @@ class _FunctionOfFramework:
 def _model_call(of_run: ManualRun, context: maf.ChatContext) -> ManualModelCall:
     options = context.options or {}
     try:
-        messages = _messages(context.messages, options) if of_run.may_capture else _instructions(options)
+        messages = _messages(context.messages if of_run.may_capture else _first_instructions(context.messages), options)
         tools = ToolSet([_Declared(tool) for tool in _function_tools(options)])
         settings = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
         chat_options = ChatOptions(**settings) if settings else NO_OPTIONS
@@ -397,6 +397,11 @@ def _model_of(client: object, options: Mapping[str, Any] | None) -> str:
 def _provider_of(client: object) -> str:
     provider = getattr(client, "OTEL_PROVIDER_NAME", "")
     return provider if isinstance(provider, str) and provider != "unknown" else ""
+
+
+def _first_instructions(messages: Sequence[maf.Message]) -> Sequence[maf.Message]:
+    """Return the first message if it is of the system: a digest of it is recorded without its content."""
+    return [message for message in messages[:1] if message.role == "system"]
 
 
 def _instructions(options: Mapping[str, Any]) -> list[Message]:
