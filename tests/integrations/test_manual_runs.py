@@ -597,3 +597,180 @@ def test_a_run_that_nobody_ends_ends_as_cancelled_when_it_is_collected() -> None
     telemetry.check_each_ended_once()
     assert stop_reason(telemetry) == "cancelled"
     assert [span.name for span in telemetry.named("refuse_tool")] == ["refuse_tool add"]
+
+
+# Blocks in generators, which end in other contexts than they began in.
+
+
+def streamed(telemetry: Telemetry, principal: str) -> Iterator[str]:
+    with observe.run("desk", principal=principal, telemetry=telemetry.options) as run, run.model_call() as call:
+        yield from call.chunks(iter(["Hel", "lo"]))
+        call.answered("Hello.")
+
+
+def next_run(telemetry: Telemetry) -> tuple[Any, Any]:
+    """Run an agent, and return its principal and the parent of its span."""
+    with observe.run("next", telemetry=telemetry.options) as run:
+        principal = run._run.principal
+    (span,) = telemetry.named("invoke_agent next")
+    return principal, span.parent
+
+
+def test_a_run_that_ended_in_another_thread_is_no_parent() -> None:
+    telemetry = Telemetry()
+
+    def main() -> tuple[Any, Any]:
+        stream = streamed(telemetry, "admin")
+        next(stream)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(stream.close).result()  # type: ignore[attr-defined]  # it is a generator
+        return next_run(telemetry)
+
+    assert contextvars.Context().run(main) == (None, None)
+
+
+def test_runs_in_generators_that_take_turns_are_no_parents_once_they_have_ended() -> None:
+    telemetry = Telemetry()
+
+    def main() -> tuple[Any, Any]:
+        first, second = streamed(telemetry, "admin"), streamed(telemetry, "admin")
+        for stream in (first, second):
+            next(stream)
+        for stream in (first, second):
+            stream.close()  # type: ignore[attr-defined]  # it is a generator
+        return next_run(telemetry)
+
+    assert contextvars.Context().run(main) == (None, None)
+
+
+def test_a_stream_that_another_task_closes_leaves_no_parent() -> None:
+    telemetry = Telemetry()
+
+    async def stream() -> AsyncIterator[str]:
+        with observe.run("desk", principal="admin", telemetry=telemetry.options):
+            yield "Hel"
+            yield "lo"
+
+    async def main() -> tuple[Any, Any]:
+        chunks = stream()
+        await anext(chunks)
+        await asyncio.create_task(chunks.aclose())  # type: ignore[attr-defined, arg-type]  # it is a generator
+        return next_run(telemetry)
+
+    assert asyncio.run(patiently(main())) == (None, None)
+
+
+def test_an_agent_after_a_run_that_ended_elsewhere_is_in_the_span_around_it() -> None:
+    telemetry = Telemetry()
+
+    def main() -> None:
+        stream = streamed(telemetry, "admin")
+        next(stream)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(stream.close).result()  # type: ignore[attr-defined]  # it is a generator
+        with telemetry.tracer.start_as_current_span("request"):
+            client = ChatClient(ScriptedChatModel(["Hello."]), name="agent", telemetry=telemetry.options)
+            assert client.prompt("Hello?").call().run.principal is None
+
+    contextvars.Context().run(main)
+    assert telemetry.parent(telemetry.one("invoke_agent agent")) == "request"
+
+
+# Calls as applications have them.
+
+
+def recorded(run: Run) -> list[tuple[str, Any, int | None]]:
+    return [
+        (draft.kind, draft.fields.get("decision"), draft.subject and draft.subject.batch_index)
+        for draft in run.trail.drafts
+    ]
+
+
+def by_hand(run: Run, **settings: Any) -> ManualRun:
+    trail: Any = run.trail
+    return observe.run("desk", audit=trail, observers=[run.watching], telemetry=run.telemetry.options, **settings)
+
+
+@pytest.mark.parametrize("call_id", [None, "same"])
+def test_equal_calls_without_ids_of_their_own_are_told_apart(call_id: str | None) -> None:
+    run, calls = Run(), [ToolCall("add", {"a": 1, "b": 2}, id=call_id) for _ in range(2)]
+    with by_hand(run) as hand, hand.iteration():
+        ask(hand, *calls)
+        results = [hand.execute(add, call) for call in calls]
+        assert hand.open_calls == ()
+    assert len({result.call_id for result in results}) == 2
+    assert [place for kind, _, place in recorded(run) if kind == "intent"] == [0, 1]
+
+
+def test_calls_with_one_id_that_no_answer_has_are_told_apart() -> None:
+    run = Run()
+    with by_hand(run) as hand:
+        results = [hand.execute(add, CALL) for _ in range(2)]
+    assert len({result.call_id for result in results}) == 2
+    assert [place for kind, _, place in recorded(run) if kind == "intent"] == [0, 1]
+
+
+def test_a_call_that_is_decided_later_is_counted_once_and_has_a_place_of_its_own() -> None:
+    run, call = Run(), ToolCall("pay", {"amount": 9}, id="c1")
+    with by_hand(run) as hand, hand.iteration():
+        ask(hand, call)
+        hand.execute(pay, call)
+        hand.execute(pay, call, decision=Approve(by="ana"))
+    decisions = [fact for fact in recorded(run) if fact[0] == "decision"]
+    assert decisions == [("decision", "pending", 0), ("decision", "approved", 1)]
+    assert (run.telemetry.one("invoke_agent").attributes or {})[names.LOOP_TOOL_CALLS] == 1
+    assert run.telemetry.metric("traced_tools.approval.wait") != []
+
+
+def test_a_call_that_is_left_outside_an_iteration_has_a_span_and_an_intent() -> None:
+    run = Run()
+    with by_hand(run) as hand:
+        ask(hand, CALL)
+        ask(hand, CALL)
+    spans = run.telemetry.named("refuse_tool add")
+    assert [run.telemetry.parent(span) for span in spans] == ["invoke_agent desk"] * 2
+    assert recorded(run) == [("intent", None, 0), ("intent", None, 1)]
+
+
+def test_a_call_that_is_left_in_a_run_without_a_block_is_in_its_iteration() -> None:
+    run = Run()
+    hand = by_hand(run).begin()
+    hand.advance()
+    ask(hand, CALL)
+    hand.end()
+    assert run.telemetry.parent(run.telemetry.one("refuse_tool add")) == "iteration"
+
+
+def test_a_call_that_is_answered_outside_an_iteration_has_the_name_of_its_tool() -> None:
+    run = Run()
+    with by_hand(run) as hand:
+        ask(hand, CALL)
+        hand.answer(CALL, "3")
+    assert [event.tool for event in run.watching.events if event.type == "tool_decided"] == ["add"]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_goes_on_without_a_call_that_waited_does_not_wait() -> None:
+    telemetry, call = Telemetry(), ToolCall("pay", {"amount": 9}, id="c1")
+    with observe.run("desk", telemetry=telemetry.options) as run:
+        with run.iteration():
+            ask(run, call)
+            run.execute(pay, call)
+        with run.iteration():
+            ask(run, text="Never mind.")
+    assert run.pending == ()
+    assert stop_reason(telemetry) == "answered"
+
+
+def test_one_answer_is_reported_in_the_block_of_its_call() -> None:
+    with observe.run("desk") as run:
+        with run.model_call() as call:
+            call.answered("Hello.")
+            with pytest.raises(RuntimeError, match="the model call has its answer"):
+                call.answered("Hello again.")
+        with run.model_call() as late:
+            pass
+        with pytest.raises(RuntimeError, match="the model call has ended"):
+            late.answered("Hello.")
+        wrong: Any = {"a": 1}
+        with pytest.raises(TypeError, match="content must be a str"):
+            run.answer(CALL, wrong)

@@ -397,7 +397,7 @@ def test_a_call_for_which_a_policy_requires_approval_does_not_run_and_the_model_
     policy = PolicyAdvisor(Policy([Rule("ask", then="require_approval", tool="add")], default="allow"))
     telemetry, runner, agent = of([CALL], "Done.", advisors=[policy])
     assert outputs(run("run", runner, agent)) == ["The call was not run: it waits for approval."]
-    assert (telemetry.one("invoke_agent").attributes or {})[names.LOOP_STOP_REASON] == "awaiting_approval"
+    assert (telemetry.one("invoke_agent").attributes or {})[names.LOOP_STOP_REASON] == "answered"
 
 
 class Bank(MCPServer):

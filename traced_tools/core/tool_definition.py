@@ -97,8 +97,8 @@ _READERS: dict[int, tuple[ref[ToolDefinition], ArgumentReader]] = {}
 
 def remember_reader(definition: ToolDefinition, reader: ArgumentReader) -> None:
     """Register the argument reader of a definition, so that a wrapper that passes the definition on can use it."""
-    key = id(definition)
-    _READERS[key] = (ref(definition, lambda _: _READERS.pop(key, None)), reader)
+    key, forget = id(definition), _READERS.pop  # bound now: at the end of the process, the module has lost its names
+    _READERS[key] = (ref(definition, lambda _: forget(key, None)), reader)
 
 
 def reader_of(definition: ToolDefinition) -> ArgumentReader | None:

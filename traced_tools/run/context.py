@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from opentelemetry import context as otel_context
+from opentelemetry.trace import get_current_span
+
 from traced_tools.core.identity import actor, actor_chain
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
@@ -20,6 +23,8 @@ from traced_tools.observe.sanitize import drop_invalid_counts
 from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
     from traced_tools.core.approval import NestedPause, PendingCall
     from traced_tools.core.conversation import CheckedConversation
     from traced_tools.core.tool_definition import ToolCallbackResolver
@@ -169,6 +174,8 @@ class RunContext:
         read_output: returns the output in the text of an answer, or what is wrong with it; None without `output=`.
         remembered: the messages that a memory adds to what the run is asked; None if no memory keeps the run.
         check_taken: a flow that raises `RunTaken` if another process has taken the run over; None if none can.
+        around: the run and the OpenTelemetry context around a run by hand, whose block may end in another context; None
+            for other runs.
         withdraw: a flow that withdraws a run that waits from the store of the client, and returns whether the run is
             certain never to resume; None if there is no store.
     """
@@ -181,6 +188,7 @@ class RunContext:
         "agent",
         "agent_id",
         "approvers",
+        "around",
         "attributes",
         "check_taken",
         "checked",
@@ -244,6 +252,8 @@ class RunContext:
         self.id: str = time_ordered_id()
         self.totals = Totals()
         outer = _CURRENT.get()
+        if outer is not None and outer.totals.ended:
+            outer = leave_ended_runs()
         self._outer = None if outer is None else outer.totals
         self.parent_id = None if outer is None else outer.id
         call = _CALL.get()
@@ -296,6 +306,7 @@ class RunContext:
         self.tool_names: Collection[str] = ()
         self.read_output: Callable[[str], object] | None = None
         self.remembered: Sequence[Message] | None = None
+        self.around: tuple[RunContext | None, Context] | None = None
         self.withdraw: Callable[[str], Awaitable[bool]] | None = None
 
     def __enter__(self) -> None:
@@ -411,6 +422,22 @@ def current_run() -> RunContext | None:
 def current_call() -> OpenCall | None:
     """Return the tool call whose tool the current code belongs to; None outside a tool."""
     return _CALL.get()
+
+
+def leave_ended_runs() -> RunContext | None:
+    """Leave the runs by hand that have ended and are current in this context all the same; return the current run.
+
+    A block in a generator may end in another thread or task than it has begun in, or after a block that began later. A
+    run that begins then must be neither in the trace of the one that has ended, nor on behalf of its principal.
+    """
+    run = _CURRENT.get()
+    while run is not None and run.totals.ended and run.around is not None:
+        outer, context = run.around
+        make_current(outer)
+        if not get_current_span().is_recording():  # otherwise, the application has begun a span since then
+            otel_context.attach(context)
+        run = outer
+    return run
 
 
 def make_current(run: RunContext | None) -> None:

@@ -198,6 +198,7 @@ class ToolCallingManager:
         spent: StopReason | None,
         decision: CallDecision | None,
         result: str | None,
+        pending: PendingCall | None,
         book: Callable[[Sequence[TimeLedger]], None],
     ) -> ToolResult:
         """Run one call of an answer whose calls the application runs one by one, as a flow.
@@ -212,6 +213,7 @@ class ToolCallingManager:
             spent: the limit that is used up; the call is then refused. None if there is none.
             decision: the decision about the call if it requires approval; None if there is none.
             result: the result that the application has for the call; None if its tool is to run.
+            pending: the call as it has waited, if it has; the limits have counted it then.
             book: called at the end with the ledgers of the call.
 
         Raises:
@@ -220,18 +222,24 @@ class ToolCallingManager:
         if not spent and result is None:
             tools = await self.completed(run, tools, [call])
         most_characters = None if _returns_directly(tools.by_name.get(call.name)) else self._max_result_characters
-        step = ExecuteTools(run, (call,), tools, iteration, most_characters=most_characters, places=[place])
+        waiting = {} if pending is None else {pending.call_id: pending}
+        step = ExecuteTools(
+            run, (call,), tools, iteration, most_characters=most_characters, places=[place], pending=waiting
+        )
         try:
             if decision is not None:
                 step.decide(call.id, decision)
             if result is not None:
                 step.answer(call.id, result)
-            self._admit(step, run, tools, spent, frozenset(), None, answer)
+            if pending is None:
+                self._admit(step, run, tools, spent, frozenset(), None, answer)
             results = await step
         finally:
             book(step.ledgers)
         _record_results(run, step, results)
-        return results[0]
+        if pending is not None and decision is not None:
+            _observe_decided(run, pending, results[0], decision)
+        return _keep_wait_time(results[0], pending)
 
     def skip_call(
         self, run: RunContext, call: ToolCall, tools: ToolSet, place: tuple[int, int], iteration: int
@@ -608,11 +616,19 @@ def _merge_earlier(
     results = list(earlier.results)
     for index, result in new_results.items():
         pending = results[index].pending
-        if pending is not None and pending.input is None and result.pending is None and result.call_id in decisions:
-            decided_at = decisions[result.call_id].decided_at or time()
-            observe_decided_wait(run, result.tool, result.decision, pending.requested_at, decided_at)
+        if pending is not None and result.call_id in decisions:
+            _observe_decided(run, pending, result, decisions[result.call_id])
         results[index] = _keep_wait_time(result, pending)
     return results
+
+
+def _observe_decided(
+    run: RunContext, pending: PendingCall, result: ToolResult, decision: CallDecision | Denied
+) -> None:
+    """Report how long a call has waited for its decision, unless it has waited for input or waits still."""
+    if pending.input is None and result.pending is None:
+        decided_at = decision.decided_at or time()
+        observe_decided_wait(run, result.tool, result.decision, pending.requested_at, decided_at)
 
 
 def _keep_wait_time(result: ToolResult, earlier: PendingCall | None) -> ToolResult:

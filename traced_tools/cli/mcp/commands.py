@@ -24,13 +24,15 @@ from traced_tools.cli.mcp.serving_options import (
     report_url,
 )
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Serve tools to MCP clients, or decide about calls of a server."
+)
 app.command()(proxy)
 
 
 @app.callback()
 def mcp() -> None:
-    """Serve tools to MCP clients."""
+    """Serve tools to MCP clients, or decide about calls of a server."""
 
 
 @app.command()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 from opentelemetry import context as otel_context
 
+from traced_tools.observe.manual.answer_calls import AnswerCalls
 from traced_tools.observe.observations import observe_iteration
-from traced_tools.tools.toolset import NO_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from traced_tools.core.enums import StopReason
-    from traced_tools.core.messages import ToolCall
-    from traced_tools.core.tool_result import ToolResult
     from traced_tools.models.base import ChatResponse
     from traced_tools.observe.manual.place import RunPlace
     from traced_tools.run.context import RunContext
@@ -33,10 +31,8 @@ class ManualIteration:
         limit: the limit that the run has reached; None before that. Ask the model without tools then: a call of this
             iteration is refused, and there is no iteration after it.
         context: the OpenTelemetry context with the span of the iteration.
-        spent: the budget of the run, of tokens or of time, that the last answer used up; None if there is none.
         response: the last answer of the iteration; None before that.
-        offered: the tools that the model was offered for it.
-        results: the results of the calls so far.
+        calls: the calls of the answer.
     """
 
     context: Context
@@ -52,11 +48,8 @@ class ManualIteration:
     ) -> None:
         self.index = index
         self.limit = limit
-        self.spent = limit
         self.response: ChatResponse | None = None
-        self.offered = NO_TOOLS
-        self.results: list[ToolResult] = []
-        self._executed_ids: set[str | None] = set()
+        self.calls = AnswerCalls(spent=limit)
         self._run = run
         self._place = place
         self._began, self._ended = began, ended
@@ -82,26 +75,10 @@ class ManualIteration:
         self._stack.__exit__(kind, error, traceback)
 
     def answered(self, response: ChatResponse, offered: ToolSet) -> None:
-        """Record the answer, whose calls are those of the iteration, and the tools that the model was offered."""
-        self.response, self.offered = response, offered
-        self.spent = self.limit or self._run.tally.exhausted_budget(self._run.spent())
-        self._observed.requested(len(response.tool_calls))
-
-    def execute(self, call: ToolCall) -> tuple[int, int]:
-        """Record that a call is executed; return its position in the answer, from 0, and how many calls that has."""
-        self._executed_ids.add(call.id)
-        places = self._places()
-        # otherwise, the answer was not reported, or the application adds a call of its own
-        return places.get(call.id) or (len(self._executed_ids) - 1, max(len(self._executed_ids), len(places)))
-
-    def _places(self) -> dict[str | None, tuple[int, int]]:
-        calls = () if self.response is None else self.response.tool_calls
-        return {call.id: (index, len(calls)) for index, call in enumerate(calls)}
-
-    def left_calls(self) -> list[tuple[ToolCall, tuple[int, int]]]:
-        """Return the calls of the answer that are not executed, each with its place."""
-        calls, places = () if self.response is None else self.response.tool_calls, self._places()
-        return [(call, places[call.id]) for call in calls if call.id not in self._executed_ids]
+        """Record the answer, and the tools that the model was offered."""
+        self.response, calls = response, response.tool_calls
+        self.calls = AnswerCalls(calls, offered, self.limit or self._run.tally.exhausted_budget(self._run.spent()))
+        self._observed.requested(len(calls))
 
     def __repr__(self) -> str:
         return f"<ManualIteration {self.index} of run {self._run.id}>"

@@ -66,6 +66,7 @@ class ManualModelCall:
         answered: Callable[[ChatResponse, ToolSet], None],
     ) -> None:
         self.response: ChatResponse | None = None
+        self._has_ended = False
         self._run = run
         self._model = model
         self._question = question
@@ -84,6 +85,7 @@ class ManualModelCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._has_ended = True
         self._stack.__exit__(kind, error, traceback)
 
     def answered(self, answer: str | AssistantMessage | ChatResponse) -> ChatResponse:
@@ -95,8 +97,15 @@ class ManualModelCall:
 
         Returns:
             The answer with an id on each call; `execute` knows the calls by these ids.
+
+        Raises:
+            TypeError: for anything else.
+            RuntimeError: if the call has an answer already, or its block has ended.
         """
         expect("answer", answer, (str, AssistantMessage, ChatResponse), "a str, an AssistantMessage or a ChatResponse")
+        if self.response is not None or self._has_ended:
+            problem = "has ended" if self.response is None else "has its answer"
+            raise RuntimeError(f"the model call {problem}: report one answer, in the block `with run.model_call()`")
         if isinstance(answer, str):
             answer = AssistantMessage(answer)
         response = answer if isinstance(answer, ChatResponse) else ChatResponse(answer)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from opentelemetry import context as otel_context
 
-from traced_tools.run.context import RunContext, current_run, make_current
+from traced_tools.run.context import RunContext, current_run, leave_ended_runs, make_current
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -39,3 +39,4 @@ class RunPlace:
             make_current(self._outer_run)
         if otel_context.get_current() is self._context:  # baggage that the block has attached stays
             otel_context.attach(self._outer_context)
+        leave_ended_runs()

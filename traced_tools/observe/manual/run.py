@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import is_
 from time import perf_counter_ns
 from types import TracebackType
@@ -17,7 +18,7 @@ from weakref import WeakValueDictionary
 from opentelemetry import context as otel_context
 
 from traced_tools.client_settings import check_agent
-from traced_tools.core.approval import Approve, PendingCall, Reject
+from traced_tools.core.approval import CallDecision, PendingCall
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import with_results
 from traced_tools.core.identity import check_principal, checked_actors
@@ -30,6 +31,7 @@ from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import in_finalizer
 from traced_tools.flow.flow import Execution, adrive, call
 from traced_tools.observe.agent_version import AgentDigests
+from traced_tools.observe.manual.answer_calls import AnswerCalls
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall, ManualQuestion
 from traced_tools.observe.manual.place import RunPlace
@@ -38,7 +40,7 @@ from traced_tools.observe.run_attributes import check_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.request_spec import instructions_of
-from traced_tools.run.context import RunContext, current_call, current_run
+from traced_tools.run.context import RunContext, current_call, current_run, leave_ended_runs
 from traced_tools.tools.advice import (
     ToolAdvice,
     advising_tools,
@@ -54,6 +56,7 @@ from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
 
     from traced_tools.audit.trail import AuditTrail
@@ -222,6 +225,7 @@ class ManualRun:
         self._messages = messages
         self._advisors = advisors
         self._iteration: ManualIteration | None = None
+        self._outside = AnswerCalls()  # the calls of an answer that belongs to no iteration
         self._is_detached = self._is_advancing = self._is_identified = False
         self._limit: StopReason | None = None
         self._pending: dict[str, PendingCall] = {}
@@ -259,13 +263,13 @@ class ManualRun:
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait for approval or input."""
-        return tuple(self._pending.values())
+        """The calls of the last answer that wait for approval or input."""
+        return tuple(chain.from_iterable(waiting.leaves() for waiting in self._pending.values()))
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the last answer that the application has neither executed nor answered."""
-        return () if self._iteration is None else tuple(call for call, _ in self._iteration.left_calls())
+        return tuple(call for call, _ in self._calls.left())
 
     @property
     def is_in_iteration(self) -> bool:
@@ -296,6 +300,7 @@ class ManualRun:
         if self._state != "new":
             raise RuntimeError("the run has begun before: call observe.run(...) for another one")
         self._state, run = "under way", self._run
+        run.around = leave_ended_runs(), otel_context.get_current()
         with ExitStack() as stack:
             stack.enter_context(RunPlace(run, otel_context.get_current()))
             run.begin()
@@ -313,14 +318,14 @@ class ManualRun:
         self._state = "ended"
         try:
             self._end_iteration(error)
+            self._leave_calls(self._outside, self._context, 0)
             self._observed.answered(self._output())
+            self._run.totals.ended = True
         except BaseException as problem:
+            self._run.totals.ended = True
             self._stack.__exit__(type(problem), problem, problem.__traceback__)
             raise
-        else:
-            self._stack.__exit__(kind, error, traceback)
-        finally:
-            self._run.totals.ended = True
+        self._stack.__exit__(kind, error, traceback)
 
     def begin(self) -> Self:
         """Begin the run without making it current here, for code that calls `end` in another context."""
@@ -357,6 +362,8 @@ class ManualRun:
         self._limit = self._limit or limit
         if limit is not None and (is_over or run.limits.on_limit != "conclude"):
             raise LoopLimitExceeded(limit, self, run.tally.broken_by)
+        self._leave_calls(self._outside, self._context, 0)
+        self._outside = self._outside.following((), NO_TOOLS, None)
         return ManualIteration(run, index, limit, self._place(), self._iteration_began, self._iteration_ended)
 
     def advance(self) -> ManualIteration:
@@ -417,7 +424,7 @@ class ManualRun:
             self._identify(called, question)
         return ManualModelCall(run, called, question, self._place(), self._answered)
 
-    def execute(self, tool: object, tool_call: ToolCall, *, decision: Approve | Reject | None = None) -> ToolResult:
+    def execute(self, tool: object, tool_call: ToolCall, *, decision: CallDecision | None = None) -> ToolResult:
         """Run a call that the model asks for, blocking, as the loop of a `ChatClient` does.
 
         The call is refused if no tool has its name, its arguments are invalid, a limit is reached, or an advisor or an
@@ -436,9 +443,7 @@ class ManualRun:
         with self._place() or nullcontext():
             return call(self._execute(tool, tool_call, decision, None))
 
-    async def aexecute(
-        self, tool: object, tool_call: ToolCall, *, decision: Approve | Reject | None = None
-    ) -> ToolResult:
+    async def aexecute(self, tool: object, tool_call: ToolCall, *, decision: CallDecision | None = None) -> ToolResult:
         """Run a call that the model asks for, on asyncio; see `execute`."""
         with self._place() or nullcontext():
             # it copies the context, in which it then runs to its end
@@ -454,38 +459,44 @@ class ManualRun:
             tool_call: the call.
             content: what the model reads, which is recorded only if content is captured.
         """
+        expect("content", content, str, "a str: what the model reads")
         with self._place() or nullcontext():
             return call(self._execute((), tool_call, None, content))
 
     async def _execute(
-        self, tool: object, tool_call: ToolCall, decision: Approve | Reject | None, content: str | None
+        self, tool: object, tool_call: ToolCall, decision: CallDecision | None, content: str | None
     ) -> ToolResult:
-        expect("tool_call", tool_call, ToolCall, "a ToolCall")
-        run, iteration = self._run, self._iteration
-        tools = NO_TOOLS if iteration is None else iteration.offered
-        if content is None:
-            tools = await self._select(tool).tool_set()
+        expect("tool_call", tool_call, ToolCall, "a ToolCall, such as ToolCall(name, arguments, id=...)")
+        run, calls = self._run, self._calls
+        index = 0 if self._iteration is None else self._iteration.index
+        tools = calls.offered if content is not None else await self._select(tool).tool_set()
+        waiting = self._pending.get(tool_call.id or "")
+        identified, place = calls.begin(tool_call) if waiting is None else (tool_call, calls.add())
         self._times.begin()
         result = await _MANAGER.execute_call(
             run,
-            tool_call,
+            identified,
             tools,
-            place=(0, 1) if iteration is None else iteration.execute(tool_call),
-            answer=iteration,
-            iteration=0 if iteration is None else iteration.index,
-            spent=None if iteration is None else iteration.spent,
+            place=place,
+            answer=calls,
+            iteration=index,
+            spent=calls.spent,
             decision=decision,
             result=content,
+            pending=waiting,
             book=partial(self._times.end, run.telemetry.ledger),
         )
-        if iteration is not None:
-            iteration.results.append(result)
+        calls.results.append(result)
         if result.pending is not None:
-            self._pending.update((waiting.call_id, waiting) for waiting in result.pending.leaves())
+            self._pending[result.call_id] = result.pending
         else:
             run.results.append(result)
             self._pending.pop(result.call_id, None)
         return result
+
+    @property
+    def _calls(self) -> AnswerCalls:
+        return self._outside if self._iteration is None else self._iteration.calls
 
     def _check_is_under_way(self) -> None:
         if self._state != "under way":
@@ -494,8 +505,13 @@ class ManualRun:
 
     def _answered(self, response: ChatResponse, offered: ToolSet) -> None:
         self.response = response
+        self._pending.clear()  # the conversation goes on without the results of calls that have waited
         if self._iteration is not None:
             self._iteration.answered(response, offered)
+            return
+        self._leave_calls(self._outside, self._context, 0)
+        spent = self._run.tally.exhausted_budget(self._run.spent())
+        self._outside = self._outside.following(response.tool_calls, offered, spent)
 
     def _iteration_began(self, iteration: ManualIteration) -> None:
         self._run.totals.iterations, self._iteration = iteration.index, iteration
@@ -503,11 +519,16 @@ class ManualRun:
     def _iteration_ended(self, iteration: ManualIteration) -> None:
         """Record the calls of an iteration that the application has left, and whether all calls failed."""
         self._iteration = None
-        for tool_call, place in iteration.left_calls():
-            _MANAGER.skip_call(self._run, tool_call, iteration.offered, place, iteration.index)
-        parts = [result.part() for result in iteration.results]
+        self._leave_calls(iteration.calls, iteration.context, iteration.index)
+        parts = [result.part() for result in iteration.calls.results]
         if parts and not self._pending:
             self._run.tally.record_iteration(all(part.is_error for part in parts))
+
+    def _leave_calls(self, calls: AnswerCalls, context: Context, index: int) -> None:
+        """Record the calls of an answer that the application has left."""
+        with RunPlace(self._run, context):
+            for tool_call, place in calls.left():
+                _MANAGER.skip_call(self._run, tool_call, calls.offered, place, index)
 
     def _end_iteration(self, error: BaseException | None) -> None:
         """End the iteration that `advance` has begun, if there is one."""
@@ -565,7 +586,7 @@ class ManualRun:
 
     def _stop_reason(self, message: AssistantMessage) -> StopReason:
         if self._pending:
-            is_for_input = all(waiting.input is not None or waiting.held for waiting in self._pending.values())
+            is_for_input = all(waiting.input is not None or waiting.held for waiting in self.pending)
             return "awaiting_input" if is_for_input else "awaiting_approval"
         if self._limit is not None:
             return self._limit
@@ -610,5 +631,5 @@ def current_manual_run() -> ManualRun | None:
 
     A run that has ended is none.
     """
-    run = current_run()
-    return None if run is None or run.totals.ended else _RUNS.get(run.id)
+    run = leave_ended_runs()
+    return None if run is None else _RUNS.get(run.id)
