@@ -29,9 +29,9 @@ in_each_era = pytest.mark.parametrize("era", ["modern", "handshake"])
 
 
 @contextmanager
-def listening(app: Any) -> Iterator[str]:
-    """Serve an ASGI application on a free port until the block ends, and return its URL with the path `/mcp`."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def listening(app: Any, listener: socket.socket | None = None) -> Iterator[str]:
+    """Serve an ASGI application until the block ends, on a free port by default, and return its URL with `/mcp`."""
+    listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=[[listener]])

@@ -37,13 +37,14 @@ from traced_tools.core.tool_context import OnProgress
 from traced_tools.errors import McpCallLost, McpError, McpRequestError, McpUnavailable
 from traced_tools.flow.workers import finished_future
 from traced_tools.mcp.answering import Answering
+from traced_tools.mcp.authentication import RequestNotSent
 from traced_tools.mcp.listing import OmittedTool
 from traced_tools.mcp.messages import UnreadableMessage
 from traced_tools.mcp.questions import Ask
 from traced_tools.mcp.scopes import count_omitted_server, count_omitted_tools
 from traced_tools.mcp.sdk_logs import OURS, OurCode
 from traced_tools.mcp.session import CLOSED, EndedByProbe, Session, causes_of
-from traced_tools.mcp.transports import HeadersFailed, Transport
+from traced_tools.mcp.transports import Transport
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.run_telemetry import current_telemetry
 
@@ -331,7 +332,7 @@ class Connection:
             if error.code == INVALID_REQUEST and error.message in _EXPIRED:
                 await self._end(session)
                 raise _Lost(was_sent=False) from None
-            if isinstance(error.data, HeadersFailed):
+            if isinstance(error.data, RequestNotSent):
                 raise McpUnavailable(self.name, f"was not sent the request: {error.data}") from None
             await self._doubt(session)
             if isinstance(error.data, UnreadableMessage):
@@ -436,7 +437,7 @@ class Connection:
         innermost = errors[-1]
         if not isinstance(innermost, MCPError):
             why = error_type(innermost)
-        elif isinstance(innermost.data, HeadersFailed):
+        elif isinstance(innermost.data, RequestNotSent):
             why = str(innermost.data)
         elif isinstance(innermost.data, UnreadableMessage):
             why = "it answers with something that cannot be read"

@@ -21,6 +21,8 @@ from traced_tools.flow.workers import is_on_portal, run_async
 from traced_tools.models.base import ChatModel
 
 try:
+    import httpx2
+
     from traced_tools.mcp.answering import Answering, Elicit, Roots
     from traced_tools.mcp.answering import Sampling as Sampling
     from traced_tools.mcp.connection import MAX_TOOLS
@@ -148,6 +150,7 @@ class McpToolset:
         *,
         name: str,
         headers: Headers | None = None,
+        auth: httpx2.Auth | None = None,
         filter: Filter | None = None,
         prefix: bool = False,
         pin: str | os.PathLike[str] | None = None,
@@ -166,10 +169,11 @@ class McpToolset:
 
         Args:
             url: the URL, such as `http://127.0.0.1:8000/mcp`.
-            name: the name of the server; see `stdio`, also for the arguments after `headers`.
+            name: the name of the server; see `stdio`, also for the arguments after `auth`.
             headers: headers of each request, such as `{"Authorization": f"Bearer {token}"}`, or a function that
                 returns them and is called for each request, such as one that renews a token. A plain function runs in
                 a thread, an async one on the event loop of the connection.
+            auth: authenticates each request: an `httpx2.Auth`, such as an `OAuthClientProvider` of the MCP SDK.
             filter: chooses tools.
             prefix: whether the names of all tools begin with the name of the server, also if it is the only or the
                 first one of its toolset.
@@ -190,7 +194,8 @@ class McpToolset:
                 `stdio` does.
         """
         expect("url", url, str, "a str")
-        transport = StreamableHttpTransport(_checked_name(name), url, headers, _checked_era(era))
+        expect("auth", auth, (httpx2.Auth, type(None)), "an httpx2.Auth or None")
+        transport = StreamableHttpTransport(_checked_name(name), url, headers, _checked_era(era), auth)
         answering = Answering(name, elicit, Sampling(sample) if isinstance(sample, ChatModel) else sample, roots)
         return cls._with_server(
             transport, filter, prefix, pin, on_change, context_keys, idempotent, answering, timeout, max_tools, required

@@ -34,6 +34,7 @@ from mcp_types import (
 from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.workers import in_thread
+from traced_tools.mcp.authentication import Authentication, RequestNotSent, is_of_authentication
 from traced_tools.mcp.messages import UnreadableMessage, read_message
 from traced_tools.mcp.scopes import McpEndpoint
 from traced_tools.mcp.sdk_functions import with_globals
@@ -222,6 +223,7 @@ class StreamableHttpTransport:
         url: the URL of its endpoint.
         headers: headers of each request, such as those with a key, or a function that returns them.
         era: how to speak with it.
+        auth: authenticates each request, such as by OAuth.
 
     Raises:
         ConfigurationError: if the URL is not one of HTTP, or a header has characters that no header has.
@@ -229,7 +231,9 @@ class StreamableHttpTransport:
 
     exit_status: int | None = None
 
-    def __init__(self, name: str, url: str, headers: Headers | None, era: Era = "auto") -> None:
+    def __init__(
+        self, name: str, url: str, headers: Headers | None, era: Era = "auto", auth: httpx2.Auth | None = None
+    ) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -241,6 +245,7 @@ class StreamableHttpTransport:
             )
         self._renew = headers if callable(headers) else None
         self._headers = {} if headers is None or callable(headers) else _checked_headers(name, headers)
+        self.auth = None if auth is None else Authentication(auth)
         self.endpoint = McpEndpoint(name, "tcp", parts.hostname, port or _PORTS[parts.scheme])
         self.place = f"{self.endpoint.address}:{self.endpoint.port}"
         self.era: Era = era
@@ -269,7 +274,8 @@ class StreamableHttpTransport:
         # no limit for reading: a server may think as long as the time-out of the call lets it
         timeout = httpx2.Timeout(30.0, read=None)
         self.refusal = None
-        async with httpx2.AsyncClient(headers={**_HEADERS, **self._headers}, timeout=timeout) as client:
+        headers = {**_HEADERS, **self._headers}
+        async with httpx2.AsyncClient(headers=headers, auth=self.auth, timeout=timeout) as client:
             client.event_hooks = {"response": [partial(self._see, sockets)]}
             if self._renew is not None:
                 client.event_hooks |= {"request": [partial(self._add_headers, client, self._renew)]}
@@ -279,6 +285,8 @@ class StreamableHttpTransport:
         self, client: httpx2.AsyncClient, function: Callable[[], Any], request: httpx2.Request
     ) -> None:
         """Add the headers that the application's function returns for this request, except those of the protocol."""
+        if is_of_authentication(request):  # the headers are for the server alone
+            return
         try:
             with anyio.fail_after(_HEADER_SECONDS):
                 renewed: Any = function() if _is_async(function) else await in_thread(function)
@@ -286,7 +294,7 @@ class StreamableHttpTransport:
                     renewed = await renewed
             headers = _checked_headers(self.endpoint.name, renewed)
         except Exception as error:  # whose text may quote a token
-            raise HeadersFailed(error_type(error)) from None
+            raise RequestNotSent(f"the function of headers= raised {error_type(error)}") from None
         for name, value in headers.items():
             if request.headers.get(name) == client.headers.get(name):
                 request.headers[name] = value
@@ -295,10 +303,11 @@ class StreamableHttpTransport:
         """Keep the socket and the status of a response, and limit its size unless it is a stream: the SDK does not."""
         if (stream := response.extensions.get("network_stream")) is not None:
             sockets.add(stream)
-        if response.status_code >= 400 and response.request.method == "POST":
+        request = response.request
+        if response.status_code >= 400 and request.method == "POST" and not is_of_authentication(request):
             self.refusal = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.DecodingError("the response is compressed, which was not asked for", request=response.request)
+            raise httpx2.DecodingError("the response is compressed, which was not asked for", request=request)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Limited(response.stream)
 
@@ -309,17 +318,6 @@ def _descriptors_of(streams: Iterable[Any]) -> Iterator[int]:
         connection = stream.get_extra_info("socket")
         if connection is not None and connection.fileno() >= 0:
             yield connection.fileno()
-
-
-class HeadersFailed(Exception):
-    """The function for headers failed, so that a request was not sent.
-
-    Args:
-        error_type: the type of its error.
-    """
-
-    def __init__(self, error_type: str) -> None:
-        super().__init__(f"the function of headers= raised {error_type}")
 
 
 def _is_async(function: Callable[[], Any]) -> bool:
@@ -343,7 +341,7 @@ class _HttpSession(StreamableHTTPTransport):
     async def _handle_post_request(self, ctx: RequestContext) -> None:
         try:
             await super()._handle_post_request(ctx)
-        except HeadersFailed as failure:  # which must not end the session with all of its calls
+        except RequestNotSent as failure:  # which must not end the session with all of its calls
             message = ctx.session_message.message
             if isinstance(message, JSONRPCRequest):
                 error = ErrorData(code=INTERNAL_ERROR, message=str(failure), data=failure)

@@ -21,10 +21,11 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 from pydantic_core import from_json
 
 from traced_tools.flow.workers import finished_future
+from traced_tools.mcp.authentication import RequestNotSent
 from traced_tools.mcp.proxy.client_message import ClientMessage, read_client_message, request_key
 from traced_tools.mcp.proxy.gate import ConnectionLost
 from traced_tools.mcp.proxy.server_events import read_end, server_events
-from traced_tools.mcp.transports import HeadersFailed, StreamableHttpTransport
+from traced_tools.mcp.transports import StreamableHttpTransport
 from traced_tools.observe.names import TOOLS_CALL
 
 ACCEPTED: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -36,7 +37,7 @@ _GOODBYE: Final = 2.0
 """Seconds that a server has to confirm the end of its session."""
 _MOST_RESUMED: Final = 5
 """How often the stream of an answer is resumed without a new event."""
-FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, HeadersFailed, OSError)
+FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, RequestNotSent, OSError)
 SchemaOf = Callable[[str], Mapping[str, Any] | None]
 """Returns the schema of the arguments of a tool; None if it is not known."""
 
