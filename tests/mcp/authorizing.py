@@ -46,6 +46,8 @@ class Authorization:
         refusal: the error that logins end with, or None.
         redirects: the URLs that browsers were sent to.
         grants: the grants for which tokens were requested.
+        headers: the headers of these requests.
+        presented: the tokens that the server was sent.
         valid: the tokens that the server accepts.
     """
 
@@ -56,6 +58,7 @@ class Authorization:
         self.redirects: list[str] = []
         self.grants: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.presented: list[str] = []
         self.valid: dict[str, AccessToken] = {}
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self._codes: dict[str, AuthorizationCode] = {}
@@ -111,6 +114,7 @@ class Authorization:
         return token
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        self.presented.append(token)
         return self.valid.get(token)
 
     # What the SDK asks of an authorization server.

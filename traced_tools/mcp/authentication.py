@@ -8,6 +8,7 @@ from typing import Final
 import httpx2
 from mcp.client.auth import OAuthClientProvider
 
+from traced_tools.errors import ConfigurationError
 from traced_tools.observe.failures import error_type
 
 _MARK: Final = "traced_tools.authentication"
@@ -52,7 +53,7 @@ class Authentication(httpx2.Auth):
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
-        except LoginFailed as error:
+        except (LoginFailed, ConfigurationError) as error:
             raise RequestNotSent(f"authentication failed: {error}") from None
         except Exception as error:
             raise RequestNotSent(f"authentication failed with {error_type(error)}") from None

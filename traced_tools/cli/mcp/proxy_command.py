@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,11 @@ from traced_tools.cli.mcp.serving_options import (
     read_token,
     report_url,
 )
-from traced_tools.core.variables import DEV
+from traced_tools.core.variables import DEV, MCP_CLIENT_SECRET
 
 if TYPE_CHECKING:
+    import httpx2
+
     from traced_tools.mcp.pinning import PinFile
     from traced_tools.mcp.proxy.gate import Gate
     from traced_tools.mcp.transports import StreamableHttpTransport
@@ -62,6 +65,30 @@ def proxy(
             metavar="NAME=VARIABLE",
             help="A header for the server at a URL, and the environment variable with its value, such as "
             "Authorization=MCP_AUTHORIZATION.",
+            show_default=False,
+        ),
+    ] = None,
+    oauth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Log in at the server with a browser, and keep the tokens in this file.",
+            show_default=False,
+        ),
+    ] = None,
+    oauth_client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help=f"Get tokens for the server without a person: the client id, whose secret is in {MCP_CLIENT_SECRET}.",
+            show_default=False,
+        ),
+    ] = None,
+    oauth_issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The authorization server of the client id; no other one gets the secret.",
             show_default=False,
         ),
     ] = None,
@@ -114,21 +141,50 @@ def proxy(
         from traced_tools.mcp.proxy.gate import Gate
         from traced_tools.mcp.scopes import McpEndpoint
 
-        target = _url_transport(name, url, header or ()) if url is not None else None
+        auth = _authentication(url, oauth, oauth_client_id, oauth_issuer)
+        target = _url_transport(name, url, header or (), auth) if url is not None else None
         endpoint = McpEndpoint(name, "pipe") if target is None else target.endpoint
         token = read_token(transport, host)
         with _telemetry(name), _advisors(policy, audit) as advisors:
             gate = Gate(name, endpoint, advisors=advisors, pins=_pin_file(pins, on_change))
+            if target is not None and auth is not None:
+                _log_in(target)
             if transport is ServingTransport.HTTP and target is not None:
                 _serve_http(gate, target, token, host, port)
             else:
                 exit_status.status = _serve_stdio(gate, target, command or ())
 
 
-def _url_transport(name: str, url: str, headers: Sequence[str]) -> StreamableHttpTransport:
+def _authentication(
+    url: str | None, tokens: Path | None, client_id: str | None, issuer: str | None
+) -> httpx2.Auth | None:
+    """Return what authenticates requests to the server, or exit with status 2 if the options don't fit."""
+    if tokens is None and client_id is None and issuer is None:
+        return None
+    if url is None:
+        exit_with(COMMAND, FAILED, "--oauth... is for a server at a URL: pass --url")
+    if (client_id is None) != (issuer is None) or (tokens is None) == (client_id is None):
+        exit_with(COMMAND, FAILED, "pass either --oauth FILE, or --oauth-client-id ID --oauth-issuer URL")
+    from traced_tools.mcp.proxy.login import BrowserLogin, client_credentials
+
+    if tokens is not None:
+        return BrowserLogin(url, tokens, lambda address: typer.echo(f"{COMMAND}: log in at {address}", err=True))
+    secret = os.environ.get(MCP_CLIENT_SECRET, "").strip()
+    if not secret:
+        exit_with(COMMAND, FAILED, f"there is no secret of the client id: set {MCP_CLIENT_SECRET}")
+    return client_credentials(url, str(client_id), secret, str(issuer))
+
+
+def _log_in(target: StreamableHttpTransport) -> None:
+    from traced_tools.mcp.proxy.login import log_in
+
+    asyncio.run(log_in(target))
+
+
+def _url_transport(name: str, url: str, headers: Sequence[str], auth: httpx2.Auth | None) -> StreamableHttpTransport:
     from traced_tools.mcp.transports import StreamableHttpTransport
 
-    return StreamableHttpTransport(name, url, dict(map(read_header, headers)))
+    return StreamableHttpTransport(name, url, dict(map(read_header, headers)), auth=auth)
 
 
 def _serve_http(gate: Gate, target: StreamableHttpTransport, token: str | None, host: str, port: int) -> None:

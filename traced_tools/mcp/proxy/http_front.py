@@ -29,7 +29,7 @@ from traced_tools.mcp.proxy.client_message import (
 from traced_tools.mcp.proxy.gate import ConnectionLost, Gate, ServerAnswer
 from traced_tools.mcp.proxy.relay import CANCELLED, CHANGED, list_all, request_of_gateway, resolve
 from traced_tools.mcp.proxy.server_events import ServerEvent, as_event, read_end, server_events
-from traced_tools.mcp.proxy.url_server import ACCEPTED, FAILURES, SESSION, answer_to, read_answer
+from traced_tools.mcp.proxy.url_server import ACCEPTED, FAILURES, SESSION, answer_to, connection_lost, read_answer
 from traced_tools.mcp.server import principal_of_scope
 from traced_tools.mcp.transports import StreamableHttpTransport
 from traced_tools.observe import names
@@ -54,7 +54,7 @@ class ProxyApp(GuardedApp):
         gate: decides about calls.
         transport: the way to the server.
         token: the token that clients must send, or several by the names of their holders. Without one, the header
-            `Authorization` of clients is for the server, and passes.
+            `Authorization` of clients is for the server, and passes, unless the gateway has a token for the server.
     """
 
     def __init__(self, gate: Gate, transport: StreamableHttpTransport, *, token: Token | None = None) -> None:
@@ -65,7 +65,8 @@ class ProxyApp(GuardedApp):
         self.calls: dict[tuple[str | None, str | None], asyncio.Task[Any]] = {}
         self._transport = transport
         own_headers = {name.lower() for name in transport.header_names}
-        self._withheld = _OWN | own_headers | ({"authorization"} if token is not None else set())
+        is_authorized = token is not None or transport.auth is not None
+        self._withheld = _OWN | own_headers | ({"authorization"} if is_authorized else set())
         self._sessions: OrderedDict[str, ClientFacts] = OrderedDict()
         self._opened = AsyncExitStack()
         self._client: httpx2.AsyncClient | None = None
@@ -85,8 +86,8 @@ class ProxyApp(GuardedApp):
         try:
             async with self._client.stream(method, self._transport.url, content=data, headers=headers) as response:
                 yield response
-        except FAILURES:
-            raise ConnectionLost from None
+        except FAILURES as error:
+            raise connection_lost(error) from None
 
     def facts_of(self, session: str | None) -> ClientFacts:
         """Return what the client of a session has said."""

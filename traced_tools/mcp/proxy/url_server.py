@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -28,6 +29,7 @@ from traced_tools.mcp.proxy.server_events import read_end, server_events
 from traced_tools.mcp.transports import StreamableHttpTransport
 from traced_tools.observe.names import TOOLS_CALL
 
+_LOG = logging.getLogger(__name__)
 ACCEPTED: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
@@ -135,8 +137,8 @@ class UrlConnection:
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
                     return await self._receive(message, response)
                 return self._take_body(message, response.status_code, await response.aread())
-        except FAILURES:
-            raise ConnectionLost from None
+        except FAILURES as error:
+            raise connection_lost(error) from None
 
     def _begin(self, message: ClientMessage, response: httpx2.Response) -> None:
         """Take over the session that the server begins, and listen to its own messages once it has begun."""
@@ -203,16 +205,27 @@ class UrlConnection:
             headers = {"Accept": "text/event-stream", **self._headers}
             if last is not None:
                 headers["Last-Event-ID"] = last
-            with suppress(*FAILURES):
+            try:
                 async with self._client.stream("GET", self._url, headers=headers) as response:
                     if not response.is_success:
                         return
                     last = await self._take_events(None, response, last)
+            except RequestNotSent:  # there is no token, and a request of the client has to get one
+                return
+            except FAILURES:
+                pass
             await asyncio.sleep(_PAUSE)
 
 
 _ANSWERED: Final = "answered, which no id of an event is: \n"
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+def connection_lost(error: Exception) -> ConnectionLost:
+    """Return the error for a request that failed, and log why it was not sent, if it was not."""
+    if isinstance(error, RequestNotSent):
+        _LOG.warning("the MCP server was not sent a request: %s", error)
+    return ConnectionLost()
 
 
 def read_answer(data: bytes) -> Any:
