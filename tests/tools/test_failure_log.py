@@ -18,7 +18,7 @@ from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools import FunctionToolCallback, ToolCallingManager, failure_log
 
-LINE = "the tool look failed with NameError; the model gets the error and the run goes on"
+LINE = "the tool look failed with NameError; the model gets an error, or the run fails"
 
 
 def look(text: str) -> str:

@@ -40,7 +40,7 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
     traceback = captured()
     if traceback is None and debugging:
         traceback = _format(error, may_quote)
-    summary = f"the tool {result.tool} failed with {kind}; the model gets the error and the run goes on"
+    summary = f"the tool {result.tool} failed with {kind}; the model gets an error, or the run fails"
     if traceback is None:
         _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", summary, DEBUG)
     else:
