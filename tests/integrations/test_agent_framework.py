@@ -359,6 +359,18 @@ def test_a_limit_that_raises_ends_the_run(mode: str) -> None:
 
 
 @both
+def test_a_call_after_a_limit_is_recorded_once_under_its_name(mode: str) -> None:
+    seen, calls = Run(), [[ToolCall("add", {"a": number, "b": 2}, id=f"c{number}")] for number in range(2)]
+    telemetry, agent = of(*calls, tools=[add], audit=seen.trail, limits=LoopLimits(max_iterations=1))
+    with pytest.raises(LoopLimitExceeded):
+        run(mode, agent)
+    assert decisions(telemetry) == ["allowed", "limited"]
+    assert telemetry.one("refuse_tool").name == "refuse_tool add"
+    recorded = [draft.fields["decision"] for draft in seen.trail.drafts if draft.kind == "decision"]
+    assert recorded == ["allowed", "limited"]
+
+
+@both
 def test_nothing_that_is_said_leaves_the_process_without_capture(mode: str) -> None:
     telemetry = Telemetry()
     call = ToolCall("add", {"a": SECRET, "b": 1}, id="c1")

@@ -167,10 +167,11 @@ class _ModelCalls(maf.ChatMiddleware):
             await call_next()
             return
         _answer_calls(of_run, context.messages)
+        # also after a limit, when the model is not offered them: the framework still knows them
+        tools = [tool for tool in _function_tools(context.options) if not tool.declaration_only]
         if not of_run.is_in_iteration and of_run.advance().limit is not None:
             options = (context.options or {}).items()
             context.options = {name: value for name, value in options if name not in _TOOL_OPTIONS}
-        tools = [tool for tool in _function_tools(context.options) if not tool.declaration_only]
         model_call = _model_call(of_run, context)
         if not context.stream:
             with model_call:
