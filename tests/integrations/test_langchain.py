@@ -403,10 +403,43 @@ def test_a_call_can_wait_for_approval_while_the_graph_is_interrupted(mode: str, 
     assert [request["args"] for request in waiting.value["action_requests"]] == [{"amount": 90}]
     assert attribute(seen, "invoke_agent", names.LOOP_STOP_REASON) == "awaiting_approval"
     assert attribute(seen, "invoke_agent", names.CONVERSATION_ID) == "t1"
+    assert decisions(seen) == ["pending"]
+    seen.trail.drafts.clear()
     state = run(mode, agent, Command(resume={"decisions": [answered]}), THREAD)
     assert texts(state)[0].endswith(text)
-    assert decisions(seen)[-len(recorded) :] == recorded
-    assert len(seen.telemetry.named("invoke_agent")) == 2
+    assert decisions(seen) == recorded
+    assert [draft.kind for draft in seen.trail.drafts].count("intent") == 1
+    _, resumed = seen.telemetry.named("invoke_agent")
+    assert (resumed.attributes or {})[names.LOOP_TOOL_CALLS] == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_of_which_the_decision_cannot_be_read_waits_on(mode: str) -> None:
+    seen = Run()
+    options = {"checkpointer": InMemorySaver()}
+    script = [asks_for(("pay", {"amount": 90})), AIMessage("Done.")]
+    agent = agent_of(seen, [pay], *script, options=options, advisors=[PolicyAdvisor(ASKS)])
+    run(mode, agent, config=THREAD)
+    with pytest.raises(ValueError, match="must be 'approve', 'edit' or 'reject'"):
+        run(mode, agent, Command(resume={"decisions": [{"type": "maybe"}]}), THREAD)
+    assert decisions(seen) == ["pending", "pending"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_asks_a_person_itself_gets_its_own_answer_after_the_approval(mode: str) -> None:
+    seen = Run()
+
+    def pay() -> str:
+        """Pay somebody."""
+        return f"paid {interrupt('Whom?')}"
+
+    script = [asks_for(("pay", {})), AIMessage("Done.")]
+    options = {"checkpointer": InMemorySaver()}
+    agent = agent_of(seen, [pay], *script, options=options, advisors=[PolicyAdvisor(ASKS)])
+    run(mode, agent, config=THREAD)
+    run(mode, agent, Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
+    assert texts(run(mode, agent, Command(resume="Ana"), THREAD)) == ["paid Ana"]
+    assert decisions(seen) == ["pending", "approved", "input_required", "approved", "ok"]
 
 
 @pytest.mark.parametrize("mode", MODES)

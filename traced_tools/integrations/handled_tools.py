@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, Self, TypeVar
 
+from traced_tools.core.approval import Approve, PendingCall, Reject
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.observe.manual.run import ManualRun
@@ -32,6 +33,10 @@ class HandledCall(ABC):
     async def arun(self, arguments: str) -> str:
         """Have the framework run the tool on asyncio; see `run`."""
 
+    def framework_decision(self, pending: PendingCall) -> Approve | Reject | None:
+        """Return what a person has decided about the call, if the framework has asked one; None if nobody has."""
+        return None
+
 
 _CALL: ContextVar[HandledCall] = ContextVar("traced_tools_handled_call")
 
@@ -54,6 +59,10 @@ class HandledTool:
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Have the framework run the tool on asyncio."""
         return await _CALL.get().arun(tool_input)
+
+    def framework_decision(self, pending: PendingCall) -> Approve | Reject | None:
+        """Return the decision that the framework has about a call that waits; None if it has none."""
+        return _CALL.get().framework_decision(pending)
 
     def __repr__(self) -> str:
         return f"<HandledTool {self.definition.name}>"

@@ -113,8 +113,6 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         tools = graph.tools_of(request)
         with call:
             result = graph.run.execute(tools, call.requested)
-            if (pending := call.undecided(result)) is not None:
-                result = graph.run.execute(tools, call.requested, decision=ask(pending))
         return call.reply(result)
 
     async def awrap_tool_call(
@@ -125,8 +123,6 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         tools = graph.tools_of(request)
         with call:
             result = await graph.run.aexecute(tools, call.requested)
-            if (pending := call.undecided(result)) is not None:
-                result = await graph.run.aexecute(tools, call.requested, decision=ask(pending))
         return call.reply(result)
 
     def _graph_run(self, request: ModelRequest[Any] | ToolCallRequest) -> _GraphRun:
@@ -315,7 +311,7 @@ class _FrameworkCall(HandledCall):
         self._value: Reply | None = None
         self._text = ""
         self._failed: ToolMessage | None = None
-        self._signal: GraphBubbleUp | None = None
+        self._signal: Exception | None = None
 
     def run(self, arguments: str) -> str:
         """Have the framework run the tool with JSON text, and return what the model reads."""
@@ -333,9 +329,13 @@ class _FrameworkCall(HandledCall):
             self._signal = signal
         return self._signalled()
 
-    def undecided(self, result: ToolResult) -> PendingCall | None:
-        """Return the call if nobody has decided about it, and its tool has not begun."""
-        return None if result.pending is None or result.pending.has_begun else result.pending
+    def framework_decision(self, pending: PendingCall) -> Approve | Reject | None:
+        """Return the decision with which the graph is resumed; None if the graph is to be interrupted for one."""
+        try:
+            return ask(pending)
+        except Exception as signal:  # an answer that can't be read leaves the call undecided, too
+            self._signal = signal
+        return None
 
     def reply(self, result: ToolResult) -> Reply:
         """Return the result to the framework: what its tool returned or raised, or why the call was refused."""

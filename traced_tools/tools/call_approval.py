@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from time import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from traced_tools.core.approval import Approve, Denied, Reject, Undecided
+from traced_tools.core.approval import Approve, Denied, PendingCall, Reject, Undecided
 from traced_tools.core.conversation import NOT_RUN
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.tool_result import ToolResult
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from traced_tools.tools.invocation import ToolInvocation
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class WaitingTool(Protocol):
+    """A tool whose calls wait in a framework, which asks a person and goes on in another run."""
+
+    def framework_decision(self, pending: PendingCall) -> Approve | Reject | None:
+        """Return what the person has decided about a call that waits; None if nobody has decided yet."""
 
 
 class CallApproval:
@@ -109,7 +117,7 @@ class CallApproval:
             requirement = call.metadata.requires_approval
             if requirement is False or (requirement is not True and not await _is_required(requirement, call)):
                 return None
-        decision = self.edit or self._decisions.get(call.arguments) or await self._ask(call)
+        decision = self.edit or self._decisions.get(call.arguments) or self._resumed(call, await self._ask(call))
         self._decisions[call.arguments] = decision  # an advisor that runs the call again doesn't ask again
         if isinstance(decision, Approval):
             self.granted = decision
@@ -147,8 +155,7 @@ class CallApproval:
                     break
             if isinstance(answer, Approve):
                 waiting.decided("approved", answer.by, answer.code or call.code)
-                instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
-                return Approval(answer.by, answer.code, call.arguments, instead)
+                return _granted(call, answer)
             if isinstance(answer, Undecided):
                 result = _pending_result(request, call.code)
             elif isinstance(answer, Reject):
@@ -157,6 +164,15 @@ class CallApproval:
                 result = call.denied(answer.reason, code=answer.code, rule=call.rule)
             waiting.decided(result.decision, result.by, result.reason_code)
         return result if isinstance(answer, Undecided) else replace(result, advisor=approver.name)
+
+    def _resumed(self, call: ToolInvocation, decision: Approval | ToolResult) -> Approval | ToolResult:
+        """Return a decision, or that of the framework if the call would wait and has waited there in another run."""
+        if isinstance(decision, Approval) or decision.pending is None or not isinstance(self._tool, WaitingTool):
+            return decision
+        answer = self._tool.framework_decision(decision.pending)
+        if isinstance(answer, Reject):
+            return rejected_result(call.id, call.name, answer, call.code, call.rule)
+        return decision if answer is None else _granted(call, answer)
 
     def request(self, call: ToolInvocation) -> ApprovalRequest:
         """Return the request for approval of the call, as it has passed the advisors."""
@@ -186,6 +202,11 @@ async def _is_required(requirement: Callable[..., object], call: ToolInvocation)
         kind = error_type(error)  # its text may quote arguments
         _LOG.warning("requires_approval of the tool %s failed: %s; the call requires approval", call.name, kind)
         return True
+
+
+def _granted(call: ToolInvocation, answer: Approve) -> Approval:
+    instead = None if answer.arguments is None else ToolCall(call.name, answer.arguments).arguments
+    return Approval(answer.by, answer.code, call.arguments, instead)
 
 
 def _pending_result(request: ApprovalRequest, code: str | None, reason: str = "it waits for approval.") -> ToolResult:
