@@ -331,6 +331,7 @@ def test_a_tool_node_of_another_graph_decides_and_records(is_async: bool) -> Non
     state = asyncio.run(patiently(compiled.ainvoke(calls))) if is_async else compiled.invoke(calls)
     assert texts(state) == ["3", "The call was not run: the policy does not allow it"]
     assert sorted(name for name, _ in read(seen)) == ["execute_tool add", "invoke_agent desk", "refuse_tool pay"]
+    assert attribute(seen, "invoke_agent", names.LOOP_STOP_REASON) == "answered"
 
 
 # What is decided.

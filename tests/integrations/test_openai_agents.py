@@ -187,7 +187,25 @@ def test_an_agent_after_a_handoff_has_a_nested_run(mode: str) -> None:
     agent.handoffs = [Agent("billing", model=scripted([CALL], "Paid."), tools=[function_tool(add)])]
     assert run(mode, runner, agent).final_output == "Paid."
     assert telemetry.parent(telemetry.one("invoke_agent billing")) == "execute_tool transfer_to_billing"
+    reasons = [(span.attributes or {})[names.LOOP_STOP_REASON] for span in telemetry.named("invoke_agent")]
+    assert reasons == ["answered", "answered"]
     telemetry.check_each_ended_once()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_around_a_handoff_has_the_answer_of_the_last_agent_and_the_calls_that_wait(mode: str) -> None:
+    telemetry, runner, agent = of([ToolCall("transfer_to_billing", {}, id="t1")])
+    waiting = function_tool(add, needs_approval=True)
+    agent.handoffs = [Agent("billing", model=scripted([CALL], "Paid."), tools=[waiting])]
+    with observe.run("desk", telemetry=telemetry.options) as outer:
+        result = run(mode, runner, agent)
+        assert [pending.tool for pending in outer.pending] == ["add"]
+    reasons = {(span.attributes or {})[names.LOOP_STOP_REASON] for span in telemetry.named("invoke_agent")}
+    assert reasons == {"awaiting_approval"}
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    with observe.run("desk", telemetry=telemetry.options) as outer:
+        assert run(mode, runner, agent, state).final_output == outer.content == "Paid."
 
 
 @pytest.mark.parametrize("mode", MODES)

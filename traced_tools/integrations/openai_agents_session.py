@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from agents import (
@@ -130,9 +131,13 @@ class AgentSession:
 
     def end(self, error: BaseException | None) -> None:
         """End the runs that the session has begun, the innermost first."""
-        for run in reversed(self._own_runs):
-            run.end(error)
-        if self._outer is not None:
+        runs = self._own_runs if self._outer is None else [self._outer, *self._own_runs]
+        for outer, inner in reversed([*pairwise(runs)]):
+            inner.end(error)
+            outer.answered_by(inner)
+        if self._outer is None:
+            runs[0].end(error)
+        else:
             leave(self._outer)
 
     def end_with_task(self, result: RunResultStreaming, task: asyncio.Task[Any]) -> None:

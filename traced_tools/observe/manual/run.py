@@ -494,6 +494,11 @@ class ManualRun:
             self._pending.pop(result.call_id, None)
         return result
 
+    def answered_by(self, run: ManualRun) -> None:
+        """Take the answer of a run to which the agent has handed off, and the calls that wait in it."""
+        self.response = run.response or self.response
+        self._pending.update(run._pending)
+
     @property
     def _calls(self) -> AnswerCalls:
         return self._outside if self._iteration is None else self._iteration.calls
@@ -590,7 +595,7 @@ class ManualRun:
             return "awaiting_input" if is_for_input else "awaiting_approval"
         if self._limit is not None:
             return self._limit
-        return "advisor" if message.tool_calls or self.response is None else "answered"
+        return "advisor" if message.tool_calls else "answered"
 
     def __repr__(self) -> str:
         return f"<ManualRun {self._run.id} of {self._run.agent}: {self._state}>"
