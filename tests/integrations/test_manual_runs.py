@@ -316,6 +316,17 @@ def test_an_approver_decides_while_the_call_waits() -> None:
 # Calls that are left, answered, or not of the answer.
 
 
+def test_a_call_that_is_left_belongs_to_its_iteration_wherever_the_run_ends() -> None:
+    telemetry = Telemetry()
+    run = observe.run("desk", telemetry=telemetry.options).begin()
+    run.advance()
+    ask(run, CALL)
+    run.end()
+    (iteration,), (refused,) = telemetry.named("iteration"), telemetry.named("refuse_tool add")
+    assert refused.parent is not None
+    assert refused.parent == iteration.context
+
+
 def test_a_call_that_the_application_leaves_has_a_span_and_an_intent() -> None:
     run = Run()
     with observe.run("desk", audit=run.trail, telemetry=run.telemetry.options) as by_hand:  # type: ignore[arg-type]

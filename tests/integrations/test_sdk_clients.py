@@ -114,6 +114,22 @@ def test_a_request_outside_of_a_run_is_a_run(api: str, is_streamed: bool, teleme
 
 
 @both
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_call_that_nobody_executes_belongs_to_the_iteration_of_its_request(
+    api: str, is_streamed: bool, telemetry: Telemetry
+) -> None:
+    replies = [*(streamed if is_streamed else whole)(api, [ToolCall("add", {"a": 1}, id="c1")])]
+    with ReplayServer(replies) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client, telemetry=telemetry.options)
+        answer = APIS[api].create(traced, APIS[api].begin(), APIS[api].tools, is_streamed)
+        for _ in answer if is_streamed else ():
+            pass
+    (iteration,), (refused,) = telemetry.named("iteration"), telemetry.named("refuse_tool add")
+    assert refused.parent is not None
+    assert refused.parent == iteration.context
+
+
+@both
 def test_the_client_of_the_application_stays_as_it_is(api: str, telemetry: Telemetry) -> None:
     with ReplayServer(whole(api, "a", "b")) as server, untraced(api, server.url) as client:
         traced = TRACED[api](client, telemetry=telemetry.options)
