@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from anthropic import Anthropic, Stream
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import Message, RawMessageStreamEvent, TextBlock
 
 from tests.captured import Telemetry
 from tests.fixtures import Exchange, exchanges, wire_cases
@@ -18,7 +19,7 @@ from tests.models.anthropic import test_recorded as own_recorded
 from tests.models.recorded import without_made_up_ids
 from tests.modes import ALL_MODES
 from traced_tools import observe
-from traced_tools.integrations.anthropic import tool_calls, traced
+from traced_tools.integrations.anthropic import tool_calls, tool_result, traced
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply
@@ -130,5 +131,13 @@ def test_answers_that_are_sent_back_as_objects_are_recorded(telemetry: Telemetry
 
 def test_only_an_answer_has_calls() -> None:
     assert tool_calls(Message.model_validate(MESSAGES_API.whole(0, TURNS[0])))[0].name == "add"
-    with pytest.raises(TypeError, match="answer must be"):
-        tool_calls("an answer")
+    for wrong in ("an answer", TextBlock(type="text", text="an answer"), Message):
+        with pytest.raises(TypeError, match="answer must be a Message"):
+            tool_calls(wrong)
+
+
+def test_only_a_result_is_written_for_the_model() -> None:
+    wrong: Any
+    for wrong in ("paid 90", None, {"content": "paid 90"}):
+        with pytest.raises(TypeError, match="result must be a ToolResult"):
+            tool_result(wrong)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncAzureOpenAI, AzureOpenAI, OpenAI, Stream
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
@@ -23,7 +23,7 @@ from tests.models.recorded import without_made_up_ids
 from tests.modes import ALL_MODES
 from tests.waiting import patiently
 from traced_tools import ToolCall, observe
-from traced_tools.integrations.openai import tool_calls, traced
+from traced_tools.integrations.openai import tool_calls, tool_message, tool_output, traced
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply
@@ -179,5 +179,13 @@ def test_other_requests_are_not_observed(telemetry: Telemetry) -> None:
 def test_only_an_answer_has_calls() -> None:
     assert tool_calls(ChatCompletion.model_validate(CHAT.whole(0, TURNS[0]))) == tuple(TURNS[0])
     assert tool_calls(Response.model_construct(**RESPONSES.whole(0, [ToolCall("f", {}, id="c")])))[0].name == "f"
-    with pytest.raises(TypeError, match="answer must be"):
-        tool_calls("an answer")
+    for wrong in ("an answer", ChatCompletionMessage(role="assistant"), ChatCompletion):
+        with pytest.raises(TypeError, match="answer must be a ChatCompletion or a Response"):
+            tool_calls(wrong)
+
+
+@pytest.mark.parametrize("written", [tool_message, tool_output])
+def test_only_a_result_is_written_for_the_model(written: Any) -> None:
+    for wrong in ("paid 90", None, {"content": "paid 90"}):
+        with pytest.raises(TypeError, match="result must be a ToolResult"):
+            written(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar, Unpack
 
@@ -18,8 +19,17 @@ from traced_tools.integrations.sdk_client import (
     RequestObserver,
     body_of,
     trace_client,
+    wrong_answer,
 )
-from traced_tools.integrations.sdk_messages import RequestMessages, image_of, items_of, plain, text_of, user_message
+from traced_tools.integrations.sdk_messages import (
+    RequestMessages,
+    check_result,
+    image_of,
+    items_of,
+    plain,
+    text_of,
+    user_message,
+)
 from traced_tools.models.anthropic.chat import AnthropicChatCodec
 from traced_tools.models.parsing import to_json
 from traced_tools.observe.manual.run import RunSettings
@@ -77,13 +87,23 @@ def tool_calls(answer: object) -> tuple[ToolCall, ...]:
         ModelError: if the answer is an error.
     """
     body = body_of(answer)
-    if body is None:
-        raise TypeError(f"answer must be a Message, not {type(answer).__name__}")
+    fields = None if body is None else json.loads(body)
+    is_answer = isinstance(fields, Mapping) and ("error" in fields or isinstance(fields.get("content"), list))
+    if body is None or not is_answer:
+        raise wrong_answer(answer, "a Message")
     return _Messages().codec.decode(body).with_call_ids().tool_calls
 
 
 def tool_result(result: ToolResult) -> dict[str, Any]:
-    """Return the block for the result of a call, for the content of the next message of the user."""
+    """Return the block for the result of a call, for the content of the next message of the user.
+
+    Args:
+        result: what `run.execute` has returned.
+
+    Raises:
+        TypeError: if it is not a `ToolResult`.
+    """
+    check_result(result)
     block = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.content}
     return {**block, "is_error": True} if result.part().is_error else block
 

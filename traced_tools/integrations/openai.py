@@ -21,9 +21,11 @@ from traced_tools.integrations.sdk_client import (
     SdkApi,
     body_of,
     trace_client,
+    wrong_answer,
 )
 from traced_tools.integrations.sdk_messages import (
     RequestMessages,
+    check_result,
     image_of,
     items_of,
     results_at_end,
@@ -94,17 +96,19 @@ def tool_calls(answer: object) -> tuple[ToolCall, ...]:
     body = body_of(answer)
     api = None if body is None else _api_of(body)
     if body is None or api is None:
-        raise TypeError(f"answer must be a ChatCompletion or a Response, not {type(answer).__name__}")
+        raise wrong_answer(answer, "a ChatCompletion or a Response")
     return api.codec.decode(body).with_call_ids().tool_calls
 
 
 def tool_message(result: ToolResult) -> dict[str, Any]:
-    """Return the message of chat completions for the result of a call."""
+    """Return the message of chat completions for the result of a call; raise `TypeError` if it is no result."""
+    check_result(result)
     return {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
 
 
 def tool_output(result: ToolResult) -> dict[str, Any]:
-    """Return the input item of the Responses API for the result of a call of a function."""
+    """Return the input item of the Responses API for the result of a call; raise `TypeError` if it is no result."""
+    check_result(result)
     return {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
 
 

@@ -391,9 +391,16 @@ def body_of(answer: Any) -> bytes | None:
     response = getattr(answer, "http_response", answer)
     if hasattr(response, "is_closed"):
         return _content_of(response)
-    if not hasattr(answer, "model_dump_json"):
+    if not hasattr(answer, "model_dump_json") or isinstance(answer, type):
         return None
     return bytes(answer.model_dump_json(by_alias=True, exclude_unset=True, warnings=False), "utf-8", "surrogatepass")
+
+
+def wrong_answer(answer: object, accepted: str) -> TypeError:
+    """Return the error for what is no answer, such as a message of one, or a stream."""
+    return TypeError(
+        f"answer must be {accepted}, not {type(answer).__name__}: pass the whole answer, or read run.response.tool_calls"
+    )
 
 
 def _content_of(response: Any) -> bytes | None:

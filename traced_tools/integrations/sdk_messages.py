@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from traced_tools.core.checks import expect
 from traced_tools.core.messages import (
     AssistantMessage,
     ImagePart,
@@ -14,6 +15,7 @@ from traced_tools.core.messages import (
     ToolResultPart,
     UserMessage,
 )
+from traced_tools.core.tool_result import ToolResult
 
 
 def plain(value: Any) -> Any:
@@ -51,6 +53,11 @@ def text_of(content: Any) -> str:
 def image_of(url: object) -> ImagePart | None:
     """Return the image at a URL, which may be a `data:` URL; None for no URL."""
     return ImagePart(url=url) if isinstance(url, str) else None
+
+
+def check_result(result: object) -> None:
+    """Raise `TypeError` unless `result` is the result of a call."""
+    expect("result", result, ToolResult, "a ToolResult, which run.execute returns")
 
 
 def user_message(parts: Iterable[TextPart | ImagePart | None]) -> UserMessage:
