@@ -8,7 +8,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +88,34 @@ def test_a_person_logs_in_once(era: str, place: Place) -> None:
     assert redirect == place.saved()["redirect"] and redirect.startswith("http://127.0.0.1:")
 
 
+@pytest.mark.usefixtures("without_browser")
 def test_an_expired_token_is_refreshed_where_it_was_issued(place: Place) -> None:
-    place.run(*place.login)
+    log_in_here(place, visit)
     tokens = place.saved()["tokens"]
     place.change(expires_at=1)
-    assert place.call("modern", *place.login) == "one"
+    log_in_here(place, visit)
     assert place.authorization.grants == ["authorization_code", "refresh_token"]
     assert place.saved()["expires_at"] > 1 and place.saved()["tokens"] != tokens
-    assert place.run(*place.login).returncode == 0 and len(place.authorization.grants) == 2
+    log_in_here(place, visit)
+    assert len(place.authorization.grants) == 2
 
 
+@pytest.mark.usefixtures("without_browser")
+def test_a_gateway_uses_the_tokens_that_another_one_has_refreshed(place: Place) -> None:
+    log_in_here(place, visit)
+    place.change(expires_at=1)
+    auth = BrowserLogin(place.server.url, place.tokens, visit)
+    log_in_here(place, visit)
+    transport = StreamableHttpTransport("protected", place.server.url, None, auth=auth)
+    asyncio.run(patiently(log_in(transport)))
+    assert place.authorization.grants == ["authorization_code", "refresh_token"]
+
+
+@pytest.mark.usefixtures("without_browser")
 def test_a_person_logs_in_again_if_the_refresh_token_is_refused(place: Place) -> None:
-    place.run(*place.login)
+    log_in_here(place, visit)
     place.change(expires_at=1, tokens={**place.saved()["tokens"], "refresh_token": "old"})
-    assert place.run(*place.login).returncode == 0
+    log_in_here(place, visit)
     assert place.authorization.grants == ["authorization_code", "refresh_token", "authorization_code"]
     assert len(place.authorization.clients) == 1
 
@@ -178,9 +193,14 @@ class Forgetful(dict[str, Any]):
         return None
 
 
-def log_in_here(place: Place, shown: list[str]) -> None:
+def visit(address: str) -> None:
+    """Visit the address of a login, in place of a browser."""
+    threading.Thread(target=httpx.get, args=[address], kwargs={"follow_redirects": True}, daemon=True).start()
+
+
+def log_in_here(place: Place, show: Callable[[str], None]) -> None:
     """Log in, in this process and without a browser."""
-    auth = BrowserLogin(place.server.url, place.tokens, shown.append)
+    auth = BrowserLogin(place.server.url, place.tokens, show)
     asyncio.run(patiently(log_in(StreamableHttpTransport("protected", place.server.url, None, auth=auth))))
 
 
@@ -194,7 +214,7 @@ def test_a_login_that_nobody_ends_is_given_up(place: Place, monkeypatch: pytest.
     monkeypatch.setattr(login, "_LOGIN_SECONDS", 0.1)
     shown: list[str] = []
     with pytest.raises(McpUnavailable, match="nobody logged in within 0 seconds"):
-        log_in_here(place, shown)
+        log_in_here(place, shown.append)
     assert len(shown) == 1
 
 
@@ -206,7 +226,7 @@ def test_a_port_in_use_is_an_error(place: Place) -> None:
         place.tokens.write_text(json.dumps({"server": place.server.url, "redirect": redirect}))
         place.tokens.chmod(0o600)
         with pytest.raises(McpUnavailable, match=rf"port {port} of 127\.0\.0\.1 cannot be listened at"):
-            log_in_here(place, [])
+            log_in_here(place, [].append)
 
 
 @pytest.mark.usefixtures("without_browser")
@@ -223,7 +243,7 @@ def test_no_browser_is_opened_soon_after_a_login_that_failed(place: Place, monke
 
 
 def test_only_a_request_with_the_state_of_the_login_is_an_answer() -> None:
-    async def visit() -> tuple[int, int, Mapping[str, str]]:
+    async def ask() -> tuple[int, int, Mapping[str, str]]:
         port = login._free_port()
         async with login._answer_at(port, "right") as answer, httpx.AsyncClient() as browser:
             wrong = await browser.get(f"http://127.0.0.1:{port}/callback?code=1&state=wrong")
@@ -231,7 +251,7 @@ def test_only_a_request_with_the_state_of_the_login_is_an_answer() -> None:
             right = await browser.get(f"http://127.0.0.1:{port}/callback?code=2&state=right")
             return wrong.status_code, right.status_code, await answer
 
-    assert asyncio.run(patiently(visit())) == (404, 200, {"code": "2", "state": "right"})
+    assert asyncio.run(patiently(ask())) == (404, 200, {"code": "2", "state": "right"})
 
 
 def test_a_file_that_is_of_no_use_is_an_error(tmp_path: Path) -> None:
@@ -255,7 +275,7 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_login(place: Place
     place.tokens = place.tokens.parent / "missing" / "tokens.json"
     shown: list[str] = []
     with pytest.raises(McpUnavailable, match=r"authentication failed: .*tokens\.json cannot be written"):
-        log_in_here(place, shown)
+        log_in_here(place, shown.append)
     assert shown == []
 
 
