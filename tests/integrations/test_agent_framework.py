@@ -312,6 +312,19 @@ def test_invalid_arguments_are_refused_before_the_tool(mode: str) -> None:
 
 
 @both
+def test_arguments_that_the_framework_converts_are_valid_and_a_policy_reads_what_it_makes_of_them(mode: str) -> None:
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        return f"paid {amount}"
+
+    policy = Policy([Rule("too_much", then="deny", tool="pay", where={"amount": {"gt": 100}})], default="allow")
+    calls = [ToolCall("pay", {"amount": text}, id=f"c{text}") for text in ("3", "300")]
+    telemetry, agent = of(calls, "Done.", tools=[pay], advisors=[PolicyAdvisor(policy)])
+    assert results(run(mode, agent)) == ["paid 3", "The call was not run: the policy does not allow it"]
+    assert decisions(telemetry) == ["allowed", "denied"]
+
+
+@both
 def test_the_intent_is_recorded_before_the_tool_runs(mode: str) -> None:
     seen = Run()
     before: list[str] = []

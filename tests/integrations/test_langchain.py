@@ -214,6 +214,7 @@ def test_a_stream_that_its_reader_leaves_ends_its_run() -> None:
     next(stream)
     stream.close()
     assert read(seen)[0][0] == "invoke_agent desk"
+    assert seen.telemetry.parent(seen.telemetry.one("refuse_tool")) == "iteration"
 
 
 # Runs within runs.
@@ -360,6 +361,17 @@ def test_a_call_with_invalid_arguments_is_refused_and_the_model_reads_why(mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_arguments_that_the_framework_converts_are_valid_and_a_policy_reads_what_it_makes_of_them(mode: str) -> None:
+    policy = Policy([Rule("too_much", then="deny", tool="pay", where={"amount": {"gt": 100}})], default="allow")
+    calls = [("pay", {"amount": "3"}), ("pay", {"amount": "300"}), ("pay", {"amount": "many"})]
+    agent = agent_of(Run(), [pay], asks_for(*calls), AIMessage("Done."), advisors=[PolicyAdvisor(policy)])
+    paid, denied, invalid = texts(run(mode, agent))
+    assert paid == "paid 3"
+    assert denied == "The call was not run: the policy does not allow it"
+    assert invalid.startswith("The arguments are invalid")
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_an_unknown_tool_is_refused_and_the_model_reads_which_there_are(mode: str) -> None:
     seen = Run()
     state = run(mode, agent_of(seen, [add], asks_for(("invented", {})), AIMessage("Sorry.")))
@@ -412,6 +424,22 @@ def test_a_call_can_wait_for_approval_while_the_graph_is_interrupted(mode: str, 
     assert [draft.kind for draft in seen.trail.drafts].count("intent") == 1
     _, resumed = seen.telemetry.named("invoke_agent")
     assert (resumed.attributes or {})[names.LOOP_TOOL_CALLS] == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_is_decided_once_if_the_graph_is_resumed_in_the_same_run(mode: str) -> None:
+    seen = Run()
+    options = {"checkpointer": InMemorySaver()}
+    agent = agent_of(seen, [pay], asks_for(("pay", {"amount": 90})), AIMessage("Done."), options=options)
+    settings: Any = {"audit": seen.trail, "telemetry": seen.telemetry.options, "advisors": [PolicyAdvisor(ASKS)]}
+    with observe.run("desk", **settings) as outer:
+        run(mode, agent, config=THREAD)
+        assert [pending.tool for pending in outer.pending] == ["pay"]
+        run(mode, agent, Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
+        assert not outer.pending
+    assert decisions(seen) == ["pending", "approved", "ok"]
+    assert attribute(seen, "invoke_agent", names.LOOP_TOOL_CALLS) == 1
+    assert attribute(seen, "invoke_agent", names.LOOP_STOP_REASON) == "answered"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -25,8 +25,9 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
-from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata, remember_reader
 from traced_tools.errors import ConfigurationError, ToolExecutionError
+from traced_tools.integrations.model_arguments import ModelArguments
 from traced_tools.integrations.sdk_messages import RequestMessages, image_of, user_message
 from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
@@ -387,7 +388,10 @@ def _function_tools(options: Mapping[str, Any] | None) -> list[maf.FunctionTool]
 
 
 def _definition(tool: maf.FunctionTool) -> ToolDefinition:
-    return ToolDefinition(name=tool.name, description=tool.description or "", input_schema=tool.parameters())
+    definition = ToolDefinition(name=tool.name, description=tool.description or "", input_schema=tool.parameters())
+    if tool.input_model is not None and not getattr(tool, "_schema_supplied", False):  # the framework has the same rule
+        remember_reader(definition, ModelArguments(tool.input_model))
+    return definition
 
 
 def _model_of(client: object, options: Mapping[str, Any] | None) -> str:

@@ -12,6 +12,7 @@ from langchain_core.messages import SystemMessage as LangChainSystemMessage
 from langchain_core.messages import ToolMessage as LangChainToolMessage
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import BaseModel
 
 from traced_tools.core.messages import (
     AssistantMessage,
@@ -24,7 +25,8 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import ChatOptions
-from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_definition import ToolDefinition, remember_reader
+from traced_tools.integrations.model_arguments import ModelArguments
 from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.observe.manual.model_call import ManualModel
 
@@ -185,8 +187,12 @@ def chunk_of(chunk: object, text: object) -> ChatChunk:
 def definition_of(tool: BaseTool) -> ToolDefinition:
     """Return how a model is offered a tool."""
     function = convert_to_openai_tool(tool)["function"]
-    return ToolDefinition(
+    definition = ToolDefinition(
         name=tool.name,
         description=function.get("description") or "",
         input_schema=function.get("parameters") or {"type": "object", "properties": {}},
     )
+    model = tool.tool_call_schema
+    if tool.args_schema is not None and isinstance(model, type) and issubclass(model, BaseModel):
+        remember_reader(definition, ModelArguments(model))
+    return definition
