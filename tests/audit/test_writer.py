@@ -12,10 +12,11 @@ import pytest
 
 from tests.audit.outages import Outage
 from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, settle, write, write_each_way
-from tests.waiting import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time, until
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing import writer
 from traced_tools.audit.writing.queue_entries import QueueEntry, resolve_waiters
 from traced_tools.errors import AuditUnavailable
 from traced_tools.flow.background import deadline_in
@@ -183,6 +184,32 @@ def test_the_lag_is_the_age_of_the_oldest_record(path: Path, short: AuditTrail, 
     outage.failing = False
     assert short.flush(PATIENCE)
     assert short._writer.lag() == 0
+
+
+def test_a_record_that_nobody_waits_for_shares_the_commit_of_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[int] = []
+    append = _Sqlite.append
+    monkeypatch.setattr(writer, "_GATHERING", 2 * PATIENCE)
+    monkeypatch.setattr(_Sqlite, "append", lambda store, rows: (append(store, rows), commits.append(len(rows))))
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent("first"))
+        for call_id in ("second", "third"):
+            trail.submit(intent(call_id))
+            until(lambda: not trail._writer._queue)
+        write(trail, intent("fourth"))
+        assert commits == [1, 3]
+        trail.submit(intent("fifth"))
+        assert trail.flush()
+    assert calls(path) == ["first", "second", "third", "fourth", "fifth"]
+
+
+def test_a_record_that_nobody_waits_for_needs_no_other_one(path: Path) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent("first"))
+        trail.submit(intent("second"))
+        until(lambda: calls(path) == ["first", "second"])
 
 
 def test_a_mirror_that_fails_does_not_stop_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

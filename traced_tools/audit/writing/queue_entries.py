@@ -43,6 +43,11 @@ class QueueEntry:
         self.gave_up = False
         self.waiter: threading.Lock | asyncio.Future[None] | None = None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits until the entry is durable."""
+        return self.waiter is not None or self.control is not None
+
     def expect(self) -> None:
         """Prepare for `wait`."""
         self.gave_up = False

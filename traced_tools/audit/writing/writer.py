@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -33,6 +34,8 @@ _PIECE: Final = 4096
 _MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
 MOST_AT_ONCE: Final = 1024
 """Maximum number of records in a transaction."""
+_GATHERING: Final = 0.02
+"""Seconds that records wait for others to share their commit with, while no caller waits for one of them."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before further attempts; the last value repeats."""
 _log = logging.getLogger("traced_tools.audit")
@@ -78,6 +81,7 @@ class Writer:
         self._weight = 0
         self._weight_lock = threading.RLock()  # reentrant, for a signal handler that interrupts its owner
         self._pending: list[QueueEntry] = []
+        self._due = math.inf  # when the pending entries are written
         self._failures = 0
         self._retry_at = 0.0
         self._deadline: float | None = None
@@ -208,6 +212,7 @@ class Writer:
 
     def _accept(self, entry: QueueEntry) -> None:
         self._pending.append(entry)
+        self._due = min(self._due, time.monotonic() + (0.0 if entry.is_awaited else _GATHERING))
         self._appender.prepare(entry)
         if entry.weight:
             self._release_weight([entry])
@@ -226,7 +231,9 @@ class Writer:
         if self._failures:  # the deadline of a close ends the pause
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
             return until - now
-        return 0.0 if self._pending or self.closed or self._losses else self._appender.due()
+        if self.closed or self._losses or len(self._pending) >= MOST_AT_ONCE:
+            return 0.0
+        return self._due - now if self._pending else self._appender.due()
 
     def _write(self) -> None:
         while self._losses:
@@ -237,6 +244,7 @@ class Writer:
     def _finish_batch(self, batch: AppendBatch) -> None:
         # First, because the rows are durable: an error below must not have them written again.
         del self._pending[: len(batch.entries)]
+        self._due = self._due if self._pending else math.inf
         self._release_weight(batch.entries)
         self._record_recovery(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
