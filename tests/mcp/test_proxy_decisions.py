@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.mcp.proxied import proxied
-from tests.waiting import patiently, until
+from tests.waiting import patiently, turns, until
 from traced_tools import Policy, PolicyAdvisor
-from traced_tools.audit import AuditReader
+from traced_tools.audit import AuditAdvisor, AuditReader, AuditTrail
 from traced_tools.mcp.proxy.gate import Gate
 from traced_tools.mcp.proxy.relay import Relay
 from traced_tools.mcp.scopes import McpEndpoint
@@ -112,6 +112,44 @@ def test_no_spelling_of_a_call_passes_by_the_policy(line: bytes, policy: str) ->
     asyncio.run(patiently(pass_on()))
     assert all(json.loads(data)["method"] == "tools/list" for data in received)
     assert not any(b"result" in answer and b"isError" not in answer for answer in answers)
+
+
+def test_a_cancelled_call_is_recorded_so_even_if_the_server_answers_it_at_once(tmp_path: Path) -> None:
+    trail = AuditTrail(tmp_path / "audit.db", key=b"a key for the tests, long enough")
+
+    async def pass_on() -> None:
+        async def to_client(data: bytes) -> None:
+            pass
+
+        async def to_server(data: bytes) -> None:
+            request = json.loads(data)
+            if request["method"] == "tools/list":
+                tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+                await answer(request["id"], result={"tools": tools})
+            elif request["method"] == "tools/call":
+                is_forwarded.set()
+            else:
+                await answer(1, error={"code": 0, "message": "cancelled"})
+                await turns()
+
+        async def answer(number: Any, **members: Any) -> None:
+            await relay.from_server(json.dumps({"jsonrpc": "2.0", "id": number, **members}).encode())
+
+        is_forwarded = asyncio.Event()
+        gate = Gate("shop", McpEndpoint("shop", "pipe"), advisors=[AuditAdvisor(trail)])
+        relay = Relay(gate, to_client, to_server, to_server)
+        await relay.from_client(
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{}}}'
+        )
+        tasks = [call.task for call in relay._calls.values()]
+        await is_forwarded.wait()
+        await relay.from_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}')
+        await asyncio.wait(tasks)
+
+    with trail:
+        asyncio.run(patiently(pass_on()))
+    (recorded,) = AuditReader(tmp_path / "audit.db").calls()
+    assert recorded.fields("outcome")["outcome"] == "cancelled"
 
 
 def test_a_call_on_a_line_within_a_message_stays_a_part_of_the_message(tmp_path: Path) -> None:

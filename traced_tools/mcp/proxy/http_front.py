@@ -138,11 +138,11 @@ class ProxyApp(GuardedApp):
         elif method in ("tools/list", "initialize") and key is not None:
             await Exchange(self, request, headers, send).watch(message)
         else:
-            await self._pass("POST", headers, bytes(data), send)
             if method == CANCELLED:
                 call = self.calls.get((session, request_key(message.params.get("requestId"))))
-                if call is not None:
+                if call is not None:  # first, because the server may answer the call before it has got the message
                     call.cancel()
+            await self._pass("POST", headers, bytes(data), send)
 
     async def _call(self, exchange: Exchange, message: ClientMessage, call: tuple[str | None, str | None]) -> None:
         task = asyncio.create_task(exchange.call(message))

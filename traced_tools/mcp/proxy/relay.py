@@ -46,10 +46,12 @@ class _ActiveCall:
     Attributes:
         task: answers it.
         is_forwarded: whether the server has got it.
+        is_cancelled: whether the client has cancelled it, so that it has no use for an answer of the server.
     """
 
     task: asyncio.Task[None]
     is_forwarded: bool = False
+    is_cancelled: bool = False
 
 
 class Relay:
@@ -128,9 +130,14 @@ class Relay:
 
     async def _cancel(self, message: ClientMessage) -> None:
         call = self._calls.get(request_key(message.params.get("requestId")) or "")
-        if call is None or call.is_forwarded:
+        if call is None:
             await self._to_server(message.data)
-        if call is not None:
+            return
+        call.is_cancelled = True  # first, because the server may answer the call before it has confirmed the message
+        try:
+            if call.is_forwarded:
+                await self._to_server(message.data)
+        finally:
             call.task.cancel()
 
     # From the server.
@@ -147,7 +154,8 @@ class Relay:
             return
         key = None if "method" in value else request_key(value.get("id"))
         request = self._requests.pop(key, None) if key is not None else None
-        if request is not None and not request.done():  # a call that is cancelled has no use for its answer
+        call = self._calls.get(key or "")
+        if request is not None and not request.done() and (call is None or not call.is_cancelled):
             request.set_result(ServerAnswer(data, value))
         elif key in self._watched:
             await self._answer_watched(self._watched.pop(key), ServerAnswer(data, value))
