@@ -16,6 +16,7 @@ from opentelemetry import context as otel_context
 
 from tests.captured import Telemetry
 from tests.events.watching import Watching
+from tests.integrations.contents import names_by_end
 from tests.integrations.small_agent import (
     AGENT,
     LIMITS,
@@ -102,6 +103,59 @@ def test_the_chunks_of_a_stream_on_asyncio_are_timed() -> None:
 
     assert asyncio.run(patiently(read())) == "Hello"
     assert names.RESPONSE_TIME_TO_FIRST_CHUNK in (telemetry.one("chat").attributes or {})
+
+
+@pytest.mark.parametrize("ends", ["iteration", "next iteration", "run", "run without an iteration"])
+def test_a_model_call_that_is_left_open_ends_as_cancelled_with_what_is_around_it(ends: str) -> None:
+    telemetry = Telemetry()
+    run = observe.run("desk", telemetry=telemetry.options).begin()
+    if ends == "iteration":
+        with run.iteration():
+            call = run.model_call("m").begin()
+    elif ends != "run without an iteration":
+        run.advance()
+    if ends != "iteration":
+        call = run.model_call("m").begin()
+    if ends == "next iteration":
+        run.advance()
+    assert run.is_calling_model == ends.startswith("run")
+    if ends.startswith("run"):
+        run.end()
+    attributes = telemetry.one("chat m").attributes or {}
+    assert attributes[names.ERROR_TYPE] == "cancelled"
+    assert not call.is_open
+    call.end()
+    if not ends.startswith("run"):
+        run.end()
+    telemetry.check_each_ended_once()
+    assert all(point.sum >= 0 for point in telemetry.metric("gen_ai.client.inference.duration"))
+    assert stop_reason(telemetry) != "cancelled"
+
+
+def test_a_model_call_in_a_generator_ends_with_its_run() -> None:
+    telemetry = Telemetry()
+
+    def read(run: ManualRun) -> Iterator[str]:
+        with run.model_call("m") as call:
+            yield from call.chunks(iter("abc"))
+
+    with observe.run("desk", telemetry=telemetry.options) as run, run.iteration():
+        chunks = read(run)
+        next(chunks)
+    assert names_by_end(telemetry) == ["chat m", "iteration", "invoke_agent desk"]
+    assert not trace.get_current_span().get_span_context().is_valid
+    del chunks
+    telemetry.check_each_ended_once()
+
+
+def test_the_code_that_left_a_model_call_may_still_report_its_answer() -> None:
+    telemetry = Telemetry()
+    run = observe.run("desk", telemetry=telemetry.options).begin()
+    call = run.model_call("m")
+    call.begin(left=lambda: call.answered("Hello.") and call.end())
+    run.end()
+    assert run.content == "Hello."
+    assert names.ERROR_TYPE not in (telemetry.one("chat m").attributes or {})
 
 
 def test_a_stream_that_fails_fails_the_model_call() -> None:

@@ -16,6 +16,7 @@ from opentelemetry import context as otel_context
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import AssistantMessage, Message
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.errors import Abandoned
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.manual.place import RunPlace
 from traced_tools.observe.observations import observe_model_call
@@ -64,9 +65,11 @@ class ManualModelCall:
         question: ManualQuestion,
         place: RunPlace | None,
         answered: Callable[[ChatResponse, ToolSet], None],
+        open_calls: set[ManualModelCall],
     ) -> None:
         self.response: ChatResponse | None = None
-        self._has_ended = False
+        self._open_calls = open_calls
+        self._left: Callable[[], object] | None = None
         self._run = run
         self._model = model
         self._question = question
@@ -80,13 +83,37 @@ class ManualModelCall:
             self._run.totals.inference_calls += 1
             self._observed = stack.enter_context(observe_model_call(self._run, self._model, self._question))
             self._stack = stack.pop_all()
+        self._open_calls.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._has_ended = True
+        try:
+            self._open_calls.remove(self)
+        except KeyError:  # it has ended with its iteration or its run
+            return
         self._stack.__exit__(kind, error, traceback)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call has begun and not ended."""
+        return self in self._open_calls
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that the call belongs to, from 1; 0 for none."""
+        return self._question.iteration
+
+    def leave(self) -> None:
+        """End the call as cancelled, because its iteration or its run ends, unless its answer has arrived after all."""
+        if self._left is not None:
+            self._left()
+        error = Abandoned()
+        if self._place is None:  # what the call has made current here is current no longer
+            self.__exit__(Abandoned, error, None)
+        else:
+            self.end(error)
 
     def answered(self, answer: str | AssistantMessage | ChatResponse) -> ChatResponse:
         """Record the answer, once, inside the block.
@@ -103,7 +130,7 @@ class ManualModelCall:
             RuntimeError: if the call has an answer already, or its block has ended.
         """
         expect("answer", answer, (str, AssistantMessage, ChatResponse), "a str, an AssistantMessage or a ChatResponse")
-        if self.response is not None or self._has_ended:
+        if self.response is not None or not self.is_open:
             problem = "has ended" if self.response is None else "has its answer"
             raise RuntimeError(f"the model call {problem}: report one answer, in the block `with run.model_call()`")
         if isinstance(answer, str):
@@ -116,8 +143,13 @@ class ManualModelCall:
         self._observed.answered(response, cost)
         return response
 
-    def begin(self) -> Self:
-        """Begin the call without making it current here, for code that calls `end` in another context."""
+    def begin(self, left: Callable[[], object] | None = None) -> Self:
+        """Begin the call without making it current here, for code that calls `end` in another context.
+
+        Args:
+            left: called if the call is open when its iteration or its run ends, before it is cancelled.
+        """
+        self._left = left
         copy_context().run(self._enter)
         return self
 

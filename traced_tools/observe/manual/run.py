@@ -221,6 +221,7 @@ class ManualRun:
         self._run = RunContext(**context)
         self._model = model
         self._models = {model: model}
+        self._model_calls: set[ManualModelCall] = set()  # those that are open
         self._selected: tuple[tuple[object, ...], ToolSelection] = ((), ToolSelection(()))
         self._messages = messages
         self._advisors = advisors
@@ -277,6 +278,11 @@ class ManualRun:
         return self._iteration is not None and not self._is_advancing
 
     @property
+    def is_calling_model(self) -> bool:
+        """Whether a model call of the run is open."""
+        return bool(self._model_calls)
+
+    @property
     def is_in_tool(self) -> bool:
         """Whether the current code belongs to a tool that `execute` runs."""
         call = current_call()
@@ -317,6 +323,7 @@ class ManualRun:
         self._check_is_under_way()
         self._state = "ended"
         try:
+            self._leave_model_calls()
             self._end_iteration(error)
             self._leave_calls(self._outside, self._context, 0)
             self._observed.answered(self._output())
@@ -422,7 +429,7 @@ class ManualRun:
         if not self._is_identified:
             self._is_identified = True
             self._identify(called, question)
-        return ManualModelCall(run, called, question, self._place(), self._answered)
+        return ManualModelCall(run, called, question, self._place(), self._answered, self._model_calls)
 
     def execute(self, tool: object, tool_call: ToolCall, *, decision: CallDecision | None = None) -> ToolResult:
         """Run a call that the model asks for, blocking, as the loop of a `ChatClient` does.
@@ -523,6 +530,7 @@ class ManualRun:
 
     def _iteration_ended(self, iteration: ManualIteration) -> None:
         """Record the calls of an iteration that the application has left, and whether all calls failed."""
+        self._leave_model_calls(iteration.index)
         self._iteration = None
         self._leave_calls(iteration.calls, iteration.context, iteration.index)
         parts = [result.part() for result in iteration.calls.results]
@@ -534,6 +542,12 @@ class ManualRun:
         with RunPlace(self._run, context):
             for tool_call, place in calls.left():
                 _MANAGER.skip_call(self._run, tool_call, calls.offered, place, index)
+
+    def _leave_model_calls(self, iteration: int | None = None) -> None:
+        """End the model calls of an iteration, or of the run, that are still open, such as a stream left by `break`."""
+        for model_call in tuple(self._model_calls):
+            if iteration is None or model_call.iteration == iteration:
+                model_call.leave()
 
     def _end_iteration(self, error: BaseException | None) -> None:
         """End the iteration that `advance` has begun, if there is one."""
