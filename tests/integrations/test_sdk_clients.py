@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.captured import Telemetry
 from tests.integrations import anthropic_api, openai_apis
+from tests.integrations.contents import names_by_end
 from tests.integrations.sdk_agent import ask_sdk, serving
 from tests.integrations.small_agent import AGENT, TURNS, Run
 from tests.modes import ALL_MODES
@@ -228,6 +230,125 @@ def test_a_stream_that_is_left_ends_its_run(api: str, left: str, telemetry: Tele
         (run,) = telemetry.named("invoke_agent assistant")
     assert run.attributes is not None
     assert run.attributes[names.LOOP_STOP_REASON] == "cancelled"
+
+
+LEFT = pytest.mark.parametrize("left", ["exception", "break", "cancelled"])
+HELPED = pytest.mark.parametrize("is_helped", [False, True])
+
+
+def _open_stream(api: str, client: Any, *, is_helped: bool) -> Any:
+    """Return a stream of an SDK, or the manager of its helper."""
+    if not is_helped:
+        return APIS[api].create(client, APIS[api].begin(), (), True)
+    if api == "messages":
+        return client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}])
+    if api == "responses":
+        return client.responses.stream(model="m", input="?")
+    return client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "?"}])
+
+
+def _check_is_cancelled(telemetry: Telemetry) -> None:
+    assert names_by_end(telemetry) == ["chat m", "iteration", "invoke_agent desk"]
+    assert (telemetry.one("chat m").attributes or {})[names.ERROR_TYPE] == "cancelled"
+    assert all(point.sum >= 0 for point in telemetry.metric("gen_ai.client.inference.duration"))
+
+
+@both
+@LEFT
+def test_a_stream_that_is_left_in_a_run_ends_with_it(api: str, left: str, telemetry: Telemetry) -> None:
+    with ReplayServer(streamed(api, "Hello.")) as server, untraced(api, server.url) as client:
+        traced = TRACED[api](client)
+        with suppress(ValueError, asyncio.CancelledError):
+            with observe.run(AGENT, telemetry=telemetry.options) as run:
+                stream = _open_stream(api, traced, is_helped=False)
+                for _ in stream:
+                    if left == "break":
+                        break
+                    raise ValueError if left == "exception" else asyncio.CancelledError
+        _check_is_cancelled(telemetry)
+        assert not run.is_calling_model
+        del stream
+        gc.collect()
+    telemetry.check_each_ended_once()
+
+
+@both
+@HELPED
+def test_the_block_of_a_stream_ends_its_model_call(api: str, is_helped: bool, telemetry: Telemetry) -> None:
+    with ReplayServer(streamed(api, "Hello.")) as server, untraced(api, server.url) as client:
+        with observe.run(AGENT, telemetry=telemetry.options) as run:
+            with _open_stream(api, TRACED[api](client), is_helped=is_helped) as stream:
+                next(iter(stream))
+                assert run.is_calling_model
+            assert names_of(telemetry) == ["chat m"]
+            assert not run.is_calling_model
+    _check_is_cancelled(telemetry)
+
+
+@both
+@HELPED
+def test_the_block_of_a_stream_on_asyncio_ends_its_model_call(api: str, is_helped: bool, telemetry: Telemetry) -> None:
+    async def read(url: str, reads: asyncio.Event) -> None:
+        async with untraced(api, url, on_asyncio=True) as client:
+            with observe.run(AGENT, telemetry=telemetry.options):
+                opened = _open_stream(api, TRACED[api](client), is_helped=is_helped)
+                async with opened if is_helped else await opened as stream:
+                    async for _ in stream:
+                        reads.set()
+                        await asyncio.Event().wait()
+
+    async def cancel(url: str) -> None:
+        reads = asyncio.Event()
+        task = asyncio.create_task(read(url, reads))
+        await reads.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        _check_is_cancelled(telemetry)
+
+    with ReplayServer(streamed(api, "Hello.")) as server:
+        asyncio.run(patiently(cancel(server.url)))
+
+
+@both
+def test_a_stream_that_a_cancelled_task_reads_ends_with_its_run(api: str, telemetry: Telemetry) -> None:
+    streams = []
+
+    async def read(url: str, reads: asyncio.Event) -> None:
+        async with untraced(api, url, on_asyncio=True) as client:
+            with observe.run(AGENT, telemetry=telemetry.options):
+                streams.append(await _open_stream(api, TRACED[api](client), is_helped=False))
+                async for _ in streams[0]:
+                    reads.set()
+                    await asyncio.Event().wait()
+
+    async def cancel(url: str) -> None:
+        reads = asyncio.Event()
+        task = asyncio.create_task(read(url, reads))
+        await reads.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        _check_is_cancelled(telemetry)
+        await streams[0].close()
+
+    with ReplayServer(streamed(api, "Hello.")) as server:
+        asyncio.run(patiently(cancel(server.url)))
+    telemetry.check_each_ended_once()
+
+
+@both
+def test_a_stream_that_is_left_after_its_last_event_has_its_answer_in_the_run(api: str, telemetry: Telemetry) -> None:
+    with ReplayServer(streamed(api, "Hello.")) as server, untraced(api, server.url) as client:
+        with observe.run(AGENT, telemetry=telemetry.options) as run:
+            stream = APIS[api].create(TRACED[api](client), APIS[api].begin(), (), True)
+            for event in stream:
+                if _is_last(event):
+                    break
+        assert run.content == "Hello."
+        assert names.ERROR_TYPE not in (telemetry.one("chat m").attributes or {})
+        stream.close()
+    telemetry.check_each_ended_once()
 
 
 @both

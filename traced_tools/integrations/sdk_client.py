@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
-from weakref import WeakKeyDictionary, finalize
+from weakref import finalize
 
 from traced_tools.core.messages import Message, SystemMessage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
@@ -85,30 +85,12 @@ class SdkApi(Protocol):
         """Return the conversation that a request sends."""
 
 
-class _OpenRequests:
-    """Counts the requests of each run that are under way: requests side by side belong to one iteration."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer in this thread may end a request
-        self._counts: WeakKeyDictionary[ManualRun, int] = WeakKeyDictionary()
-
-    def add(self, of_run: ManualRun, count: int) -> None:
-        with self._lock:
-            self._counts[of_run] = self._counts.get(of_run, 0) + count
-
-    def has_any(self, of_run: ManualRun) -> bool:
-        return self._counts.get(of_run, 0) > 0
-
-
-_OPEN: Final = _OpenRequests()
-
-
 class ObservedRequest:
     """The model call of a request, and the run of the request if it belongs to no other.
 
     Args:
         of_run: the run.
-        model_call: the model call, which has begun.
+        model_call: the model call.
         api: reads the answer.
         provider: the provider that answers.
         is_own_run: whether the run ends with the request.
@@ -123,10 +105,18 @@ class ObservedRequest:
         self._provider = provider
         self._is_own_run = is_own_run
         self._lock = threading.RLock()  # a finalizer in this thread may end the request
-        self._has_ended = self._is_read = False
+        self._has_ended = self._is_read = self._is_reading = False
         self._decoder: ChunkDecoder | None = None
         self._fold = ChunkFold(provider)
-        _OPEN.add(of_run, 1)
+
+    def begin(self) -> Self:
+        """Begin the model call, which ends with its iteration or its run if nothing else ends it."""
+        self._call.begin(left=self.closed)
+        return self
+
+    @property
+    def _is_over(self) -> bool:
+        return self._has_ended or not self._call.is_open
 
     def place(self) -> AbstractContextManager[object]:
         """Return a `with` block for the request, whose spans are children of the model call."""
@@ -162,12 +152,14 @@ class ObservedRequest:
 
     def streams(self, response: Any) -> None:
         """Observe the stream of an HTTP response, which the SDK's object for the stream has as well."""
+        response.__class__ = _observed_response(type(response))
         response.extensions[_KEY] = self
         finalize(response, self._dropped).atexit = False
 
     def arrived(self, event: Any) -> None:
         """Record an event of the stream."""
-        if self._decoder is None or self._has_ended:
+        self._is_reading = False
+        if self._decoder is None or self._is_over:
             return
         try:
             data = event.model_dump_json(by_alias=True, exclude_unset=True, warnings=False)
@@ -186,14 +178,19 @@ class ObservedRequest:
             self._guard(self._call.arrived, partial(self._fold.with_call_identity, chunk))
 
     def delivered(self) -> None:
-        """Record that the reader of the stream asks for the next event."""
-        if self._is_read:
+        """Record that the reader of the stream is done with the last event."""
+        if self._is_read and not self._is_over:
             self._is_read = False
             self._guard(self._call.delivered)
 
+    def reads(self) -> None:
+        """Record that the reader of the stream asks for the next event."""
+        self.delivered()
+        self._is_reading = True
+
     def exhausted(self) -> None:
         """Record that the stream has ended: the application has what it contained, even if that is not all."""
-        if self._decoder is not None and not self._has_ended:
+        if self._decoder is not None and not self._is_over:
             self._guard(self._finish, self._decoder)
         self._end(None)
 
@@ -202,8 +199,13 @@ class ObservedRequest:
             self._read(decoder, self._api.last_event)
         self._report(self._fold.response())
 
+    def response_closed(self) -> None:
+        """Record that the application, or a helper of the SDK, has closed the response."""
+        if not self._is_reading:  # otherwise, the reader learns how the stream ends
+            self.closed()
+
     def closed(self) -> None:
-        """Record that the application has closed the stream, perhaps after the last event that it needs."""
+        """Record that the application has left the stream, perhaps after the last event that it needs."""
         if self._has_ended:
             return
         self.delivered()
@@ -231,7 +233,6 @@ class ObservedRequest:
             if self._has_ended:
                 return
             self._has_ended = True
-        _OPEN.add(self._run, -1)
         self._guard(self._call.end, error)
         if self._is_own_run:
             self._guard(self._run.end, error)
@@ -309,7 +310,7 @@ class RequestObserver:
                 of_run = self._new_run(model or "", self._messages(of_run, api, request))
             of_run.begin()
         try:
-            if not of_run.is_in_iteration and not _OPEN.has_any(of_run):
+            if not of_run.is_in_iteration and not of_run.is_calling_model:
                 self._answer_calls(of_run, api, request)
                 of_run.advance()
             tools = self._tool_set(of_run, api, request)
@@ -321,12 +322,12 @@ class RequestObserver:
                 options=self._options(of_run, api, request),
                 server_address=base_url.host,
                 server_port=base_url.port or (80 if base_url.scheme == "http" else 443),
-            ).begin()
+            )
+            return ObservedRequest(of_run, model_call, api, self._provider, is_own_run=is_own_run).begin()
         except BaseException as error:
             if is_own_run:
                 of_run.end(error)
             raise
-        return ObservedRequest(of_run, model_call, api, self._provider, is_own_run=is_own_run)
 
     def _answer_calls(self, of_run: ManualRun, api: SdkApi, request: Json) -> None:
         """Record the calls of the last answer whose results the request has, and which the application answered."""
@@ -398,9 +399,8 @@ def body_of(answer: Any) -> bytes | None:
 
 def wrong_answer(answer: object, accepted: str) -> TypeError:
     """Return the error for what is no answer, such as a message of one, or a stream."""
-    return TypeError(
-        f"answer must be {accepted}, not {type(answer).__name__}: pass the whole answer, or read run.response.tool_calls"
-    )
+    way_out = "pass the whole answer, or read run.response.tool_calls"
+    return TypeError(f"answer must be {accepted}, not {type(answer).__name__}: {way_out}")
 
 
 def _content_of(response: Any) -> bytes | None:
@@ -424,7 +424,7 @@ class ObservedStream(Generic[C]):
         request: ObservedRequest | None = self.response.extensions.get(_KEY)
         if request is None:
             return cast("C", super().__next__())  # type: ignore[misc]
-        request.delivered()
+        request.reads()
         try:
             event: C = super().__next__()  # type: ignore[misc]
         except StopIteration:
@@ -435,12 +435,6 @@ class ObservedStream(Generic[C]):
             raise
         request.arrived(event)
         return event
-
-    def close(self) -> None:
-        """Close the response, as the SDK does."""
-        super().close()  # type: ignore[misc]
-        if (request := self.response.extensions.get(_KEY)) is not None:
-            request.closed()
 
 
 class ObservedAsyncStream(Generic[C]):
@@ -455,7 +449,7 @@ class ObservedAsyncStream(Generic[C]):
         request: ObservedRequest | None = self.response.extensions.get(_KEY)
         if request is None:
             return cast("C", await super().__anext__())  # type: ignore[misc]
-        request.delivered()
+        request.reads()
         try:
             event: C = await super().__anext__()  # type: ignore[misc]
         except StopAsyncIteration:
@@ -467,11 +461,30 @@ class ObservedAsyncStream(Generic[C]):
         request.arrived(event)
         return event
 
-    async def close(self) -> None:
-        """Close the response, as the SDK does."""
-        await super().close()  # type: ignore[misc]
-        if (request := self.response.extensions.get(_KEY)) is not None:
-            request.closed()
+
+@cache
+def _observed_response(response_class: Any) -> type:
+    """Return the class of HTTP responses whose end is observed: the helpers of the SDKs close only the response."""
+
+    class ObservedResponse(response_class):  # type: ignore[misc]  # a class that is not known before
+        def close(self) -> None:
+            try:
+                super().close()
+            finally:
+                self._closed()
+
+        async def aclose(self) -> None:
+            try:
+                await super().aclose()
+            finally:
+                self._closed()
+
+        def _closed(self) -> None:
+            request: ObservedRequest | None = self.extensions.get(_KEY)
+            if request is not None:
+                request.response_closed()
+
+    return _named_as(response_class, ObservedResponse)
 
 
 _STREAMS: Final = (ObservedStream, ObservedAsyncStream)
@@ -571,8 +584,11 @@ def _finished_class(traced_class: Any, sdk_class: type) -> type:
         return other
 
     traced_class.copy = traced_class.with_options = copied
-    traced_class.__name__, traced_class.__qualname__ = sdk_class.__name__, sdk_class.__qualname__
-    traced_class.__module__ = sdk_class.__module__
     setattr(traced_class, _TRACED, True)
-    finished: type = traced_class
-    return finished
+    return _named_as(sdk_class, traced_class)
+
+
+def _named_as(original: type, subclass: type) -> type:
+    subclass.__name__, subclass.__qualname__ = original.__name__, original.__qualname__
+    subclass.__module__ = original.__module__
+    return subclass
