@@ -152,7 +152,7 @@ def test_the_code_that_left_a_model_call_may_still_report_its_answer() -> None:
     telemetry = Telemetry()
     run = observe.run("desk", telemetry=telemetry.options).begin()
     call = run.model_call("m")
-    call.begin(left=lambda: call.answered("Hello.") and call.end())
+    call.begin(on_left=lambda: call.answered("Hello.") and call.end())
     run.end()
     assert run.content == "Hello."
     assert names.ERROR_TYPE not in (telemetry.one("chat m").attributes or {})

@@ -111,7 +111,7 @@ class ObservedRequest:
 
     def begin(self) -> Self:
         """Begin the model call, which ends with its iteration or its run if nothing else ends it."""
-        self._call.begin(left=self.closed)
+        self._call.begin(on_left=self.closed)
         return self
 
     @property
@@ -152,7 +152,7 @@ class ObservedRequest:
 
     def streams(self, response: Any) -> None:
         """Observe the stream of an HTTP response, which the SDK's object for the stream has as well."""
-        response.__class__ = _observed_response(type(response))
+        response.__class__ = _observed_response(type(response))  # type: ignore[arg-type]  # classes are hashable
         response.extensions[_KEY] = self
         finalize(response, self._dropped).atexit = False
 

@@ -69,7 +69,7 @@ class ManualModelCall:
     ) -> None:
         self.response: ChatResponse | None = None
         self._open_calls = open_calls
-        self._left: Callable[[], object] | None = None
+        self._on_left: Callable[[], object] | None = None
         self._run = run
         self._model = model
         self._question = question
@@ -107,8 +107,8 @@ class ManualModelCall:
 
     def leave(self) -> None:
         """End the call as cancelled, because its iteration or its run ends, unless its answer has arrived after all."""
-        if self._left is not None:
-            self._left()
+        if self._on_left is not None:
+            self._on_left()
         error = Abandoned()
         if self._place is None:  # what the call has made current here is current no longer
             self.__exit__(Abandoned, error, None)
@@ -143,13 +143,13 @@ class ManualModelCall:
         self._observed.answered(response, cost)
         return response
 
-    def begin(self, left: Callable[[], object] | None = None) -> Self:
+    def begin(self, on_left: Callable[[], object] | None = None) -> Self:
         """Begin the call without making it current here, for code that calls `end` in another context.
 
         Args:
-            left: called if the call is open when its iteration or its run ends, before it is cancelled.
+            on_left: called if the call is open when its iteration or its run ends, before it is cancelled.
         """
-        self._left = left
+        self._on_left = on_left
         copy_context().run(self._enter)
         return self
 
