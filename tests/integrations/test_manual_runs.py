@@ -839,3 +839,28 @@ def test_one_answer_is_reported_in_the_block_of_its_call() -> None:
         wrong: Any = {"a": 1}
         with pytest.raises(TypeError, match="content must be a str"):
             run.answer(CALL, wrong)
+
+
+def test_model_calls_side_by_side_have_their_own_durations() -> None:
+    telemetry = Telemetry()
+
+    async def main() -> None:
+        meeting = asyncio.Barrier(2)
+
+        async def ask_model(run: ManualRun, model: str) -> None:
+            with run.model_call(model) as call:
+                await meeting.wait()
+                call.answered("Hello.")
+                await meeting.wait()
+
+        with observe.run("desk", telemetry=telemetry.options) as run:
+            await asyncio.gather(*(ask_model(run, model) for model in ("a", "b")))
+
+    asyncio.run(patiently(main()))
+    spans = {span.name: ((span.end_time or 0) - (span.start_time or 0)) / 1e9 for span in telemetry.named("chat")}
+    for point in telemetry.metric("gen_ai.client.inference.duration"):
+        assert point.sum == pytest.approx(spans[f"chat {point.attributes[names.REQUEST_MODEL]}"], rel=0.2)
+    attributes = telemetry.one("invoke_agent").attributes or {}
+    booked = sum(float(str(attributes[name])) for name in names.TIME_BY_KIND.values() if name in attributes)
+    (run_duration,) = telemetry.metric("gen_ai.invoke_agent.duration")
+    assert booked == pytest.approx(run_duration.sum, rel=0.05)

@@ -129,15 +129,25 @@ def observe_failed_chunk(
     report_failed_listener(run, "on_chunk", name, order, iteration, error, began)
 
 
-def observe_model_call(run: ObservedRun, model: ObservedModel, model_input: ModelInput) -> ModelCallObservation:
-    """Return the observation of a call of `model` in `run`."""
+def observe_model_call(
+    run: ObservedRun, model: ObservedModel, model_input: ModelInput, ledger: TimeLedger | None = None
+) -> ModelCallObservation:
+    """Return the observation of a call of `model` in `run`.
+
+    Args:
+        run: the run.
+        model: the model that is called.
+        model_input: what it is asked.
+        ledger: where the time of the call is booked, for calls that may go on side by side; None for the ledger of the
+            run.
+    """
     telemetry, events = run.telemetry, run.events
     observed: ModelCallObservation = OFF
     if telemetry.enabled or events.wanted:
         observed = ModelCallObservation(model, model_input)
         observed.report_to(
-            ChatScope(telemetry, model, model_input) if telemetry.enabled else OFF,
-            ModelEventEmitter(events, observed) if events.wanted else OFF,
+            ChatScope(telemetry, model, model_input, ledger) if telemetry.enabled else OFF,
+            ModelEventEmitter(events, observed, ledger) if events.wanted else OFF,
         )
         if events.wants_deltas:
             observed.deltas = partial(events.deltas, model_input.iteration, model_input.tools)

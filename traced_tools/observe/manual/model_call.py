@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from opentelemetry import context as otel_context
 
@@ -20,9 +20,11 @@ from traced_tools.errors import Abandoned
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.manual.place import RunPlace
 from traced_tools.observe.observations import observe_model_call
+from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
+    from traced_tools.core.enums import TimeKind
     from traced_tools.observe.stages.subjects import ModelChunk
     from traced_tools.run.context import RunContext
 
@@ -49,6 +51,16 @@ class ManualQuestion:
     iteration: int = 0
 
 
+class BooksTime(Protocol):
+    """What books the time of calls that may go on side by side."""
+
+    def begin(self) -> None:
+        """Take note of a call that begins."""
+
+    def end(self, kind: TimeKind, ledgers: Sequence[TimeLedger]) -> None:
+        """Take note of a call that ends, and of its time."""
+
+
 class ManualModelCall:
     """A call of a model, as a `with` block around it; an exception that leaves the block ends the call as failed.
 
@@ -66,7 +78,10 @@ class ManualModelCall:
         place: RunPlace | None,
         answered: Callable[[ChatResponse, ToolSet], None],
         open_calls: set[ManualModelCall],
+        times: BooksTime,
     ) -> None:
+        self._ledger = TimeLedger()
+        self._times = times
         self.response: ChatResponse | None = None
         self._open_calls = open_calls
         self._on_left: Callable[[], object] | None = None
@@ -81,7 +96,10 @@ class ManualModelCall:
             if self._place is not None:
                 stack.enter_context(self._place)
             self._run.totals.inference_calls += 1
-            self._observed = stack.enter_context(observe_model_call(self._run, self._model, self._question))
+            self._times.begin()
+            stack.callback(self._times.end, "model", [self._ledger])
+            observed = observe_model_call(self._run, self._model, self._question, self._ledger)
+            self._observed = stack.enter_context(observed)
             self._stack = stack.pop_all()
         self._open_calls.add(self)
         return self

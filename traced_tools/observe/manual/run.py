@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from traced_tools.audit.trail import AuditTrail
-    from traced_tools.core.enums import StopReason
+    from traced_tools.core.enums import StopReason, TimeKind
     from traced_tools.models.base import ChatResponse
     from traced_tools.observe.time_ledger import TimeLedger
 
@@ -230,7 +230,7 @@ class ManualRun:
         self._is_detached = self._is_advancing = self._is_identified = False
         self._limit: StopReason | None = None
         self._pending: dict[str, PendingCall] = {}
-        self._times = _CallTimes()
+        self._times = _CallTimes(self._run.telemetry.ledger)
 
     @property
     def id(self) -> str:
@@ -429,7 +429,7 @@ class ManualRun:
         if not self._is_identified:
             self._is_identified = True
             self._identify(called, question)
-        return ManualModelCall(run, called, question, self._place(), self._answered, self._model_calls)
+        return ManualModelCall(run, called, question, self._place(), self._answered, self._model_calls, self._times)
 
     def execute(self, tool: object, tool_call: ToolCall, *, decision: CallDecision | None = None) -> ToolResult:
         """Run a call that the model asks for, blocking, as the loop of a `ChatClient` does.
@@ -491,7 +491,7 @@ class ManualRun:
             decision=decision,
             result=content,
             pending=waiting,
-            book=partial(self._times.end, run.telemetry.ledger),
+            book=partial(self._times.end, "tool"),
         )
         calls.results.append(result)
         if result.pending is not None:
@@ -616,9 +616,14 @@ class ManualRun:
 
 
 class _CallTimes:
-    """Books the time of calls that the application runs, perhaps side by side, in the ledger of their run."""
+    """Books the time of calls of models and tools, perhaps side by side, in the ledger of their run.
 
-    def __init__(self) -> None:
+    Args:
+        ledger: the ledger of the run.
+    """
+
+    def __init__(self, ledger: TimeLedger) -> None:
+        self._ledger = ledger
         self._lock = threading.Lock()
         self._under_way = 0
         self._ledgers: list[TimeLedger] = []
@@ -630,18 +635,18 @@ class _CallTimes:
                 self._since = perf_counter_ns()
             self._under_way += 1
 
-    def end(self, ledger: TimeLedger, ledgers: Sequence[TimeLedger]) -> None:
+    def end(self, kind: TimeKind, ledgers: Sequence[TimeLedger]) -> None:
         """Book the time during which calls were under way, when the last of them ends.
 
         Args:
-            ledger: the ledger of the run.
+            kind: what the time goes to that no ledger has.
             ledgers: those of the call that ends.
         """
         with self._lock:
             self._under_way -= 1
             self._ledgers += ledgers
             if not self._under_way:
-                ledger.book_parallel(perf_counter_ns() - self._since, self._ledgers, otherwise="tool")
+                self._ledger.book_parallel(perf_counter_ns() - self._since, self._ledgers, otherwise=kind)
                 self._ledgers = []
 
 

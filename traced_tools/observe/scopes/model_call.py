@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ModelReport,
         ObservedModel,
     )
+    from traced_tools.observe.time_ledger import TimeLedger
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),
@@ -224,9 +225,11 @@ class ChatScope(ModelScope["ModelAnswer"]):
     _waiting_since = 0
     _chunk_ns = _reader_ns = 0  # booked at the end, because each chunk adds to them
 
-    def __init__(self, run: RunTelemetry, model: ObservedModel, model_input: ModelInput) -> None:
+    def __init__(
+        self, run: RunTelemetry, model: ObservedModel, model_input: ModelInput, ledger: TimeLedger | None = None
+    ) -> None:
         super().__init__(run, model, run.chat_labels(model))
-        self.ledger = run.ledger
+        self.ledger: TimeLedger = run.ledger if ledger is None else ledger
         self._usage = _USAGE_BY[run.conventions]
         self._model_input = model_input
         self._follows_compaction, run.is_compacted = run.is_compacted, False
@@ -245,9 +248,9 @@ class ChatScope(ModelScope["ModelAnswer"]):
     def close(self, error: BaseException | None, elapsed: int) -> None:
         """Book the time of the advisors and the reader that received the answer, and end the call."""
         if self._chunk_ns:
-            self.run.ledger.book_downstream("chunk", self._chunk_ns)
+            self.ledger.book_downstream("chunk", self._chunk_ns)
         if self._reader_ns:
-            self.run.ledger.book_downstream("reader", self._reader_ns)
+            self.ledger.book_downstream("reader", self._reader_ns)
         super().close(error, elapsed)
 
     def streaming(self, now: int) -> None:

@@ -351,11 +351,14 @@ class IterationEventEmitter:
 class ModelEventEmitter:
     """Emits the event of a model's answer."""
 
-    __slots__ = ("_events", "_observed")
+    __slots__ = ("_events", "_ledger", "_observed")
 
-    def __init__(self, events: RunEventDispatcher, observed: ModelCallObservation) -> None:
+    def __init__(
+        self, events: RunEventDispatcher, observed: ModelCallObservation, ledger: TimeLedger | None = None
+    ) -> None:
         self._events = events
         self._observed = observed
+        self._ledger = ledger
 
     def began(self) -> None:
         """Emit nothing: the iteration's event precedes the model call."""
@@ -376,7 +379,7 @@ class ModelEventEmitter:
             "duration": observed.seconds_so_far(),
             "output_messages": self._events.captured_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.dispatch(ModelResponded, observed.asked.iteration, fields)
+        self._events.dispatch(ModelResponded, observed.asked.iteration, fields, ledger=self._ledger)
 
     def ended(self) -> None:
         """Emit nothing: only an answer has an event."""
