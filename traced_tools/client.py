@@ -63,6 +63,7 @@ from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.request_spec import ChatClientRequestSpec as ChatClientRequestSpec
 from traced_tools.request_spec import copy_containers, instructions_of, record_refusal
 from traced_tools.run.context import RunContext, current_run
+from traced_tools.tools.approval import check_scope
 from traced_tools.tools.flow_tool import AgentToolCallback, check_nested
 from traced_tools.tools.selection import ToolSelection
 
@@ -284,8 +285,7 @@ class ChatClient:
         expect_each("the keys of decisions", [*decisions], str, "a str: the id of a call")
         for call_id, decision in decisions.items():
             expect(f"decisions[{call_id!r}]", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
-        if any(isinstance(decision, Approve) and decision.scope != "call" for decision in decisions.values()):
-            raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
+            check_scope(decision)
         try:
             paused = RunState.from_text(state, self._state_keys)
         except ResumeError as error:

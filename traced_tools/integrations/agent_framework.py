@@ -27,6 +27,7 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata, remember_reader
 from traced_tools.errors import ConfigurationError, ToolExecutionError
+from traced_tools.integrations.joining import lasting
 from traced_tools.integrations.model_arguments import ModelArguments
 from traced_tools.integrations.sdk_messages import RequestMessages, image_of, user_message
 from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
@@ -72,11 +73,7 @@ def traced(**settings: Unpack[RunSettings]) -> list[maf.MiddlewareTypes]:
     Raises:
         TypeError, ValueError: for an invalid setting.
     """
-    for name in ("observers", "advisors"):
-        if name in settings:  # the first run would use up an iterator
-            settings[name] = tuple(settings[name])
-    run(**settings)  # invalid settings raise their errors now
-    return [_AgentRuns(settings), _ModelCalls(), _FunctionCalls()]
+    return [_AgentRuns(lasting(settings)), _ModelCalls(), _FunctionCalls()]
 
 
 class _AgentRuns(maf.AgentMiddleware):

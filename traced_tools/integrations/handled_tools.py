@@ -11,6 +11,7 @@ from traced_tools.core.approval import Approve, PendingCall, Reject
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.observe.manual.run import ManualRun
+from traced_tools.observe.run_telemetry import current_telemetry
 
 V = TypeVar("V")
 
@@ -72,13 +73,13 @@ def guarded(run: ManualRun | None, convert: Callable[[], V], otherwise: V) -> V:
     """Return a framework's object as telemetry has it; if the conversion fails, return `otherwise`.
 
     Args:
-        run: counts the failure; None for a run that is about to begin.
+        run: counts the failure; None for a run that is about to begin, so that the code around it counts.
         convert: converts the object.
         otherwise: what takes its place.
     """
     try:
         return convert()
     except Exception as error:
-        if run is not None:
-            run.telemetry_failed(error, "a conversion of an integration")
+        counting = current_telemetry(None) if run is None else run
+        counting.telemetry_failed(error, "a conversion of an integration")
         return otherwise

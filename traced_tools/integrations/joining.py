@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from weakref import WeakSet
 
@@ -30,14 +31,19 @@ def leave(run: ManualRun) -> None:
     _DRIVEN.discard(run)
 
 
-def lasting(settings: RunSettings) -> RunSettings:
+def lasting(settings: RunSettings, agent: str = "assistant") -> RunSettings:
     """Return settings that any number of runs can use, even if the advisors are an iterator.
+
+    Args:
+        settings: the settings, as an application passes them.
+        agent: the name of the agent.
 
     Raises:
         TypeError, ValueError: for an invalid argument.
     """
     copy = settings.copy()
-    copy["observers"] = tuple(settings.get("observers", ()))
-    copy["advisors"] = tuple(settings.get("advisors", ()))
-    new_run(**copy)  # raises now, and not when the first agent begins
+    for name in ("advisors", "observers"):
+        if isinstance(items := copy.get(name), Iterable):
+            copy[name] = tuple(items)
+    new_run(agent, **copy)  # raises now, and not when the first agent begins
     return copy

@@ -19,6 +19,7 @@ from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError, InputRequired
 from traced_tools.integrations.handled_tools import HandledCall, HandledTool, guarded
+from traced_tools.integrations.joining import lasting
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall
@@ -75,12 +76,8 @@ class TracedToolsMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def __init__(self, agent: str = "assistant", **settings: Unpack[RunSettings]) -> None:
         super().__init__()
         self.tools = []
-        for name in ("advisors", "observers"):
-            if isinstance(items := settings.get(name), Iterable):
-                settings[name] = tuple(items)  # each run reads them
-        new_run(agent, **settings)  # raises for an invalid argument now, and not in the first invocation
         self._agent = agent
-        self._settings = settings
+        self._settings = lasting(settings, agent)
         self._tools = IdentityCache(_handled)
 
     def wrap_model_call(

@@ -23,6 +23,7 @@ from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.errors import LoopLimitExceeded, ModelError
 from traced_tools.flow.deferred import in_finalizer
 from traced_tools.flow.flow import call
+from traced_tools.integrations.joining import lasting
 from traced_tools.integrations.sdk_messages import plain
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.parsing import repair_surrogates
@@ -262,11 +263,7 @@ class RequestObserver:
         self._provider = provider
         self._apis = apis
         self._tools = {tool.definition.name: tool for tool in call(ToolSelection(tools).tool_set())}
-        self._settings = settings
-        for name in ("observers", "advisors"):
-            if name in settings:  # the first run would use up an iterator
-                settings[name] = tuple(settings[name])
-        self._new_run("")  # invalid settings raise their errors now
+        self._settings = lasting(settings, agent)
         self._tool_sets: dict[str, ToolSet] = {}
 
     def _new_run(self, model: str, messages: Iterable[Message] = ()) -> ManualRun:

@@ -21,6 +21,7 @@ from traced_tools.core.tool_input import InputRequest, PendingInput
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import ConfigurationError, InputRequired
 from traced_tools.integrations.handled_tools import HandledCall, HandledTool, guarded
+from traced_tools.integrations.joining import lasting
 from traced_tools.integrations.strands_messages import (
     call_of,
     chunk_of,
@@ -71,12 +72,8 @@ class TracedToolsPlugin(Plugin):  # type: ignore[misc]  # strands is not install
 
     def __init__(self, agent: str = "assistant", **settings: Unpack[RunSettings]) -> None:
         super().__init__()
-        for name in ("advisors", "observers"):
-            if isinstance(items := settings.get(name), Iterable):
-                settings[name] = tuple(items)  # each run reads them
-        new_run(agent, **settings)  # raises for an invalid argument now, and not in the first invocation
         self._agent = agent
-        self._settings = settings
+        self._settings = lasting(settings, agent)
         self._lock = threading.Lock()
         self._invocations: dict[tuple[int, int], _Invocation | None] = {}
         self._tools: dict[str, tuple[Any, HandledTool]] = {}

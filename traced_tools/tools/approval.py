@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
-from traced_tools.core.approval import CallDecision, Denied, PendingCall, Reject
+from traced_tools.core.approval import Approve, CallDecision, Denied, PendingCall, Reject
 from traced_tools.core.frozen import frozen
 from traced_tools.core.tool_definition import ToolCallback, definition_digest
 from traced_tools.core.tool_input import InputRequest, Provide
@@ -79,6 +79,12 @@ def check_decision(call_id: str, requests: Sequence[InputRequest] | None, decisi
     for place, key in enumerate(questions, start=1):
         if key in decision.answers and (problem := answer_problem(questions[key], decision.answers[key])):
             raise ResumeError(f"the answer to question {place} of the call {call_id!r} is invalid: {problem}")
+
+
+def check_scope(decision: CallDecision | Denied) -> None:
+    """Raise `ValueError` for an approval of more than its call, which only an approver of the run can give."""
+    if isinstance(decision, Approve) and decision.scope != "call":
+        raise ValueError("an approval of more than the call needs an ApprovalAdvisor: pass scope='call'")
 
 
 def answer_problem(question: InputRequest, answer: object) -> str | None:

@@ -18,7 +18,7 @@ from traced_tools.flow.flow import Flow
 from traced_tools.flow.steps import ParallelFlows
 from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.run.context import RunContext
-from traced_tools.tools.approval import Approval, check_decision, check_unchanged
+from traced_tools.tools.approval import Approval, check_decision, check_scope, check_unchanged
 from traced_tools.tools.augmented_tool import AugmentedTool
 from traced_tools.tools.binding import ArgumentBinding
 from traced_tools.tools.execution import ToolExecution
@@ -35,7 +35,6 @@ Hold = Literal["call", "batch"]
 _NONE_PENDING: Final[Mapping[str, PendingCall]] = MappingProxyType({})
 _LIMITED: Final = ("limited", "repeated")
 """The decisions of limits."""
-_ONLY_CALL: Final = "an approval of more than the call needs an ApprovalAdvisor: pass scope='call'"
 
 
 class ExecuteTools(ParallelFlows[ToolResult]):
@@ -192,8 +191,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             inner = call_id.removeprefix(nested_id(pending.call_id, ""))
             if pending.nested is not None and inner != call_id and pending.nested.run.waits_for(inner):
                 pending.nested.run.check_decisions({inner: decision})
-                if isinstance(decision, Approve) and decision.scope != "call":
-                    raise ValueError(_ONLY_CALL)
+                check_scope(decision)
                 self._nested_decisions.setdefault(pending.call_id, {})[inner] = decision
                 return True
         return False
@@ -390,8 +388,7 @@ def _approval(call: ToolCall, decision: Approve, pending: PendingCall | None) ->
     Raises:
         ValueError: if the decision is about more than the call.
     """
-    if decision.scope != "call":
-        raise ValueError(_ONLY_CALL)
+    check_scope(decision)
     if decision.arguments is not None:
         return Approval(decision.by, decision.code, instead=ToolCall(call.name, decision.arguments).arguments)
     return Approval(decision.by, decision.code, None if pending is None else pending.arguments)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from opentelemetry import context as otel_context
 
@@ -24,7 +24,7 @@ from traced_tools.observe.time_ledger import TimeLedger
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import TimeKind
+    from traced_tools.observe.manual.call_times import CallTimes
     from traced_tools.observe.stages.subjects import ModelChunk
     from traced_tools.run.context import RunContext
 
@@ -51,16 +51,6 @@ class ManualQuestion:
     iteration: int = 0
 
 
-class BooksTime(Protocol):
-    """What books the time of calls that may go on side by side."""
-
-    def begin(self) -> None:
-        """Take note of a call that begins."""
-
-    def end(self, kind: TimeKind, ledgers: Sequence[TimeLedger]) -> None:
-        """Take note of a call that ends, and of its time."""
-
-
 class ManualModelCall:
     """A call of a model, as a `with` block around it; an exception that leaves the block ends the call as failed.
 
@@ -78,7 +68,7 @@ class ManualModelCall:
         place: RunPlace | None,
         answered: Callable[[ChatResponse, ToolSet], None],
         open_calls: set[ManualModelCall],
-        times: BooksTime,
+        times: CallTimes,
     ) -> None:
         self._ledger = TimeLedger()
         self._times = times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import copy_context
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import is_
-from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from weakref import WeakValueDictionary
@@ -18,7 +16,7 @@ from weakref import WeakValueDictionary
 from opentelemetry import context as otel_context
 
 from traced_tools.client_settings import check_agent
-from traced_tools.core.approval import CallDecision, PendingCall
+from traced_tools.core.approval import Approve, CallDecision, PendingCall, Reject
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import with_results
 from traced_tools.core.identity import check_principal, checked_actors
@@ -26,12 +24,14 @@ from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.core.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, Message, ToolCall, Usage
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.core.tool_input import Provide
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import in_finalizer
 from traced_tools.flow.flow import Execution, adrive, call
 from traced_tools.observe.agent_version import AgentDigests
 from traced_tools.observe.manual.answer_calls import AnswerCalls
+from traced_tools.observe.manual.call_times import CallTimes
 from traced_tools.observe.manual.iteration import ManualIteration
 from traced_tools.observe.manual.model_call import ManualModel, ManualModelCall, ManualQuestion
 from traced_tools.observe.manual.place import RunPlace
@@ -51,6 +51,7 @@ from traced_tools.tools.advice import (
     reviewing,
     sort_advisors,
 )
+from traced_tools.tools.approval import check_decision, check_scope
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -60,9 +61,8 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from traced_tools.audit.trail import AuditTrail
-    from traced_tools.core.enums import StopReason, TimeKind
+    from traced_tools.core.enums import StopReason
     from traced_tools.models.base import ChatResponse
-    from traced_tools.observe.time_ledger import TimeLedger
 
 _RUNS: WeakValueDictionary[str, ManualRun] = WeakValueDictionary()
 _MANAGER = ToolCallingManager()
@@ -230,7 +230,7 @@ class ManualRun:
         self._is_detached = self._is_advancing = self._is_identified = False
         self._limit: StopReason | None = None
         self._pending: dict[str, PendingCall] = {}
-        self._times = _CallTimes(self._run.telemetry.ledger)
+        self._times = CallTimes(self._run.telemetry.ledger)
 
     @property
     def id(self) -> str:
@@ -444,6 +444,8 @@ class ManualRun:
             decision: the decision about a call that requires approval; None if nobody has decided before.
 
         Raises:
+            ResumeError: if the call does not wait for such a decision.
+            TypeError, ValueError: for an invalid argument. The call is then not executed, and can be.
             ToolExecutionError: if the tool fails and `tool_errors` raises its error.
             ToolDefinitionError: if `tool` is no tool.
         """
@@ -478,6 +480,11 @@ class ManualRun:
         index = 0 if self._iteration is None else self._iteration.index
         tools = calls.offered if content is not None else await self._select(tool).tool_set()
         waiting = self._pending.get(tool_call.id or "")
+        if decision is not None:  # before the call counts as executed, so that an invalid decision changes nothing
+            expect("decision", decision, (Approve, Reject, Provide), "an Approve, a Reject or a Provide")
+            requests = None if waiting is None or waiting.input is None else waiting.input.requests
+            check_decision(tool_call.id or "", requests, decision)
+            check_scope(decision)
         identified, place = calls.begin(tool_call) if waiting is None else (tool_call, calls.add())
         self._times.begin()
         result = await _MANAGER.execute_call(
@@ -613,41 +620,6 @@ class ManualRun:
 
     def __repr__(self) -> str:
         return f"<ManualRun {self._run.id} of {self._run.agent}: {self._state}>"
-
-
-class _CallTimes:
-    """Books the time of calls of models and tools, perhaps side by side, in the ledger of their run.
-
-    Args:
-        ledger: the ledger of the run.
-    """
-
-    def __init__(self, ledger: TimeLedger) -> None:
-        self._ledger = ledger
-        self._lock = threading.Lock()
-        self._under_way = 0
-        self._ledgers: list[TimeLedger] = []
-
-    def begin(self) -> None:
-        """Take note of a call that begins."""
-        with self._lock:
-            if not self._under_way:
-                self._since = perf_counter_ns()
-            self._under_way += 1
-
-    def end(self, kind: TimeKind, ledgers: Sequence[TimeLedger]) -> None:
-        """Book the time during which calls were under way, when the last of them ends.
-
-        Args:
-            kind: what the time goes to that no ledger has.
-            ledgers: those of the call that ends.
-        """
-        with self._lock:
-            self._under_way -= 1
-            self._ledgers += ledgers
-            if not self._under_way:
-                self._ledger.book_parallel(perf_counter_ns() - self._since, self._ledgers, otherwise=kind)
-                self._ledgers = []
 
 
 def current_manual_run() -> ManualRun | None:
